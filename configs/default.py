@@ -1,0 +1,117 @@
+"""Every key of a configuration, its default and its meaning. Each other file in configs/ changes what it needs.
+
+    python launch.py --config=configs/cifar10.py --config.seed=1 --config.federation.alpha=0.5
+
+Settings are named after a colon: `configs/cifar10.py` is the paper's reading (where the paper is silent, the
+authors' code fills in), `configs/cifar10.py:code` is what the authors' published code does.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config(settings: str = 'paper') -> ConfigDict:
+    """The paper's hyper-parameters for a run of 1,000 rounds. `settings`: 'paper' or 'code'."""
+    config = ConfigDict()
+
+    # --- the run
+    config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
+    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only'
+    config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
+    config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
+    config.eval_batch_size = 500
+    config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
+    config.checkpoints_kept = 2
+
+    # --- data
+    config.data = ConfigDict()
+    config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
+    config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, and without it the default of tensorflow-datasets
+    config.data.num_labeled = 4000  # labelled images in total, taken out of the training split
+    config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
+    config.data.client_labels = 0  # how many of `num_labeled` sit at the clients instead of the server
+    config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
+    config.data.fake = False  # made-up images of the true shapes; marks every output as fake
+    config.data.fake_size = 0  # number of made-up training images, 0: as many as the true set has
+    config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
+    config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
+    config.data.image_size = 0  # resize to this side (image100 and unequal images), 0: keep
+    config.data.class_list = ''  # image100: a text file with one WordNet id per line
+    config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012
+
+    # --- federation
+    config.federation = ConfigDict()
+    config.federation.num_clients = 30  # N
+    config.federation.num_active = 10  # N_h, drawn afresh each round, uniformly and without replacement
+    config.federation.partition = 'uniform'  # 'uniform' | 'dirichlet'
+    config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
+    config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
+    # 0: their labels are ignored
+
+    # --- model
+    config.model = ConfigDict()
+    config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16'
+    config.model.split_index = config_dict.placeholder(int)  # layers at the client; None: the paper's cut
+    config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
+    config.model.projection_dim = 128
+    config.model.convolution = 'auto'  # 'patches' | 'native' | 'auto': patches on CPU, native elsewhere
+
+    # --- a round
+    config.k_s = 100  # supervised iterations in the first round
+    config.k_u = 50  # cross-entity iterations
+    config.k_s_rule = 'paper'  # how K_s adapts: 'paper' | 'code' | 'fixed'
+    config.batch_size = 64  # B, images per client and iteration
+    config.server_batch_size = 64  # B_s
+    config.pre_rounds = 0  # first rounds without a cross-entity phase
+
+    # --- optimisation: SGD, fresh momentum each round, cosine from lr to lr_min over lr_rounds
+    config.lr = 0.02
+    config.lr_min = 0.005
+    config.lr_rounds = 1000  # later rounds stay at lr_min; 0 means `rounds`
+    config.momentum = 0.9
+    config.nesterov = True
+    config.weight_decay = 5e-4
+
+    # --- losses
+    config.threshold = 0.95  # tau: confidence from which a pseudo-label counts
+    config.temperature = 0.2  # kappa of the contrastive terms
+    config.consistency_weight = 1.0  # weight of H in the cross-entity phase
+    config.clustering_weight = 1.0  # weight of C in the cross-entity phase
+    config.contrastive_weight = 1.0  # weight of C in the supervised phase
+    config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
+
+    # --- memory queue
+    config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'
+    config.queue_size = 1024  # slots per level
+    config.queue_stride = 10  # two_level: every so many iterations unlabelled keys also enter the supervised level
+    config.queue_empty_slots = 'auto'  # 'ignore' | 'count': zeros in the denominator | 'auto': count in single_ring
+
+    # --- teacher
+    config.ema_decay = 0.99  # gamma
+    config.ema_warmup = True  # a_t = min(1 - 1 / (t + 1), gamma)
+    config.client_teacher_ema = False  # Eq. 8: clients move their copy of the teacher bottom, too
+    config.client_teacher_bn = 'eval'  # 'train': the teacher bottom at the clients uses batch statistics
+
+    # --- adaptation of K_s
+    config.frequency = ConfigDict()
+    config.frequency.alpha = 1.5  # divisor
+    config.frequency.beta = 8.0  # K_min = beta * labelled share * K_u
+    config.frequency.period = 10  # rounds averaged to one observation
+    config.frequency.horizon = 100  # rounds whose observations are compared at a check
+    config.frequency.check_every = 100  # rounds between checks; 1: the paper's Algorithm 1 to the letter
+
+    # --- augmentation
+    config.augment = ConfigDict()
+    config.augment.flip = True  # horizontal, p = 0.5
+    config.augment.crop = 0.125  # reflect-pad by this share of the side, then crop at random; 0: no crop
+    config.augment.operations = 2  # RandAugment n
+    config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1
+    config.augment.cutout = 16  # nominal pixels, 0: none
+    config.augment.supervised = 'strong'  # 'strong' | 'weak': both views of the supervised phase
+
+    if settings == 'code':
+        config.queue = 'single_ring'
+        config.k_s_rule = 'code'
+        config.client_teacher_bn = 'train'
+    elif settings != 'paper':
+        raise ValueError(f"unknown settings '{settings}' after the colon of --config: use 'paper' or 'code'")
+    return config

@@ -1,0 +1,94 @@
+"""Every type that more than one module shares, with the shapes of its fields.
+
+Letters used in shapes, here and in every docstring of the package:
+
+    A   active clients of a round (N_h in the paper)   N   clients in total
+    B   images of one client's mini-batch              S   samples of the largest client
+    L   labelled images at the server                  M   images held by all clients together
+    H, W, C   height, width and channels of an image   K   classes
+    D   features at the cut, flattened                 P   width of the projection
+    Q   slots of one feature queue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from flax import struct
+
+Array = jax.Array
+Variables = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
+Metrics = dict[str, Array]  # name -> scalar
+
+
+class SplitParams(NamedTuple):
+    """The three pieces of a split model. Client copies of a piece gain a leading [A]."""
+
+    bottom: Variables  # w_c, on the clients
+    top: Variables  # w_s, on the server
+    proj: Variables  # w_p, the projection head, on the server
+
+
+@struct.dataclass
+class Queue:
+    """One level of the memory queue: a ring of teacher keys."""
+
+    keys: Array  # [Q, P] unit rows
+    labels: Array  # [Q] int32, -1 marks an empty slot
+    confident: Array  # [Q] bool, may serve as a positive
+    head: Array  # [] int32, next slot to be written
+
+
+@struct.dataclass
+class Federation:
+    """The data of one experiment, as arrays that the jitted round takes as arguments.
+
+    `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabelled, and
+    `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
+    padding. True labels of unlabelled images serve diagnostics alone; -1 where nobody knows them.
+
+    When `streamed`, the images stay on the host: `client_images` then holds just the rows that one round will
+    draw, in drawing order [A * K_u * B, H, W, C], and `index` is not looked at.
+    """
+
+    server_images: Array  # [L, H, W, C] uint8
+    server_labels: Array  # [L] int32
+    client_images: Array  # [M, H, W, C] uint8
+    client_labels: Array  # [M] int32
+    index: Array  # [N, S] int32
+    size: Array  # [N] int32
+    labeled_index: Array  # [N, S_l] int32, S_l may be 0
+    labeled_size: Array  # [N] int32
+    streamed: bool = struct.field(pytree_node=False, default=False)
+
+
+class Cohort(NamedTuple):
+    """The active clients of one round."""
+
+    ids: Array  # [A] int32, ascending
+    weight: Array  # [A] float32, 1 for a client that takes part, 0 for padding
+    visits: Array  # [A] int32, rounds in which the client has drawn batches before
+
+
+class Views(NamedTuple):
+    """Augmentations as functions (key, images [B, H, W, C] uint8) -> uint8 of the same shape."""
+
+    weak: Callable[[Array, Array], Array]
+    strong: Callable[[Array, Array], Array]
+    supervised: Callable[[Array, Array], Array]  # both views of the supervised phase
+
+
+class Algorithm(NamedTuple):
+    """A federated method as pure functions.
+
+    `key` is the root key of the experiment in every call; rounds, clients and steps are told apart inside with
+    `rng.fold`, so that no key needs to be saved.
+    """
+
+    init: Callable[..., Any]  # key -> State
+    round: Callable[..., Any]  # key, State, Federation, Cohort, k_s [] int32 -> State, Metrics
+    predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {'teacher' | 'student': logits [B, K]}
+    headline: str  # which of predict's outputs the method is judged by
+    uses_clients: bool  # False: no cohort is drawn and no client image is read
