@@ -13,13 +13,19 @@ def replicate(tree, count: int):
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
-def weighted_mean(tree, weight: Array):
+def weighted_mean(tree, weight: Array, otherwise):
     """Averages the leading axis of every leaf: [A, ...] -> [...], with weights [A] that need not sum to one.
 
-    BatchNorm statistics are leaves like any other, so they are averaged too.
+    BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
+    `otherwise`, a tree of leaves [...].
     """
-    share = weight / jnp.sum(weight)
-    return jax.tree.map(lambda x: jnp.tensordot(share.astype(x.dtype), x, axes=1), tree)
+    total = jnp.sum(weight)
+    share = weight / jnp.where(total > 0, total, 1.0)
+
+    def mean(x, fallback):
+        return jnp.where(total > 0, jnp.tensordot(share.astype(x.dtype), x, axes=1), fallback)
+
+    return jax.tree.map(mean, tree, otherwise)
 
 
 def mix(old, new, keep: Array | float):

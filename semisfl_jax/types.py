@@ -73,11 +73,15 @@ class Cohort(NamedTuple):
 
 
 class Views(NamedTuple):
-    """Augmentations as functions (key, images [B, H, W, C] uint8) -> uint8 of the same shape."""
+    """From stored images to network inputs.
+
+    The three augmentations are functions (key, images [B, H, W, C] uint8) -> uint8 of the same shape.
+    """
 
     weak: Callable[[Array, Array], Array]
     strong: Callable[[Array, Array], Array]
     supervised: Callable[[Array, Array], Array]  # both views of the supervised phase
+    normalise: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
 
 
 class Algorithm(NamedTuple):

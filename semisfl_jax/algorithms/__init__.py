@@ -1,0 +1,34 @@
+"""Methods by name. A builder turns (model, views, hparams, client_map) into an `Algorithm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+
+from semisfl_jax.algorithms.semisfl import semisfl
+from semisfl_jax.algorithms.supervised_only import supervised_only
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Algorithm, Views
+
+BUILDERS: dict[str, Callable[..., Algorithm]] = {
+    'semisfl': semisfl,
+    'supervised_only': supervised_only,
+}
+NAMES = tuple(BUILDERS)
+
+
+def build(name: str, model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap) -> Algorithm:
+    """The method `name`.
+
+    Raises:
+      UserError: an unknown name.
+    """
+    if name not in BUILDERS:
+        raise UserError(f"algorithm='{name}' is unknown; use one of {', '.join(NAMES)}")
+    return BUILDERS[name](model, views, hparams, client_map)
+
+
+__all__ = ['BUILDERS', 'NAMES', 'build']

@@ -1,0 +1,41 @@
+"""Models by name, cut at any layer."""
+
+from __future__ import annotations
+
+import jax
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.models import zoo
+from semisfl_jax.models.layers import LOWERINGS
+from semisfl_jax.models.split import SplitModel, cut
+
+NAMES = tuple(zoo.ARCHITECTURES)
+PROJECTIONS = ('mlp', 'linear', 'none')
+CONVOLUTIONS = ('auto', *LOWERINGS)
+
+
+def build(
+    name: str,
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    split_index: int | None = None,
+    projection: str = 'mlp',
+    projection_dim: int = 128,
+    convolution: str = 'auto',
+) -> SplitModel:
+    """The split model `name` for K classes and images (H, W, C).
+
+    `convolution` 'auto' is 'patches' on a CPU, where native convolutions are slow inside loops, and 'native' elsewhere.
+
+    Raises:
+      UserError: an unknown name, a cut out of range, or images too small for the model.
+    """
+    if name not in zoo.ARCHITECTURES:
+        raise UserError(f"model.name='{name}' is unknown; use one of {', '.join(NAMES)}")
+    if convolution == 'auto':
+        convolution = 'patches' if jax.default_backend() == 'cpu' else 'native'
+    architecture = zoo.ARCHITECTURES[name](num_classes, convolution)
+    return cut(architecture, image_shape, split_index, projection, projection_dim)
+
+
+__all__ = ['CONVOLUTIONS', 'NAMES', 'PROJECTIONS', 'SplitModel', 'build', 'cut']

@@ -1,0 +1,62 @@
+"""SemiSFL (Algorithm 1): split federated learning on unlabelled clients, with clustering regularization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+
+from semisfl_jax import phases, queue
+from semisfl_jax.hparams import HParams, learning_rate
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Metrics, Views
+
+
+def semisfl(model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap) -> Algorithm:
+    """Builds SemiSFL.
+
+    One round: K_s supervised steps at the server, each followed by the teacher's average; the bottoms go to the
+    cohort; K_u cross-entity iterations; the bottoms are averaged. The teacher is what the method is judged by, and
+    learns of unlabelled data through the supervised steps of later rounds, which start from the averaged bottom.
+
+    Args:
+      model: the split model.
+      views: augmentations and normalisation.
+      hparams: settings.
+      client_map: maps over clients; `jax.vmap` or anything that behaves like it.
+    """
+    memory = queue.build(
+        hparams.queue,
+        hparams.queue_size,
+        model.projection_size,
+        hparams.queue_stride,
+        hparams.queue_empty_slots,
+    )
+    supervised = phases.build_supervised(model, views, hparams, memory)
+    cross_entity = phases.build_cross_entity(model, views, hparams, memory, client_map)
+
+    def init(key: Array) -> phases.State:
+        return phases.init_state(key, model, memory.init())
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = supervised(key, state, federation, k_s, lr)
+        if hparams.pre_rounds:
+            after, unlabeled = jax.lax.cond(
+                state.round < hparams.pre_rounds,
+                lambda: (state.replace(memory=memory.init()), phases.no_cross_entity()),
+                lambda: cross_entity(key, state, federation, cohort, lr),
+            )
+        else:
+            after, unlabeled = cross_entity(key, state, federation, cohort, lr)
+        return after.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {
+            'teacher': phases.predict(model, views, state.teacher, images),
+            'student': phases.predict(model, views, state.student, images),
+        }
+
+    return Algorithm(init, round_, predict, headline='teacher', uses_clients=True)

@@ -1,0 +1,38 @@
+"""Supervised-only, the lower bound of the paper's tables: the server's labels, no clients, no communication."""
+
+from __future__ import annotations
+
+from semisfl_jax import phases
+from semisfl_jax.hparams import HParams, learning_rate
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Metrics, Views
+
+
+def supervised_only(model: SplitModel, views: Views, hparams: HParams, client_map=None) -> Algorithm:
+    """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labelled images.
+
+    The paper does not say which loss or which model it reports; cross-entropy alone and the plain model are our
+    reading. An average of the model over its steps, made like SemiSFL's teacher, is reported beside it as
+    `teacher_accuracy`, so that a comparison can tell the effect of averaging from that of unlabelled data.
+
+    `client_map` is not used: there are no clients.
+    """
+    supervised = phases.build_supervised(model, views, hparams, memory=None)
+
+    def init(key: Array) -> phases.State:
+        return phases.init_state(key, model, memory=())
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = supervised(key, state, federation, k_s, lr)
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **phases.no_cross_entity()}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {
+            'teacher': phases.predict(model, views, state.teacher, images),
+            'student': phases.predict(model, views, state.student, images),
+        }
+
+    return Algorithm(init, round_, predict, headline='student', uses_clients=False)

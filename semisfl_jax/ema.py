@@ -1,0 +1,24 @@
+"""The teacher: an exponential moving average of the student over supervised steps (Section III)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from semisfl_jax import trees
+from semisfl_jax.types import Array
+
+
+def coefficient(t: Array, decay: float, warmup: bool) -> Array:
+    """a_t of the t-th update, t = 1, 2, ….
+
+    With warm-up, as in the authors' code, a_t = min(1 - 1 / (t + 1), decay): 1/2, 2/3, 3/4, … up to `decay`.
+    Without it, as the paper writes, a_t = decay from the start.
+    """
+    if not warmup:
+        return jnp.asarray(decay, jnp.float32)
+    return jnp.minimum(1.0 - 1.0 / (t + 1.0), decay)
+
+
+def update(teacher, student, keep: Array | float):
+    """`keep` * teacher + (1 - `keep`) * student over parameters and BatchNorm statistics alike."""
+    return trees.mix(teacher, student, keep)

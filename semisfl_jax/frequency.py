@@ -1,0 +1,97 @@
+"""The controller of K_s, the number of supervised iterations per round (Section IV-C).
+
+It runs on the host between rounds, in float64, from the two mean losses of the round. Rounds are grouped into
+windows of `period` rounds; at a check the falls of the two losses from window to window are compared over the last
+`horizon` rounds, and K_s shrinks when the unlabelled loss falls faster in at least half of the pairs.
+
+    paper: I_n = 1 where the fall of f_u exceeds the fall of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
+    code:  falls are divided by the window's mean learning rate and iterations, I_n = 1 where they differ by at
+           least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
+    fixed: K_s stays
+
+with K_min = beta * |D_l| / |D| * K_u. The paper's Algorithm 1 checks every round, the authors' code every 100; the
+default here is 100, for a check per round drives K_s to K_min within a few rounds (`check_every` is the switch).
+K_s never falls below 1, or the teacher would stand still.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+RULES = ('paper', 'code', 'fixed')
+
+
+class FrequencyOptions(NamedTuple):
+    """Static settings of the controller."""
+
+    rule: str  # one of RULES
+    alpha: float
+    beta: float
+    period: int  # rounds per window
+    horizon: int  # rounds looked at, a multiple of `period`
+    check_every: int  # rounds between checks
+    k_u: int
+    labeled_share: float  # |D_l| / |D|
+
+
+class FrequencyState(NamedTuple):
+    """What the controller remembers; arrays of fixed shape, so that a checkpoint can hold it.
+
+    Columns: supervised loss, unlabelled loss, learning rate, K_s.
+    """
+
+    k_s: np.ndarray  # [] int64
+    rounds: np.ndarray  # [] int64, rounds observed
+    current: np.ndarray  # [4] float64, sums over the unfinished window
+    windows: np.ndarray  # [horizon / period + 1, 4] float64, means of the last windows, oldest first
+
+
+def init(k_s: int, options: FrequencyOptions) -> FrequencyState:
+    """A controller that has seen nothing."""
+    windows = options.horizon // options.period + 1
+    return FrequencyState(np.int64(k_s), np.int64(0), np.zeros(4), np.zeros((windows, 4)))
+
+
+def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float) -> FrequencyState:
+    """Takes in one round and decides on K_s for the next.
+
+    Args:
+      state: before the round; `state.k_s` is the K_s the round ran with.
+      options: settings.
+      loss_s: mean loss (cross-entropy + contrastive) of the supervised phase.
+      loss_u: mean loss (consistency + clustering) of the cross-entity phase.
+      lr: learning rate of the round.
+    """
+    rounds = int(state.rounds) + 1
+    current = state.current + np.array([loss_s, loss_u, lr, float(state.k_s)])
+    windows = state.windows
+    if rounds % options.period == 0:
+        windows = np.concatenate([windows[1:], current[None] / options.period])
+        current = np.zeros(4)
+    k_s = int(state.k_s)
+    if options.rule != 'fixed' and rounds >= options.horizon and rounds % options.check_every == 0:
+        seen = windows[-min(rounds // options.period, len(windows)) :]
+        if unlabeled_falls_faster(seen, options) >= 0.5:
+            k_s = shrink(k_s, options)
+    return FrequencyState(np.int64(k_s), np.int64(rounds), current, windows)
+
+
+def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
+    """R: the share of consecutive pairs of windows [n, 4] in which the unlabelled loss falls faster."""
+    loss_s, loss_u, lr, k_s = windows.T
+    fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]
+    if options.rule == 'paper':
+        return float(np.mean(fall_u > fall_s)) if len(fall_s) else 0.0
+    per_step_s, per_step_u = fall_s / (lr[:-1] * k_s[:-1]), fall_u / (lr[:-1] * options.k_u)
+    return float(np.mean(per_step_u - per_step_s >= 1e-5)) if len(fall_s) else 0.0
+
+
+def shrink(k_s: int, options: FrequencyOptions) -> int:
+    """The next smaller K_s of the rule."""
+    smallest = options.beta * options.labeled_share * options.k_u
+    if options.rule == 'paper':
+        return max(math.floor(k_s / options.alpha), math.floor(smallest), 1)
+    return max(round(max(k_s / options.alpha, smallest)), 1)

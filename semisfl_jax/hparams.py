@@ -1,0 +1,63 @@
+"""The static hyper-parameters of a method, taken from a configuration once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax.types import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class HParams:
+    """Every number and switch that shapes a jitted round. Names and meanings are those of configs/default.py."""
+
+    k_u: int = 50
+    batch_size: int = 64
+    server_batch_size: int = 64
+    labeled_rows: int = 0  # labelled images at the head of a client batch (facts 1.9)
+    pre_rounds: int = 0
+    lr: float = 0.02
+    lr_min: float = 0.005
+    lr_rounds: int = 1000
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    threshold: float = 0.95
+    temperature: float = 0.2
+    consistency_weight: float = 1.0
+    clustering_weight: float = 1.0
+    contrastive_weight: float = 1.0
+    supervised_references: str = 'teacher_keys'
+    queue: str = 'two_level'
+    queue_size: int = 1024
+    queue_stride: int = 10
+    queue_empty_slots: str = 'auto'
+    ema_decay: float = 0.99
+    ema_warmup: bool = True
+    client_teacher_ema: bool = False
+    client_teacher_bn: str = 'eval'
+
+
+def from_config(config) -> HParams:
+    """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict)."""
+    names = {field.name for field in dataclasses.fields(HParams)} - {'labeled_rows'}
+    clients_use_labels = config.data.client_labels > 0 and config.federation.mu > 0
+    labeled_rows = config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
+    return HParams(labeled_rows=labeled_rows, **{name: config[name] for name in names})
+
+
+def learning_rate(hparams: HParams, round_index: Array) -> Array:
+    """Cosine from `lr` in round 0 to `lr_min` in round `lr_rounds` and after (Section V-B; the floor is the code's)."""
+    progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
+    return hparams.lr_min + 0.5 * (hparams.lr - hparams.lr_min) * (1.0 + jnp.cos(jnp.pi * progress))
+
+
+def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
+    """SGD as in PyTorch: the L2 term joins the gradient before the momentum. Every phase of a round starts it anew."""
+    return optax.chain(
+        optax.add_decayed_weights(hparams.weight_decay),
+        optax.sgd(lr, momentum=hparams.momentum, nesterov=hparams.nesterov),
+    )

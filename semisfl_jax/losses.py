@@ -1,0 +1,102 @@
+"""The loss terms of SemiSFL as pure functions of a batch of rows.
+
+Every mean runs over rows with a weight: 1 for a row of a client that takes part, 0 for padding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax.types import Array
+
+
+class References(NamedTuple):
+    """What the anchors of a contrastive loss are compared with."""
+
+    keys: Array  # [T, P] unit rows
+    labels: Array  # [T] int32, -1 for an empty slot
+    confident: Array  # [T] bool, may be a positive
+    present: Array  # [T] bool, counts in the denominator
+
+
+def concatenate(*parts: References) -> References:
+    """Joins references along their only axis."""
+    return References(*(jnp.concatenate(field) for field in zip(*parts, strict=True)))
+
+
+def row_mean(values: Array, weight: Array) -> Array:
+    """Mean of [R] values under [R] weights; 0 when no row counts."""
+    return jnp.sum(values * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+
+
+def cross_entropy_rows(logits: Array, labels: Array) -> Array:
+    """Cross-entropy of every row: logits [R, K], labels [R] -> [R]."""
+    log_probabilities = jax.nn.log_softmax(logits)
+    return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
+
+
+def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:
+    """Mean cross-entropy, the H of the supervised phase (Eq. 4)."""
+    return row_mean(cross_entropy_rows(logits, labels), weight)
+
+
+def consistency(logits: Array, pseudo_labels: Array, confident: Array, weight: Array) -> Array:
+    """Consistency regularization of the cross-entity phase (Section III, step 4).
+
+    Cross-entropy of the student against hard pseudo-labels, for confident rows alone. Rows that are not
+    confident add 0 but stay in the denominator, as in FixMatch and the authors' code.
+
+    Args:
+      logits: [R, K] of the student on the strong view.
+      pseudo_labels: [R] int32, the teacher's argmax on the weak view.
+      confident: [R] bool, whether the teacher's maximum reaches the threshold.
+      weight: [R].
+    """
+    return row_mean(cross_entropy_rows(logits, pseudo_labels) * confident, weight)
+
+
+def contrastive(
+    anchors: Array,
+    labels: Array,
+    references: References,
+    temperature: float,
+    weight: Array,
+    comparable: Array | None = None,
+) -> Array:
+    """Supervised-contrastive loss (Eq. 3) and clustering regularization (Eq. 5).
+
+    For anchor j with positives P_j, references of its label that are confident:
+
+        C_j = -1 / max(1, |P_j|) * sum_{a in P_j} (z_j . k_a / kappa - log sum_{a in A} exp(z_j . k_a / kappa))
+
+    A is every reference that is present, confident or not. An anchor without a positive has C_j = 0 and still
+    counts in the mean.
+
+    Args:
+      anchors: [R, P] unit rows z.
+      labels: [R] int32, labels or pseudo-labels of the anchors.
+      references: T references.
+      temperature: kappa.
+      weight: [R].
+      comparable: [R, T] bool, False takes a reference away from an anchor; None compares all.
+
+    Returns:
+      The mean of C_j over the anchors.
+    """
+    similarity = anchors @ references.keys.T / temperature  # [R, T]
+    present = references.present[None, :]
+    if comparable is not None:
+        present = present & comparable
+    similarity = jnp.where(present, similarity, -jnp.inf)
+    highest = jax.lax.stop_gradient(jnp.max(similarity, axis=-1, keepdims=True))
+    highest = jnp.where(jnp.isfinite(highest), highest, 0.0)  # an anchor may have no reference at all
+    total = jnp.sum(jnp.exp(similarity - highest), axis=-1)  # [R]
+    log_total = jnp.log(jnp.where(total > 0, total, 1.0)) + highest[:, 0]
+    positive = present & references.confident[None, :] & (labels[:, None] == references.labels[None, :])
+    count = jnp.sum(positive, axis=-1)
+    attraction = jnp.sum(jnp.where(positive, similarity, 0.0), axis=-1)
+    rows = (count * log_total - attraction) / jnp.maximum(count, 1)
+    return row_mean(rows, weight)

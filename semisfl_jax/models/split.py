@@ -1,0 +1,146 @@
+"""Cuts any model at any layer index into the pure functions of a split model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import rng
+from semisfl_jax.errors import UserError
+from semisfl_jax.models.layers import DenseLayer
+from semisfl_jax.models.zoo import Architecture, Maker
+from semisfl_jax.types import Array, SplitParams, Variables
+
+
+class SplitModel(NamedTuple):
+    """Pure functions of the three pieces. Images are normalised floats [B, H, W, C].
+
+    `bottom` and `top` are called as f(variables, inputs, key, train) and return (outputs, variables): in training,
+    the variables with BatchNorm's running statistics moved on. `key` feeds dropout and may be None otherwise.
+    """
+
+    init: Callable[[Array], SplitParams]
+    bottom: Callable[[Variables, Array, Array | None, bool], tuple[Array, Variables]]  # -> features e [B, D]
+    top: Callable[[Variables, Array, Array | None, bool], tuple[Array, Variables]]  # e -> logits [B, K]
+    project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
+    feature_size: int  # D
+    projection_size: int  # P
+
+
+class Stack(nn.Module):
+    """Layers one after another, named by their place in the uncut model."""
+
+    layers: tuple[Maker, ...]
+    first: int = 0
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        for index, layer in enumerate(self.layers, start=self.first):
+            x = layer(name=f'layer_{index}')(x, train)
+        return x
+
+
+class ProjectionHead(nn.Module):
+    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Rows leave normalised."""
+
+    kind: str
+    width: int
+
+    @nn.compact
+    def __call__(self, features: Array) -> Array:
+        x = features
+        if self.kind == 'mlp':
+            x = DenseLayer(x.shape[-1], name='hidden')(x, train=False)
+        if self.kind != 'none':
+            x = DenseLayer(self.width, activation=False, name='out')(x, train=False)
+        # max(norm, 1e-12) as in PyTorch's normalize, written so that the gradient at 0 is 0 and not NaN
+        return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-24))
+
+
+def cut(
+    architecture: Architecture,
+    image_shape: tuple[int, int, int],
+    split_index: int | None,
+    projection: str,
+    projection_dim: int,
+) -> SplitModel:
+    """Cuts a model after `split_index` layers.
+
+    Args:
+      architecture: the uncut model.
+      image_shape: (H, W, C).
+      split_index: layers at the client, 1 .. layers - 1; None takes the paper's.
+      projection: 'mlp', 'linear' or 'none'.
+      projection_dim: P; with 'none' P is D.
+
+    Raises:
+      UserError: a cut that leaves one side without a layer, or images too small for the model's pooling.
+    """
+    layers = architecture.layers
+    index = architecture.paper_split if split_index is None else split_index
+    if not 1 <= index < len(layers):
+        raise UserError(
+            f'model.split_index={index} is out of range: this model has {len(layers)} layers and each side needs one; '
+            f'use 1 to {len(layers) - 1}, the paper cuts at {architecture.paper_split}'
+        )
+    bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
+    head = ProjectionHead(projection, projection_dim)
+    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    try:
+        feature = jax.eval_shape(
+            lambda key, x: bottom.init_with_output(key, x, train=False)[0], jax.random.key(0), image
+        )
+        feature_map = feature.shape[1:]
+        feature_size = feature.size
+    except (TypeError, ValueError) as error:
+        raise UserError(_too_small(image_shape)) from error
+    if feature_size == 0 or any(length <= 0 for length in feature_map):
+        raise UserError(_too_small(image_shape))
+
+    def init(key: Array) -> SplitParams:
+        features = jnp.zeros((1, feature_size), jnp.float32)
+        return SplitParams(
+            bottom=_filled(bottom.init(rng.fold(key, 'bottom'), jnp.zeros(image.shape, jnp.float32), train=False)),
+            top=_filled(top.init(rng.fold(key, 'top'), features.reshape(1, *feature_map), train=False)),
+            proj=_filled(head.init(rng.fold(key, 'proj'), features)),
+        )
+
+    def run_bottom(variables, images, key, train):
+        features, variables = _run(bottom, variables, images, key, train)
+        return features.reshape(images.shape[0], feature_size), variables
+
+    def run_top(variables, features, key, train):
+        return _run(top, variables, features.reshape(-1, *feature_map), key, train)
+
+    return SplitModel(
+        init=init,
+        bottom=run_bottom,
+        top=run_top,
+        project=head.apply,
+        feature_size=feature_size,
+        projection_size=feature_size if projection == 'none' else projection_dim,
+    )
+
+
+def _run(module: nn.Module, variables: Variables, inputs: Array, key: Array | None, train: bool):
+    if not train:
+        return module.apply(variables, inputs, train=False), variables
+    rngs = None if key is None else {'dropout': key}
+    outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
+    return outputs, {**variables, **moved}
+
+
+def _filled(variables: Variables) -> Variables:
+    """Every piece has 'params', even one without parameters."""
+    return {'params': {}, **variables}
+
+
+def _too_small(image_shape: tuple[int, int, int]) -> str:
+    height, width, _ = image_shape
+    return (
+        f'images of {height}x{width} are too small for this model: nothing is left at the cut; use model.name=small_cnn'
+    )

@@ -1,0 +1,174 @@
+"""The cross-entity semi-supervised phase (Section III, steps 2 to 6).
+
+The exchange between server and clients is implicit here: client bottoms are stacked along a leading axis [A], one
+`client_map` runs them all, and one gradient of the whole computation gives the server's gradient and every client's.
+The tests hold an explicit twin, with messages passed one by one, that must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import ema, losses, rng, sampling, trees
+from semisfl_jax.hparams import HParams, optimizer
+from semisfl_jax.losses import References
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.state import State, trainable, with_parameters
+from semisfl_jax.queue import Memory
+from semisfl_jax.types import Array, Cohort, Federation, Metrics, SplitParams, Variables, Views
+
+UNLABELED_METRICS = ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
+
+
+def no_cross_entity() -> Metrics:
+    """The metrics of a round without a cross-entity phase: not a number."""
+    return {name: jnp.full((), jnp.nan) for name in UNLABELED_METRICS}
+
+
+class Exchange(NamedTuple):
+    """What changes from iteration to iteration."""
+
+    student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A]
+    teacher_bottom: Variables  # at the clients; leading [A] when they move it (Eq. 8)
+    momentum: optax.OptState
+    memory: Any
+
+
+def build_cross_entity(
+    model: SplitModel, views: Views, hparams: HParams, memory: Memory, client_map: Callable = jax.vmap
+) -> Callable[..., tuple[State, Metrics]]:
+    """Builds the phase, from the broadcast of the bottoms to their average.
+
+    In each of K_u iterations every one of the A active clients sends student features of a strong view and teacher
+    features of a weak view, the server makes one update of top and projection head on all A * B rows, and each
+    client gets the gradient of its own rows.
+
+    Args:
+      model: the split model.
+      views: augmentations.
+      hparams: settings.
+      memory: queue policy.
+      client_map: maps a function over a leading client axis, with `in_axes` as in `jax.vmap`.
+
+    Returns:
+      run(key, state, federation, cohort, lr []) -> state, metrics.
+    """
+    weak, strong = client_map(views.weak), client_map(views.strong)
+    train_bottoms = client_map(lambda variables, x, key: model.bottom(variables, x, key, True))
+    teacher_axis = 0 if hparams.client_teacher_ema else None
+    if hparams.client_teacher_bn == 'train':
+        teacher_bottoms = client_map(
+            lambda variables, x, key: model.bottom(variables, x, key, True)[0], in_axes=(teacher_axis, 0, 0)
+        )
+    elif hparams.client_teacher_ema:
+        teacher_bottoms = client_map(lambda variables, x, key: model.bottom(variables, x, None, False)[0])
+    else:  # frozen, the same everywhere: one large batch
+
+        def teacher_bottoms(variables, x, keys):
+            return model.bottom(variables, x.reshape(-1, *x.shape[2:]), None, False)[0]
+
+    def pseudo_label(teacher: SplitParams, features: Array, truth: Array, labeled: Array, present: Array):
+        """Targets and keys of teacher features [A * B, D]; a client's own labels go before pseudo-labels."""
+        logits, _ = model.top(teacher.top, features, None, False)
+        probabilities = jax.nn.softmax(logits)
+        labels = jnp.argmax(probabilities, axis=-1).astype(jnp.int32)
+        confident = jnp.max(probabilities, axis=-1) >= hparams.threshold
+        guessed = present & ~labeled
+        counts = {
+            'guessed': jnp.sum(guessed),
+            'confident': jnp.sum(guessed & confident),
+            'judged': jnp.sum(guessed & confident & (truth >= 0)),
+            'right': jnp.sum(guessed & confident & (truth == labels)),
+        }
+        keys = model.project(teacher.proj, features)
+        targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, present)
+        return targets, counts
+
+    def loss(parameters: SplitParams, exchange: Exchange, x: Array, targets: References, keys: Array, key: Array):
+        """x: strong views [A, B, H, W, C], normalised. keys [A] and key feed dropout at clients and server."""
+        student = with_parameters(exchange.student, parameters)
+        weight = targets.present.astype(jnp.float32)
+        features, bottom = train_bottoms(student.bottom, x, keys)
+        features = features.reshape(-1, model.feature_size)  # what travels up: [A * B, D]
+        logits, top = model.top(student.top, features, key, True)
+        consistency = losses.consistency(logits, targets.labels, targets.confident, weight)
+        clustering = losses.contrastive(
+            model.project(student.proj, features),
+            targets.labels,
+            memory.cross_entity_references(exchange.memory, targets),
+            hparams.temperature,
+            weight,
+        )
+        value = hparams.consistency_weight * consistency + hparams.clustering_weight * clustering
+        metrics = {'loss_unlabeled': value, 'loss_consistency': consistency, 'loss_clustering': clustering}
+        return value, (SplitParams(bottom, top, student.proj), metrics)
+
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[State, Metrics]:
+        clients = cohort.ids.shape[0]
+        weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data takes no part
+        present = jnp.repeat(weight > 0, hparams.batch_size)
+        sgd = optimizer(hparams, lr)
+        round_key = rng.fold(key, 'cross_entity', state.round)
+
+        def iteration(exchange: Exchange, inputs):
+            t, rows, labeled = inputs  # [], [A, B], [A, B]
+            images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
+            keys = {
+                name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
+                for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout')
+            }
+            x_weak = views.normalise(weak(keys['weak'], images))
+            x_strong = views.normalise(strong(keys['strong'], images))
+            teacher_features = teacher_bottoms(exchange.teacher_bottom, x_weak, keys['teacher_dropout'])
+            teacher_features = teacher_features.reshape(-1, model.feature_size)
+            targets, counts = pseudo_label(state.teacher, teacher_features, truth, labeled.reshape(-1), present)
+
+            parameters = trainable(exchange.student)
+            gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
+                parameters, exchange, x_strong, targets, keys['student_dropout'], rng.fold(round_key, 'top_dropout', t)
+            )
+            # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 7).
+            own_mean = jnp.sum(weight)
+            gradient = gradient._replace(bottom=jax.tree.map(lambda g: g * own_mean, gradient.bottom))
+            # SGD works number by number, so one call steps the server and, along [A], every client's own optimizer.
+            updates, momentum = sgd.update(gradient, exchange.momentum, parameters)
+            student = with_parameters(student, optax.apply_updates(parameters, updates))
+            teacher_bottom = exchange.teacher_bottom
+            if hparams.client_teacher_ema:
+                teacher_bottom = ema.update(teacher_bottom, student.bottom, hparams.ema_decay)
+            queued = memory.push_unlabeled(exchange.memory, targets, t)
+            return Exchange(student, teacher_bottom, momentum, queued), (metrics, counts)
+
+        student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
+        start = Exchange(
+            student=student,
+            teacher_bottom=trees.replicate(state.teacher.bottom, clients)
+            if teacher_axis == 0
+            else state.teacher.bottom,
+            momentum=sgd.init(trainable(student)),
+            memory=state.memory,
+        )
+        rows, labeled = sampling.client_rows(
+            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
+        )
+        per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
+        end, (metrics, counts) = jax.lax.scan(iteration, start, per_iteration)
+
+        bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom)
+        state = state.replace(
+            student=end.student._replace(bottom=bottom),
+            memory=memory.init(),  # emptied after every cross-entity phase
+        )
+        counts = jax.tree.map(jnp.sum, counts)
+        return state, {
+            **jax.tree.map(jnp.mean, metrics),
+            'mask_rate': counts['confident'] / jnp.maximum(counts['guessed'], 1),
+            'pseudo_label_accuracy': counts['right'] / counts['judged'],  # 0 / 0: nobody can tell
+        }
+
+    return run

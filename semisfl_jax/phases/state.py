@@ -1,0 +1,52 @@
+"""What a server carries from round to round, and the small operations every phase shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from semisfl_jax import rng
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Array, SplitParams, Views
+
+
+@struct.dataclass
+class State:
+    """What a server carries from round to round. Clients carry nothing."""
+
+    round: Array  # [] int32, rounds completed
+    step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
+    student: SplitParams
+    teacher: SplitParams
+    memory: Any  # of the queue policy
+
+
+def init_state(key: Array, model: SplitModel, memory: Any) -> State:
+    """The state before the first round: the teacher is a copy of the student."""
+    student = model.init(rng.fold(key, 'init'))
+    return State(
+        round=jnp.zeros((), jnp.int32),
+        step=jnp.zeros((), jnp.int32),  # a buffer of its own: the state is donated
+        student=student,
+        teacher=jax.tree.map(jnp.copy, student),
+        memory=memory,
+    )
+
+
+def trainable(variables: SplitParams) -> SplitParams:
+    """The parameters, without BatchNorm statistics."""
+    return SplitParams(*(piece['params'] for piece in variables))
+
+
+def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitParams:
+    """`variables` with their parameters exchanged."""
+    return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
+
+
+def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:
+    """Logits [B, K] of uint8 images [B, H, W, C], in evaluation mode."""
+    features, _ = model.bottom(variables.bottom, views.normalise(images), None, False)
+    return model.top(variables.top, features, None, False)[0]

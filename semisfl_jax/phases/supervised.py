@@ -1,0 +1,124 @@
+"""The server-side supervised phase (Section III, step 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import ema, losses, rng, sampling
+from semisfl_jax.hparams import HParams, optimizer
+from semisfl_jax.losses import References
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.state import State, trainable, with_parameters
+from semisfl_jax.queue import Memory
+from semisfl_jax.types import Array, Federation, Metrics, SplitParams, Views
+
+
+class Supervised(NamedTuple):
+    """Outcome of the loss of one supervised step, beside its value."""
+
+    student: SplitParams  # with BatchNorm statistics moved on
+    cross_entropy: Array
+    contrastive: Array
+    correct: Array  # share of the batch classified rightly
+
+
+def build_supervised(
+    model: SplitModel, views: Views, hparams: HParams, memory: Memory | None
+) -> Callable[..., tuple[State, Metrics]]:
+    """The server-side supervised phase (Section III, step 1).
+
+    Each of the K_s steps draws a labelled batch and two views of it. The student sees view 1; its loss is the
+    cross-entropy plus the supervised-contrastive loss against the teacher's keys of view 2 and the queue. Then the
+    teacher moves, and the keys enter the queue.
+
+    Args:
+      model: the split model.
+      views: augmentations; `supervised` makes both views.
+      hparams: settings.
+      memory: queue policy, or None to train on cross-entropy alone.
+
+    Returns:
+      run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
+      serves every K_s.
+    """
+
+    def teacher_keys(teacher: SplitParams, images: Array, labels: Array) -> References:
+        features, _ = model.bottom(teacher.bottom, views.normalise(images), None, False)
+        everyone = jnp.ones_like(labels, bool)
+        return References(model.project(teacher.proj, features), labels, confident=everyone, present=everyone)
+
+    def contrastive_loss(state: State, rows: Array, labels: Array, keys: References, weight: Array) -> Array:
+        """`rows` are the student's projections [B_s, P]."""
+        if hparams.supervised_references == 'teacher_keys':
+            references = memory.supervised_references(state.memory, keys)
+            return losses.contrastive(rows, labels, references, hparams.temperature, weight)
+        # Eq. 3 to the letter: the batch's own student projections, each but the anchor itself, and the queue
+        references = memory.supervised_references(state.memory, keys._replace(keys=rows))
+        batch = labels.shape[0]
+        itself = jnp.eye(batch, references.labels.shape[0], dtype=bool)  # the batch comes first
+        return losses.contrastive(rows, labels, references, hparams.temperature, weight, comparable=~itself)
+
+    def loss(parameters, state, images, labels, keys, dropout_key):
+        student = with_parameters(state.student, parameters)
+        weight = jnp.ones(labels.shape, jnp.float32)
+        features, bottom = model.bottom(student.bottom, views.normalise(images), rng.fold(dropout_key, 'bottom'), True)
+        logits, top = model.top(student.top, features, rng.fold(dropout_key, 'top'), True)
+        cross_entropy = losses.cross_entropy(logits, labels, weight)
+        contrastive = jnp.zeros(())
+        if keys is not None:
+            rows = model.project(student.proj, features)
+            contrastive = contrastive_loss(state, rows, labels, keys, weight)
+        correct = jnp.mean(jnp.argmax(logits, axis=-1) == labels)
+        moved = SplitParams(bottom, top, student.proj)
+        return cross_entropy + hparams.contrastive_weight * contrastive, Supervised(
+            moved, cross_entropy, contrastive, correct
+        )
+
+    def step(key: Array, state: State, momentum, federation: Federation, lr: Array):
+        rows = sampling.server_rows(key, state.step, hparams.server_batch_size, federation.server_labels.shape[0])
+        images, labels = federation.server_images[rows], federation.server_labels[rows]
+        step_key = rng.fold(key, 'supervised', state.step)
+        view = views.supervised(rng.fold(step_key, 'student_view'), images)
+        keys = None
+        if memory is not None:
+            other_view = views.supervised(rng.fold(step_key, 'teacher_view'), images)
+            keys = teacher_keys(state.teacher, other_view, labels)
+        parameters = trainable(state.student)
+        (value, outcome), gradient = jax.value_and_grad(loss, has_aux=True)(
+            parameters, state, view, labels, keys, rng.fold(step_key, 'dropout')
+        )
+        updates, momentum = optimizer(hparams, lr).update(gradient, momentum, parameters)
+        student = with_parameters(outcome.student, optax.apply_updates(parameters, updates))
+        keep = ema.coefficient(state.step + 1, hparams.ema_decay, hparams.ema_warmup)
+        state = state.replace(
+            step=state.step + 1,
+            student=student,
+            teacher=ema.update(state.teacher, student, keep),
+            memory=state.memory if keys is None else memory.push_supervised(state.memory, keys),
+        )
+        sums = {
+            'loss_supervised': value,
+            'loss_supervised_ce': outcome.cross_entropy,
+            'loss_supervised_contrastive': outcome.contrastive,
+            'supervised_accuracy': outcome.correct,
+        }
+        return state, momentum, sums
+
+    def run(key: Array, state: State, federation: Federation, k_s: Array, lr: Array) -> tuple[State, Metrics]:
+        def body(_, carry):
+            state, momentum, sums = carry
+            state, momentum, values = step(key, state, momentum, federation, lr)
+            return state, momentum, jax.tree.map(jnp.add, sums, values)
+
+        momentum = optimizer(hparams, lr).init(trainable(state.student))
+        names = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
+        sums = {name: jnp.zeros(()) for name in names}
+        state, _, sums = jax.lax.fori_loop(0, k_s, body, (state, momentum, sums))
+        return state, {name: value / k_s for name, value in sums.items()}
+
+    return run

@@ -1,0 +1,141 @@
+"""The memory queue of teacher keys (Section III; facts of paper and code differ, so the policy is a switch).
+
+`Queue` is one ring. A `Memory` bundles the pure functions of a policy over one or two rings:
+
+- `two_level`, the paper's: a level for supervised keys (S) and one for unlabelled keys (U). Unlabelled keys enter U
+  at every iteration and S at every `stride`-th, so supervised keys leave S at a lower rate.
+- `single_ring`, the authors' published code: both phases share one ring. Its supervised phase writes keys and
+  labels but not the confidence flags, so these keys act as negatives alone in the cross-entity phase.
+- `off`: the current batch only.
+
+All are emptied after the cross-entity phase. Empty slots either do not count (`ignore`) or stand in the
+denominator as zero vectors, each adding exp(0), as in the authors' code (`count`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from semisfl_jax.losses import References, concatenate
+from semisfl_jax.types import Array, Queue
+
+
+def init(size: int, width: int) -> Queue:
+    """An empty ring of `size` slots for keys of `width` numbers."""
+    return Queue(
+        keys=jnp.zeros((size, width), jnp.float32),
+        labels=jnp.full((size,), -1, jnp.int32),
+        confident=jnp.zeros((size,), bool),
+        head=jnp.zeros((), jnp.int32),
+    )
+
+
+def push(queue: Queue, keys: Array, labels: Array, confident: Array | None, enabled: Array | bool = True) -> Queue:
+    """Writes a batch at the head of the ring, over the oldest slots.
+
+    Args:
+      queue: Q slots.
+      keys: [R, P]. Of more than Q rows only the last Q stay, as if they were pushed one by one.
+      labels: [R] int32.
+      confident: [R] bool; None leaves the flags of the overwritten slots as they are.
+      enabled: [] bool; False leaves the queue as it is (a traced condition without a branch).
+    """
+    size, rows = queue.labels.shape[0], labels.shape[0]
+    skipped = max(rows - size, 0)
+    slots = (queue.head + skipped + jnp.arange(rows - skipped)) % size
+    slots = jnp.where(enabled, slots, size)  # out of range: dropped by the scatter
+    flags = queue.confident if confident is None else queue.confident.at[slots].set(confident[skipped:], mode='drop')
+    return Queue(
+        keys=queue.keys.at[slots].set(keys[skipped:], mode='drop'),
+        labels=queue.labels.at[slots].set(labels[skipped:], mode='drop'),
+        confident=flags,
+        head=(queue.head + jnp.where(enabled, rows, 0)) % size,
+    )
+
+
+def as_references(queue: Queue, count_empty: bool, all_confident: bool = False) -> References:
+    """The ring as references of a contrastive loss."""
+    filled = queue.labels >= 0
+    return References(
+        keys=jnp.where(filled[:, None], queue.keys, 0.0),
+        labels=queue.labels,
+        confident=filled if all_confident else queue.confident,
+        present=jnp.ones_like(filled) if count_empty else filled,
+    )
+
+
+class Memory(NamedTuple):
+    """A queue policy. `state` is a pytree of Queues; batches come as References of teacher keys."""
+
+    init: Callable[[], Any]  # () -> state, empty
+    supervised_references: Callable[[Any, References], References]  # state, batch -> what the loss compares with
+    cross_entity_references: Callable[[Any, References], References]
+    push_supervised: Callable[[Any, References], Any]  # state, batch -> state, after the loss
+    push_unlabeled: Callable[[Any, References, Array], Any]  # state, batch, iteration t [] -> state
+
+
+def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
+    """The paper's queue. `size` slots per level; the state is (supervised level, unlabelled level)."""
+
+    def supervised_references(state, batch):
+        return concatenate(batch, as_references(state[0], count_empty))
+
+    def cross_entity_references(state, batch):
+        supervised, unlabeled = state
+        return concatenate(batch, as_references(unlabeled, count_empty), as_references(supervised, count_empty))
+
+    def push_supervised(state, batch):
+        supervised, unlabeled = state
+        return push(supervised, batch.keys, batch.labels, batch.confident), unlabeled
+
+    def push_unlabeled(state, batch, t):
+        supervised, unlabeled = state
+        rows = (batch.keys, batch.labels, batch.confident)
+        return push(supervised, *rows, enabled=(t + 1) % stride == 0), push(unlabeled, *rows)
+
+    return Memory(
+        init=lambda: (init(size, width), init(size, width)),
+        supervised_references=supervised_references,
+        cross_entity_references=cross_entity_references,
+        push_supervised=push_supervised,
+        push_unlabeled=push_unlabeled,
+    )
+
+
+def single_ring(size: int, width: int, count_empty: bool) -> Memory:
+    """The queue of the authors' published code. The state is one ring."""
+    return Memory(
+        init=lambda: init(size, width),
+        supervised_references=lambda state, batch: concatenate(
+            batch, as_references(state, count_empty, all_confident=True)
+        ),
+        cross_entity_references=lambda state, batch: concatenate(batch, as_references(state, count_empty)),
+        push_supervised=lambda state, batch: push(state, batch.keys, batch.labels, None),
+        push_unlabeled=lambda state, batch, t: push(state, batch.keys, batch.labels, batch.confident),
+    )
+
+
+def off() -> Memory:
+    """No queue: references are the teacher keys of the current batch."""
+    return Memory(
+        init=lambda: (),
+        supervised_references=lambda state, batch: batch,
+        cross_entity_references=lambda state, batch: batch,
+        push_supervised=lambda state, batch: state,
+        push_unlabeled=lambda state, batch, t: state,
+    )
+
+
+def build(name: str, size: int, width: int, stride: int, empty_slots: str) -> Memory:
+    """The policy called `name`; `empty_slots` is 'ignore', 'count' or 'auto' (count in the single ring alone)."""
+    count_empty = empty_slots == 'count' or (empty_slots == 'auto' and name == 'single_ring')
+    if name == 'two_level':
+        return two_level(size, width, stride, count_empty)
+    if name == 'single_ring':
+        return single_ring(size, width, count_empty)
+    if name == 'off':
+        return off()
+    raise ValueError(f'unknown queue {name!r}')

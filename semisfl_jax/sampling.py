@@ -1,0 +1,107 @@
+"""Mini-batches drawn in the graph, without replacement within an epoch, for clients of any size.
+
+A client's data are read as an endless sequence: epoch after epoch, each in an order of its own. Where element p of
+that sequence stands is computed directly, by a keyed permutation that can be evaluated at single points, so nothing
+is sorted, a client of 3 images costs what one of 30,000 does, and the only memory of the past is how far the
+client has read, which follows from the rounds it has taken part in.
+
+The permutation is the swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle,
+CRYPTO 2012): in each pass, x is paired with (k - x) mod n, and a hash of the pair decides whether to swap.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import rng
+from semisfl_jax.types import Array, Cohort, Federation
+
+_PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
+
+
+def _mix(x: Array) -> Array:
+    """A bijective hash of uint32 (the finaliser of MurmurHash3)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
+
+
+def permute(word: Array, epoch: Array, position: Array, size: Array) -> Array:
+    """Where `position` goes in the permutation of range(size) that `word` and `epoch` name.
+
+    Args:
+      word: uint32, the key of the sequence.
+      epoch: int32, which permutation.
+      position: int32 in [0, size).
+      size: int32, at least 1.
+      All broadcast against each other.
+
+    Returns:
+      int32 in [0, size); over all positions, each value once.
+    """
+    n = size.astype(jnp.uint32)
+    key = _mix(word ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
+
+    def swap(i, x):
+        pass_key = _mix(key + i.astype(jnp.uint32) * jnp.uint32(0x9E3779B9))
+        partner = (pass_key % n + n - x) % n
+        coin = _mix(_mix(jnp.maximum(x, partner) ^ pass_key) + key) & 1
+        return jnp.where(coin == 1, partner, x)
+
+    start = jnp.broadcast_to(position.astype(jnp.uint32), jnp.broadcast_shapes(key.shape, position.shape, n.shape))
+    return jax.lax.fori_loop(0, _PASSES, swap, start, unroll=4).astype(jnp.int32)
+
+
+def read(word: Array, offset: Array, size: Array) -> Array:
+    """Elements `offset` (int32) of the endless sequence over range(size); 0 where `size` is 0."""
+    size = jnp.maximum(size, 1)
+    return permute(word, offset // size, offset % size, size)
+
+
+def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
+    """Rows [B_s] of the labelled set for supervised step `step`, counted over the whole run."""
+    word = jax.random.bits(rng.fold(key, 'server_batches'))
+    return read(word, step * batch_size + jnp.arange(batch_size), jnp.int32(size))
+
+
+def client_rows(
+    key: Array, federation: Federation, cohort: Cohort, k_u: int, batch_size: int, labeled_rows: int
+) -> tuple[Array, Array]:
+    """Rows of `client_images` that the cohort reads in one round.
+
+    Each client's batch starts with `labeled_rows` of its labelled images, if it has any; the rest is unlabelled.
+
+    Args:
+      key: root key of the experiment.
+      federation: N clients; its images are not read.
+      cohort: A clients, with the number of rounds each has read before.
+      k_u: iterations per round.
+      batch_size: B.
+      labeled_rows: labelled images in a batch (facts 1.9), 0 for none.
+
+    Returns:
+      rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. Of a streamed
+      federation the rows simply count up, for its images already lie in this order.
+    """
+    iteration = jnp.arange(k_u)[:, None]
+    slot = jnp.arange(batch_size)[None, :]
+
+    def one_client(client, visits):
+        stream = rng.fold(key, 'client_batches', client)
+        step = visits * k_u + iteration  # [K_u, 1]
+        size, labeled_size = federation.size[client], federation.labeled_size[client]
+        head = jnp.where(labeled_size > 0, labeled_rows, 0)
+        word = jax.random.bits(stream)
+        rows = federation.index[client][read(word, jnp.maximum(step * (batch_size - head) + slot - head, 0), size)]
+        labeled = jnp.broadcast_to(slot < head, rows.shape)
+        if labeled_rows:
+            word = jax.random.bits(rng.fold(stream, 'labeled'))
+            offset = step * labeled_rows + jnp.minimum(slot, labeled_rows - 1)
+            rows = jnp.where(labeled, federation.labeled_index[client][read(word, offset, labeled_size)], rows)
+        return rows, labeled
+
+    rows, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits)
+    if federation.streamed:
+        rows = jnp.arange(rows.size, dtype=jnp.int32).reshape(rows.shape)
+    return rows, labeled
