@@ -1,0 +1,30 @@
+"""Data sets, their split between server and clients, and the clients of a round.
+
+`load` finds and decodes a data set, `make_partition` splits it, `build_federation` lays it out for the jitted
+rounds, `draw_cohort` picks the clients of each.
+"""
+
+from semisfl_jax.data.cohort import add_visit, draw_cohort, make_cohort, visits_before
+from semisfl_jax.data.dataset import Dataset
+from semisfl_jax.data.federation import HostFederation, build_federation
+from semisfl_jax.data.partition import Partition, describe, make_partition
+from semisfl_jax.data.partition_file import load as load_partition
+from semisfl_jax.data.partition_file import load_for, save
+from semisfl_jax.data.sources import load
+
+__all__ = [
+    'Dataset',
+    'HostFederation',
+    'Partition',
+    'add_visit',
+    'build_federation',
+    'describe',
+    'draw_cohort',
+    'load',
+    'load_for',
+    'load_partition',
+    'make_cohort',
+    'make_partition',
+    'save',
+    'visits_before',
+]

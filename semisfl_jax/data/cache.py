@@ -1,0 +1,139 @@
+"""Decoded arrays on disk, so that a data set is decoded once.
+
+An entry is a directory of four .npy files and meta.json with their checksum. It is written beside its place and
+moved there whole, and read as memory maps. What is missing, cut short or altered is decoded again. A cache that
+cannot be written costs time alone: the arrays are then held in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+from tqdm.auto import tqdm
+
+from semisfl_jax.data import dataset
+from semisfl_jax.data.decode import Chunk, Source, Stream
+
+PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
+STALE_SECONDS = 24 * 3600.0  # no decoding takes that long
+SPLITS = ('train', 'test')
+ARRAYS = tuple(f'{split}_{what}' for split in SPLITS for what in ('images', 'labels'))
+
+
+def default_dir() -> Path:
+    """Where decoded arrays are kept: $XDG_CACHE_HOME/semisfl_jax, else ~/.cache/semisfl_jax."""
+    return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'semisfl_jax'
+
+
+def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a data set, from the cache if they are there and whole, else decoded.
+
+    Args:
+      source: the data set.
+      cache_dir: directory of the cache, '' for `default_dir()`.
+
+    Returns:
+      {train,test}_images [n, H, W, C] uint8 and {train,test}_labels [n] int32, and their checksum.
+    """
+    root = Path(cache_dir).expanduser() if cache_dir else default_dir()
+    entry = root / source.key
+    found = _read(entry, source.name)
+    if found:
+        return found
+    train, test = source.open()
+    streams = {'train': train, 'test': test}
+    try:
+        _write(entry, source.name, streams)
+    except OSError as error:
+        logging.warning('decoded arrays of %s are not cached in %s: %s', source.name, root, error)
+    found = _read(entry, source.name)  # even if writing failed: another process may have been faster
+    if found:
+        return found
+    arrays = _collect(source.name, streams)
+    return arrays, dataset.checksum(source.name, arrays)
+
+
+def _read(entry: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
+    """The entry's arrays and checksum, or None where there is no entry or a damaged one."""
+    if not entry.exists():
+        return None
+    try:
+        expected = json.loads((entry / 'meta.json').read_text())['checksum']
+        # np.asarray drops the memmap subclass, whose every slice would drag the file along.
+        arrays = {key: np.asarray(np.load(entry / f'{key}.npy', mmap_mode='r')) for key in ARRAYS}
+        if dataset.checksum(name, arrays) == expected:
+            return arrays, expected
+        reason = 'its checksum differs'
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        reason = str(error)
+    logging.warning('the cached arrays in %s are damaged (%s): decoding again', entry, reason)
+    return None
+
+
+def _write(entry: Path, name: str, streams: dict[str, Stream]) -> None:
+    """Decodes into a directory beside `entry` and moves it into place."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in entry.parent.glob(f'.{entry.name}-*'):  # of a process that was killed
+        if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(leftover, ignore_errors=True)
+    building = entry.parent / f'.{entry.name}-{uuid.uuid4().hex}'
+    building.mkdir()
+    try:
+        for split, stream in streams.items():
+            _write_images(building / f'{split}_images.npy', building / f'{split}_labels.npy', name, split, stream)
+        arrays = {key: np.asarray(np.load(building / f'{key}.npy', mmap_mode='r')) for key in ARRAYS}
+        (building / 'meta.json').write_text(json.dumps({'checksum': dataset.checksum(name, arrays)}))
+        shutil.rmtree(entry, ignore_errors=True)
+        building.rename(entry)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _write_images(images_path: Path, labels_path: Path, name: str, split: str, stream: Stream) -> None:
+    """Appends chunk after chunk: no more than a chunk is in memory, and a full disk is an OSError, not a signal."""
+    header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.count, *stream.shape)}
+    labels = []
+    with images_path.open('wb') as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for images, some in _progress(name, split, stream):
+            file.write(np.ascontiguousarray(images).data)
+            labels.append(some)
+    np.save(labels_path, np.concatenate(labels))
+
+
+def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
+    """The same arrays in memory."""
+    arrays = {}
+    for split, stream in streams.items():
+        images = np.empty((stream.count, *stream.shape), np.uint8)
+        labels = np.empty(stream.count, np.int32)
+        start = 0
+        for some_images, some_labels in _progress(name, split, stream):
+            images[start : start + len(some_images)] = some_images
+            labels[start : start + len(some_images)] = some_labels
+            start += len(some_images)
+        arrays |= {f'{split}_images': images, f'{split}_labels': labels}
+    return arrays
+
+
+def _progress(name: str, split: str, stream: Stream) -> Iterator[Chunk]:
+    """The chunks of a stream, with a progress bar and the time left where decoding takes long."""
+    with tqdm(
+        total=stream.count,
+        desc=f'decoding {name} {split}',
+        unit=' images',
+        delay=PROGRESS_DELAY,
+        leave=False,
+        disable=None,  # no control characters where the output is not a terminal
+    ) as bar:
+        for chunk in stream.chunks():
+            yield chunk
+            bar.update(len(chunk[0]))

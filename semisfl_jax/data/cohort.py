@@ -1,0 +1,58 @@
+"""Which clients take part in a round, and how often each has before. Nothing of it needs saving: it is replayed."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import rng
+from semisfl_jax.types import Cohort
+
+
+def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int) -> np.ndarray:
+    """The active clients of a round, uniform without replacement.
+
+    Args:
+      seed: `config.seed`.
+      round_index: 0-based.
+      num_clients: N.
+      num_active: A <= N.
+
+    Returns:
+      [A] int32, ascending.
+    """
+    generator = rng.host(seed, 'cohort', round_index)
+    return np.sort(generator.choice(num_clients, num_active, replace=False, shuffle=False)).astype(np.int32)
+
+
+def visits_before(seed: int, round_index: int, num_clients: int, num_active: int, first: int = 0) -> np.ndarray:
+    """In how many of the rounds first .. round_index - 1 each client took part, found by replaying the draws.
+
+    Args:
+      seed, num_clients, num_active: as in `draw_cohort`.
+      round_index: the round about to run.
+      first: first round in which clients draw batches, `config.pre_rounds`.
+
+    Returns:
+      [N] int32.
+    """
+    visits = np.zeros(num_clients, np.int32)
+    for earlier in range(first, round_index):
+        visits = add_visit(visits, draw_cohort(seed, earlier, num_clients, num_active))
+    return visits
+
+
+def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The visits [N] after a round of the clients `ids` [A]; a new array."""
+    visits = visits.copy()
+    visits[ids] += 1
+    return visits
+
+
+def make_cohort(ids: np.ndarray, visits: np.ndarray) -> Cohort:
+    """The Cohort of clients `ids` [A], all of weight 1, given the visits [N] of all clients before this round."""
+    return Cohort(
+        ids=jnp.asarray(ids, jnp.int32),
+        weight=jnp.ones(len(ids), jnp.float32),
+        visits=jnp.asarray(visits[ids], jnp.int32),
+    )

@@ -1,0 +1,116 @@
+"""What every data source returns, and the arithmetic that all of them share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from semisfl_jax import rng
+from semisfl_jax.data.apportion import largest_remainder
+
+ROWS_AT_ONCE = 4096  # bounds the memory of passes over arrays that may be larger than RAM
+HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, whatever the seed of the run
+
+# Mean and standard deviation per channel, in units of [0, 1]. The first four as in the authors' code; MNIST and
+# Fashion-MNIST are the training set's own. Other sets are measured by `channel_statistics`.
+NORMALISATION = {
+    'cifar10': ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    'svhn_cropped': ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    'stl10': ((0.4408, 0.4279, 0.3867), (0.2683, 0.2610, 0.2687)),
+    'image100': ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    'mnist': ((0.1307,), (0.3081,)),
+    'fashion_mnist': ((0.2860,), (0.3530,)),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """One image-classification data set, decoded. Arrays may be read-only memory maps.
+
+    Labels are -1 where nobody knows them: STL-10's unlabelled images, which follow the labelled ones.
+    """
+
+    name: str
+    train_images: np.ndarray  # [n, H, W, C] uint8
+    train_labels: np.ndarray  # [n] int32
+    test_images: np.ndarray  # [m, H, W, C] uint8
+    test_labels: np.ndarray  # [m] int32
+    num_classes: int
+    mean: tuple[float, ...]  # [C], of pixels in [0, 1]
+    std: tuple[float, ...]  # [C]
+    fake: bool  # made-up images
+    checksum: str  # SHA-256 over the name and the four arrays
+
+    @property
+    def labelable(self) -> np.ndarray:
+        """Rows of the training set whose label is known, [<= n] int64 ascending."""
+        return np.flatnonzero(self.train_labels >= 0)
+
+
+def normalisation(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation [C] of the data set `name`, known or measured on `images` [n, H, W, C] uint8."""
+    known = NORMALISATION.get(name)
+    return known if known and len(known[0]) == images.shape[-1] else channel_statistics(images)
+
+
+def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Exact mean and standard deviation per channel of images [n, H, W, C] uint8, in units of [0, 1].
+
+    A channel that never varies gets a deviation of 1, so that dividing by it stays defined.
+    """
+    channels = images.shape[-1]
+    counts = np.zeros((channels, 256), np.int64)
+    for start in range(0, len(images), ROWS_AT_ONCE):
+        block = images[start : start + ROWS_AT_ONCE]
+        for channel in range(channels):
+            counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    values = np.arange(256) / 255
+    mean = share @ values
+    std = np.sqrt((share * (values - mean[:, None]) ** 2).sum(axis=1))
+    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
+
+
+def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256, in hex, over the name and every array with its name, type and shape."""
+    digest = hashlib.sha256(name.encode())
+    for key in sorted(arrays):
+        array = arrays[key]
+        digest.update(f'|{key} {array.dtype.str} {array.shape}|'.encode())
+        for start in range(0, len(array), ROWS_AT_ONCE):
+            digest.update(np.ascontiguousarray(array[start : start + ROWS_AT_ONCE]))
+    return digest.hexdigest()
+
+
+def make(name: str, arrays: dict[str, np.ndarray], num_classes: int, fake: bool = False, digest: str = '') -> Dataset:
+    """A Dataset of `arrays` (train_images, train_labels, test_images, test_labels).
+
+    Args:
+      name: canonical name.
+      arrays: the four arrays, shapes and types as in Dataset.
+      num_classes: K.
+      fake: whether the images are made up.
+      digest: the checksum where it is known already, '' to compute it.
+    """
+    mean, std = normalisation(name, arrays['train_images'])
+    digest = digest or checksum(name, arrays)
+    return Dataset(name=name, num_classes=num_classes, mean=mean, std=std, fake=fake, checksum=digest, **arrays)
+
+
+def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A stratified fifth of a labelled set, rounded up, becomes its test set, the same one in every run.
+
+    Args:
+      labels: [n], all known.
+
+    Returns:
+      Training rows and test rows, both ascending.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    generator = rng.host(HOLDOUT_SEED, 'holdout')
+    picked = largest_remainder(counts, -(-len(labels) // 5))
+    test = [generator.permutation(np.flatnonzero(labels == c))[:take] for c, take in zip(classes, picked, strict=True)]
+    test = np.sort(np.concatenate(test))
+    return np.setdiff1d(np.arange(len(labels)), test), test

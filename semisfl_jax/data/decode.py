@@ -1,0 +1,96 @@
+"""Encoded images to uint8 arrays, and the stream in which a data set is decoded.
+
+Pillow decodes everything. TFDS itself would use OpenCV where that is installed, whose JPEG pixels differ, and the
+checksum of a data set must not depend on what else is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from semisfl_jax.errors import UserError
+
+CHUNK = 512  # images decoded at a time
+THREADED_BYTES = 4096  # smaller files decode faster on one thread, because of the interpreter lock
+MODES = {1: 'L', 3: 'RGB', 4: 'RGBA'}
+
+Chunk = tuple[np.ndarray, np.ndarray]  # images [n, H, W, C] uint8, labels [n] int32
+
+
+class Stream(NamedTuple):
+    """The images and labels of one split, decoded as they are asked for."""
+
+    count: int
+    shape: tuple[int, int, int]  # H, W, C
+    chunks: Callable[[], Iterator[Chunk]]  # chunks of `count` samples in all
+
+
+class Source(NamedTuple):
+    """A data set that has been found but not decoded."""
+
+    name: str  # canonical
+    key: str  # file name of its cache entry; another key whenever the decoded arrays would differ
+    num_classes: int
+    open: Callable[[], tuple[Stream, Stream]]  # () -> train, test
+
+
+def resize(image: Image.Image, size: int) -> Image.Image:
+    """To size × size with Pillow's antialiased bilinear filter, aspect not kept; 0 or the same size: unchanged."""
+    if not size or image.size == (size, size):
+        return image
+    return image.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.ndarray:
+    """One image file, or its bytes, as [H, W, C] uint8.
+
+    Args:
+      encoded: bytes or a path, any format that Pillow reads.
+      size: side to resize to, 0 to keep.
+      channels: C, one of 1, 3 and 4; the image is converted.
+
+    Raises:
+      UserError: the file is not a readable image.
+    """
+    try:
+        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
+            pixels = np.asarray(resize(image.convert(MODES[channels]), size))
+    except OSError as error:
+        what = 'an image of the data set' if isinstance(encoded, bytes) else f"the image '{encoded}'"
+        raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:
+    """Several images [n, H, W, C] uint8, all of the same `shape`; large files on all cores, in the order given.
+
+    Raises:
+      UserError: an image has another shape.
+    """
+    encoded = list(encoded)
+    one = functools.partial(decode, size=size, channels=shape[2])
+    if isinstance(encoded[0], bytes) and len(encoded[0]) < THREADED_BYTES:
+        images = [one(item) for item in encoded]
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            images = list(pool.map(one, encoded))
+    for image in images:
+        if image.shape != shape:
+            raise UserError(
+                f'images of unequal size, {image.shape[:2]} beside {shape[:2]}: '
+                'set --config.data.image_size to the side that all shall be resized to'
+            )
+    return np.stack(images)
+
+
+def array_stream(images: np.ndarray, labels: np.ndarray) -> Stream:
+    """A stream over arrays that are decoded already, [n, H, W, C] uint8 and [n]."""
+    return Stream(len(images), images.shape[1:], lambda: iter([(images, labels.astype(np.int32))]))

@@ -1,0 +1,34 @@
+"""scikit-learn's handwritten digits: 1,797 grey images of 8 × 8, part of the package, no download."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from semisfl_jax.data import dataset
+from semisfl_jax.data.decode import resize
+
+
+def load(image_size: int = 0) -> dataset.Dataset:
+    """1,437 training and 360 test images [n, 8, 8, 1], stratified, the same split in every run.
+
+    The levels 0..16 are scaled to 0..255 and rounded.
+
+    Args:
+      image_size: side to resize to, 0 to keep 8.
+    """
+    from sklearn.datasets import load_digits  # slow to import, and only this set needs it
+
+    raw = load_digits()
+    images = np.rint(raw.images * (255 / 16)).astype(np.uint8)
+    if image_size:
+        images = np.stack([np.asarray(resize(Image.fromarray(image), image_size)) for image in images])
+    labels = raw.target.astype(np.int32)
+    train, test = dataset.holdout(labels)
+    arrays = {
+        'train_images': images[train][..., None],
+        'train_labels': labels[train],
+        'test_images': images[test][..., None],
+        'test_labels': labels[test],
+    }
+    return dataset.make('digits', arrays, num_classes=10)

@@ -1,0 +1,107 @@
+"""Made-up images of a data set's true shapes and counts, for benchmarks and smoke tests.
+
+Every class has a smooth pattern of its own, to which an image adds noise, so that a model has something to learn.
+The images are the same in every run, as those of a real data set would be, whatever the seed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from semisfl_jax import rng
+from semisfl_jax.data import dataset
+from semisfl_jax.errors import UserError
+
+SEED = 0
+GRID = 4  # a pattern is a GRID × GRID picture, enlarged
+DARKEST, LIGHTEST = 32, 191  # of a pattern, leaving room for the noise
+NOISE_MASK = np.uint64(0x3F3F3F3F3F3F3F3F)  # noise is uniform on 0..63, eight pixels to a word
+BYTES_AT_ONCE = 1 << 20
+
+
+class Shape(NamedTuple):
+    train: int  # labelled training images
+    unlabelled: int
+    test: int
+    image: tuple[int, int, int]  # H, W, C
+    classes: int
+
+
+SHAPES = {
+    'digits': Shape(1_437, 0, 360, (8, 8, 1), 10),
+    'mnist': Shape(60_000, 0, 10_000, (28, 28, 1), 10),
+    'fashion_mnist': Shape(60_000, 0, 10_000, (28, 28, 1), 10),
+    'cifar10': Shape(50_000, 0, 10_000, (32, 32, 3), 10),
+    'cifar100': Shape(50_000, 0, 10_000, (32, 32, 3), 100),
+    'svhn_cropped': Shape(73_257, 0, 26_032, (32, 32, 3), 10),
+    'stl10': Shape(5_000, 100_000, 8_000, (96, 96, 3), 10),
+    # ImageNet has at most 1,300 training and exactly 50 validation images per class.
+    'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
+}
+
+
+def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
+    """A made-up data set.
+
+    Args:
+      name: canonical name, a key of SHAPES.
+      size: training images in total, 0 for the true number. The test set then has a fifth as many, though one
+        per class at least; of STL-10's images up to 5,000, though no more than half of them, are labelled.
+      image_size: side of the images, 0 for the true one.
+
+    Raises:
+      UserError: unknown name or negative size.
+    """
+    if name not in SHAPES:
+        raise UserError(f"no made-up images for data set '{name}': config.data.fake knows {', '.join(sorted(SHAPES))}")
+    if size < 0:
+        raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
+    true = SHAPES[name]
+    labelled, unlabelled, test = true.train, true.unlabelled, true.test
+    if size:
+        labelled = min(true.train, size // 2) if true.unlabelled else size
+        unlabelled = size - labelled
+        test = min(true.test, max(true.classes, size // 5))
+    shape = (image_size, image_size, true.image[2]) if image_size else true.image
+    patterns = _patterns(name, true.classes, shape)
+    train_images, train_labels = _draw(name, 'train', patterns, labelled + unlabelled)
+    train_labels[labelled:] = -1
+    test_images, test_labels = _draw(name, 'test', patterns, test)
+    arrays = {
+        'train_images': train_images,
+        'train_labels': train_labels,
+        'test_images': test_images,
+        'test_labels': test_labels,
+    }
+    return dataset.make(name, arrays, true.classes, fake=True)
+
+
+def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarray:
+    """[K, H, W, C] uint8, smooth."""
+    height, width, channels = shape
+    grids = rng.host(SEED, 'fake', name, 'patterns').integers(
+        DARKEST, LIGHTEST, (classes, channels, GRID, GRID), dtype=np.uint8, endpoint=True
+    )
+    enlarged = [
+        np.asarray(Image.fromarray(grid).resize((width, height), Image.Resampling.BILINEAR))
+        for grid in grids.reshape(-1, GRID, GRID)
+    ]
+    return np.stack(enlarged).reshape(classes, channels, height, width).transpose(0, 2, 3, 1).copy()
+
+
+def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images [count, H, W, C] uint8 and labels [count] int32, classes as equal as can be, in random order."""
+    generator = rng.host(SEED, 'fake', name, split)
+    labels = generator.permutation(np.arange(count, dtype=np.int32) % len(patterns))
+    images = np.empty((count, *patterns.shape[1:]), np.uint8)
+    step = max(1, BYTES_AT_ONCE // patterns[0].size)
+    for start in range(0, count, step):
+        block = images[start : start + step]
+        np.take(patterns, labels[start : start + step], axis=0, out=block, mode='clip')
+        # Whole words are drawn because single bytes take thirty times as long.
+        words = generator.integers(0, 2**64, -(-block.size // 8), dtype=np.uint64) & NOISE_MASK
+        block += words.astype('<u8', copy=False).view(np.uint8)[: block.size].reshape(block.shape)
+    return images, labels

@@ -1,0 +1,231 @@
+"""Who holds which training image: the server's labelled ones, and every client's own (facts: SemiSFL, data protocol).
+
+A partition is disjoint and complete, and a function of the configuration alone. Nothing here draws from anywhere
+but `config.seed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+
+import numpy as np
+
+from semisfl_jax import rng
+from semisfl_jax.data.apportion import largest_remainder, level
+from semisfl_jax.data.dataset import Dataset
+from semisfl_jax.errors import UserError
+
+PARTITIONS = ('uniform', 'dirichlet')
+LABELED_SPLITS = ('natural', 'balanced')
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partition:
+    """Rows of the training set, ascending wherever they are listed, and where the split came from.
+
+    Every client has at least one row in `client_index`; in `client_labeled_index` any of them may have none.
+    """
+
+    dataset: str  # name of the data set
+    checksum: str  # of the data set
+    settings: dict  # what the split was made from, JSON types
+    server_index: np.ndarray  # [L] int32, labelled, at the server
+    client_index: tuple[np.ndarray, ...]  # N arrays int32, used without labels
+    client_labeled_index: tuple[np.ndarray, ...]  # N arrays int32, used with their labels
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.client_index)
+
+    @functools.cached_property
+    def content_hash(self) -> str:
+        """SHA-256, in hex, over every field. Equal hashes mean equal splits of equal data."""
+        digest = hashlib.sha256(json.dumps([self.dataset, self.checksum, self.settings], sort_keys=True).encode())
+        for rows in (self.server_index, *self.client_index, *self.client_labeled_index):
+            digest.update(f'|{len(rows)}|'.encode() + rows.astype('<i4').tobytes())
+        return digest.hexdigest()
+
+
+def settings(config) -> dict:
+    """The keys of a configuration that decide a partition, in JSON types."""
+    fed = config.federation
+    return {
+        'seed': config.seed,
+        'num_labeled': config.data.num_labeled,
+        'labeled_split': config.data.labeled_split,
+        'client_labels': config.data.client_labels,
+        'use_client_labels': fed.mu > 0,
+        'num_clients': fed.num_clients,
+        'partition': fed.partition,
+        'alpha': float(fed.alpha) if fed.partition == 'dirichlet' else None,
+    }
+
+
+def make_partition(dataset: Dataset, config) -> Partition:
+    """Splits the training set between the server and the clients.
+
+    The server gets `num_labeled` - `client_labels` labelled images, the clients share `client_labels` labelled ones
+    and the whole rest without labels. 'uniform' deals every class equally. 'dirichlet' draws Dir(alpha) over the
+    classes once per client, p [N, K], and gives client i the share p_ic / sum_j p_jc of class c, so all data is used
+    and clients differ in size. A client that this leaves with nothing gets one image of the largest client. The
+    labelled images of the clients follow the same shares. With mu = 0 their labels are ignored.
+
+    Args:
+      dataset: the data set.
+      config: the whole configuration; reads `seed`, `data` and `federation`.
+
+    Returns:
+      The partition, the same one for the same data and settings.
+
+    Raises:
+      UserError: settings that are wrong or that the data set cannot meet.
+    """
+    chosen = settings(config)
+    _check_settings(chosen, config.federation)
+    groups = _shuffled_classes(dataset, chosen['seed'])  # K arrays, and one of unknown labels
+    sizes = np.array([len(rows) for rows in groups])
+    labelled = np.append(_labelled_counts(dataset, chosen, sizes[:-1]), 0)
+    at_clients = largest_remainder(labelled, chosen['client_labels'])
+
+    server, with_labels, pool = [], [], []
+    for rows, total, client in zip(groups, labelled, at_clients, strict=True):
+        server.append(rows[: total - client])
+        with_labels.append(rows[total - client : total])
+        pool.append(rows[total:])
+    if not chosen['use_client_labels']:
+        pool = [np.concatenate(pair) for pair in zip(with_labels, pool, strict=True)]
+        with_labels = [rows[:0] for rows in with_labels]
+
+    return Partition(
+        dataset=dataset.name,
+        checksum=dataset.checksum,
+        settings=chosen,
+        server_index=np.sort(np.concatenate(server)).astype(np.int32),
+        client_index=_deal(pool, chosen, leave_none_empty=True),
+        client_labeled_index=_deal(with_labels, chosen, leave_none_empty=False),
+    )
+
+
+def describe(partition: Partition, labels: np.ndarray) -> np.ndarray:
+    """How many unlabelled images of each class every client holds.
+
+    Args:
+      partition: the partition.
+      labels: [n] of the training set, -1 where unknown; those are not counted.
+
+    Returns:
+      [N, K] int64.
+    """
+    classes = int(labels.max()) + 1
+    held = [labels[rows] for rows in partition.client_index]
+    return np.stack([np.bincount(some[some >= 0], minlength=classes) for some in held])
+
+
+def check_counts(num_clients: int, num_active: int) -> None:
+    """Raises UserError unless there are 1 <= num_active <= num_clients."""
+    if num_clients < 1:
+        raise UserError(f'config.federation.num_clients is {num_clients}: at least one client is needed')
+    if not 1 <= num_active <= num_clients:
+        raise UserError(
+            f'config.federation.num_active is {num_active}: it must lie between 1 and num_clients = {num_clients}'
+        )
+
+
+def _check_settings(chosen: dict, federation) -> None:
+    """What can be said without looking at the data."""
+    check_counts(chosen['num_clients'], federation.num_active)
+    for key, allowed, value in (
+        ('federation.partition', PARTITIONS, chosen['partition']),
+        ('data.labeled_split', LABELED_SPLITS, chosen['labeled_split']),
+    ):
+        if value not in allowed:
+            raise UserError(f"config.{key} is '{value}': use {' or '.join(map(repr, allowed))}")
+    if chosen['partition'] == 'dirichlet' and not 0 < chosen['alpha'] < float('inf'):
+        raise UserError(f'config.federation.alpha is {federation.alpha}: a Dirichlet distribution needs alpha > 0')
+    if federation.mu < 0:
+        raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabelled images per labelled one')
+    if chosen['num_labeled'] < 1:
+        raise UserError(f'config.data.num_labeled is {chosen["num_labeled"]}: the server needs labelled images')
+    if not 0 <= chosen['client_labels'] < chosen['num_labeled']:
+        raise UserError(
+            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled - 1 = '
+            f'{chosen["num_labeled"] - 1}, so that the server keeps a label'
+        )
+
+
+def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
+    """K + 1 arrays: the rows of every class in random order, and those of unknown label."""
+    generator = rng.host(seed, 'partition', 'order')
+    labels = dataset.train_labels
+    return [generator.permutation(np.flatnonzero(labels == k)) for k in (*range(dataset.num_classes), -1)]
+
+
+def _labelled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
+    """[K] labelled images per class, from class sizes [K]; sums to num_labeled."""
+    wanted, available = chosen['num_labeled'], int(sizes.sum())
+    if wanted > available:
+        raise UserError(
+            f"config.data.num_labeled is {wanted}: data set '{dataset.name}' has {available} training images with a "
+            'label, use that many at most'
+        )
+    if chosen['labeled_split'] == 'natural':
+        return largest_remainder(sizes, wanted)
+    if wanted < dataset.num_classes:
+        raise UserError(
+            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs one label at least for each of the "
+            f'{dataset.num_classes} classes'
+        )
+    counts = largest_remainder(np.ones(len(sizes), np.int64), wanted)
+    if short := np.flatnonzero(counts > sizes).tolist():
+        k = short[0]
+        raise UserError(
+            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs {counts[k]} images of class {k}, "
+            f"which has {sizes[k]}; use fewer labels or 'natural'"
+        )
+    return counts
+
+
+def _deal(groups: list[np.ndarray], chosen: dict, leave_none_empty: bool) -> tuple[np.ndarray, ...]:
+    """Deals K + 1 shuffled groups to N clients: N ascending int32 arrays."""
+    clients = chosen['num_clients']
+    sizes = np.array([len(rows) for rows in groups])
+    counts = level(sizes, clients) if chosen['partition'] == 'uniform' else _dirichlet_counts(sizes, chosen)
+    if leave_none_empty:
+        if sizes.sum() < clients:
+            raise UserError(
+                f'{sizes.sum()} unlabelled images are left for config.federation.num_clients = {clients} clients: '
+                'use fewer clients or fewer labels'
+            )
+        _fill_empty(counts)
+    rows = np.concatenate(groups)
+    owner = np.concatenate([np.repeat(np.arange(clients), column) for column in counts.T])
+    rows = rows[np.lexsort((rows, owner))].astype(np.int32)
+    return tuple(np.split(rows, np.cumsum(counts.sum(axis=1))[:-1]))
+
+
+def _dirichlet_counts(sizes: np.ndarray, chosen: dict) -> np.ndarray:
+    """[N, K + 1] images per client and group, columns summing to `sizes` [K + 1]."""
+    if sizes[-1]:
+        raise UserError(
+            f"config.federation.partition is 'dirichlet', but the labels of {sizes[-1]} training images are unknown, "
+            "so their classes cannot be dealt unevenly: use 'uniform'"
+        )
+    clients, classes = chosen['num_clients'], len(sizes) - 1
+    share = rng.host(chosen['seed'], 'partition', 'dirichlet').dirichlet(np.full(classes, chosen['alpha']), clients)
+    columns = [largest_remainder(share[:, k], sizes[k]) for k in range(classes)]
+    return np.stack([*columns, np.zeros(clients, np.int64)], axis=1)
+
+
+def _fill_empty(counts: np.ndarray) -> None:
+    """Gives every client [N, K] that has nothing one image of the class that the largest client has most of."""
+    totals = counts.sum(axis=1)
+    for poor in np.flatnonzero(totals == 0):
+        rich = totals.argmax()
+        k = counts[rich].argmax()
+        counts[rich, k] -= 1
+        counts[poor, k] += 1
+        totals[rich] -= 1
+        totals[poor] = 1

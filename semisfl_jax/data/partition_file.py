@@ -1,0 +1,153 @@
+"""Partitions as files: one .npz without pickles, proof against damage and against the wrong data set."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from semisfl_jax.data import partition as partition_lib
+from semisfl_jax.data.dataset import Dataset
+from semisfl_jax.data.partition import Partition
+from semisfl_jax.errors import UserError
+
+FORMAT = 1
+
+
+def save(partition: Partition, path: str | os.PathLike) -> None:
+    """Writes a partition; the file appears whole or not at all, and equal partitions give equal bytes.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    path = Path(path)
+    meta = {
+        'format': FORMAT,
+        'dataset': partition.dataset,
+        'checksum': partition.checksum,
+        'settings': partition.settings,
+        'content_hash': partition.content_hash,
+    }
+    beside = path.with_name(f'.{path.name}-{uuid.uuid4().hex}')
+    try:
+        with beside.open('wb') as file:
+            np.savez(
+                file,
+                meta=np.array(json.dumps(meta, sort_keys=True)),
+                server_index=partition.server_index,
+                client_index=_flat(partition.client_index),
+                client_size=_sizes(partition.client_index),
+                client_labeled_index=_flat(partition.client_labeled_index),
+                client_labeled_size=_sizes(partition.client_labeled_index),
+            )
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise UserError(f"the partition cannot be written to '{path}': {error.strerror or error}") from error
+
+
+def load(path: str | os.PathLike) -> Partition:
+    """Reads a partition.
+
+    Raises:
+      UserError: no such file, not a partition, or damaged.
+    """
+    try:
+        with open(path, 'rb') as file, np.load(file, allow_pickle=False) as entries:
+            arrays = {key: entries[key] for key in entries.files}
+        meta = json.loads(str(arrays['meta']))
+        partition = Partition(
+            dataset=meta['dataset'],
+            checksum=meta['checksum'],
+            settings=meta['settings'],
+            server_index=arrays['server_index'],
+            client_index=_split(arrays['client_index'], arrays['client_size']),
+            client_labeled_index=_split(arrays['client_labeled_index'], arrays['client_labeled_size']),
+        )
+        expected = meta['content_hash'] if meta['format'] == FORMAT else ''
+    except FileNotFoundError as error:
+        raise UserError(f"there is no partition file '{path}': correct config.data.partition_file") from error
+    except Exception as error:  # NumPy and zipfile have a dozen ways to say that a file is damaged
+        raise UserError(f"'{path}' is not a readable partition file ({error}): export it again") from error
+    if partition.content_hash != expected:
+        raise UserError(f"the partition file '{path}' is damaged, its content hash differs: export it again")
+    return partition
+
+
+def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
+    """Reads a partition and holds it against the data set and the configuration that it shall serve.
+
+    Settings that decide a split, such as `num_labeled`, are taken from the file; a warning names those that differ.
+
+    Args:
+      path: the file.
+      dataset: the data set of the run.
+      config: the configuration of the run.
+
+    Raises:
+      UserError: unreadable or damaged, made for another data set or another number of clients, or not disjoint.
+    """
+    partition = load(path)
+    if partition.dataset != dataset.name:
+        raise UserError(
+            f"the partition file '{path}' is for data set '{partition.dataset}', not '{dataset.name}': use another "
+            'file or leave config.data.partition_file empty'
+        )
+    if partition.checksum != dataset.checksum:
+        raise UserError(
+            f"the partition file '{path}' is for another copy of data set '{dataset.name}', checksum "
+            f'{partition.checksum[:12]} against {dataset.checksum[:12]}: use the data it was made from or another file'
+        )
+    clients = config.federation.num_clients
+    if partition.num_clients != clients:
+        raise UserError(
+            f"the partition file '{path}' is for {partition.num_clients} clients: set "
+            f'--config.federation.num_clients={partition.num_clients}, which is {clients}'
+        )
+    partition_lib.check_counts(clients, config.federation.num_active)
+    _check_rows(partition, dataset, path)
+    wanted = partition_lib.settings(config)
+    for key in sorted(wanted):
+        if (kept := partition.settings.get(key)) != wanted[key]:
+            logging.warning("%s of the partition file '%s' holds: %s, not %s", key, path, kept, wanted[key])
+    return partition
+
+
+def _check_rows(partition: Partition, dataset: Dataset, path) -> None:
+    """Rows of a file that somebody else made: in range, nothing twice, labels where labels are used, nobody empty."""
+    labelled = np.concatenate([partition.server_index, *partition.client_labeled_index])
+    rows = np.concatenate([labelled, *partition.client_index])
+    if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
+        fault = 'names rows that the data set does not have'
+    elif len(np.unique(rows)) < len(rows):
+        fault = 'gives a row twice'
+    elif (dataset.train_labels[labelled] < 0).any():
+        fault = 'uses images as labelled whose label is unknown'
+    elif not len(partition.server_index) or not _sizes(partition.client_index).all():
+        fault = 'leaves the server or a client without images'
+    elif len(partition.client_labeled_index) != partition.num_clients:
+        fault = 'lists another number of clients with labels than without'
+    else:
+        return
+    raise UserError(f"the partition file '{path}' {fault}: correct it or leave config.data.partition_file empty")
+
+
+def _flat(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _sizes(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    return np.array([len(rows) for rows in parts], np.int32)
+
+
+def _split(rows: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Undoes `_flat`; raises ValueError where the sizes do not add up."""
+    if sizes.sum() != len(rows) or (sizes < 0).any():
+        raise ValueError('sizes do not add up')
+    return tuple(np.split(rows, np.cumsum(sizes)[:-1]))

@@ -1,0 +1,44 @@
+"""The door to every data set: `load` finds it by name, decodes it or takes it from the cache."""
+
+from __future__ import annotations
+
+from semisfl_jax.data import cache, dataset, digits, fake, image100, tfds_source
+from semisfl_jax.errors import UserError
+
+ALIASES = {'svhn': 'svhn_cropped'}
+
+
+def load(options) -> dataset.Dataset:
+    """Loads the data set that a configuration asks for.
+
+    Args:
+      options: `config.data`, the keys of configs/default.py.
+
+    Returns:
+      The decoded data set.
+
+    Raises:
+      UserError: unknown data set, data not prepared or unfit, options that do not go together.
+    """
+    name = ALIASES.get(options.name, options.name)
+    if options.image_size < 0:
+        raise UserError(
+            f'config.data.image_size is {options.image_size}: use a side in pixels, or 0 to keep the images'
+        )
+    for key in ('image_folder', 'class_list'):
+        if options[key] and name != image100.NAME:
+            raise UserError(
+                f"config.data.{key} belongs to data set 'image100', not to '{options.name}': leave it empty"
+            )
+    if options.fake:
+        return fake.make(name, options.fake_size, options.image_size)
+    if options.fake_size:
+        raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it 0')
+    if name == 'digits':
+        return digits.load(options.image_size)
+    if name == image100.NAME:
+        source = image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
+    else:
+        source = tfds_source.find(name, options.data_dir, options.image_size)
+    arrays, checksum = cache.fetch(source, options.cache_dir)
+    return dataset.make(name, arrays, source.num_classes, digest=checksum)

@@ -1,0 +1,275 @@
+"""Image-classification sets of tensorflow-datasets (TFDS), read without TensorFlow.
+
+Prepared data in TFDS's array_record format is read record by record; the images stay encoded until
+`semisfl_jax.data.decode` turns them into arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import importlib.util
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from absl import logging
+
+from semisfl_jax.data import dataset
+from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
+from semisfl_jax.errors import UserError
+
+OWN_NAMES = ('digits', 'image100', 'svhn')  # sets that TFDS does not have under this name
+UNLABELLED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
+LABELS_AT_ONCE = 4096
+SAMPLED_BYTES = 1 << 16  # of either end of a file, to tell its content from another's
+
+
+def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (), alias: str = '') -> Source:
+    """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
+
+    The training set is split 'train', followed by an unlabelled split if there is one. The test set is split
+    'test', or 'validation' where test labels are missing, or a stratified fifth of 'train' (`dataset.holdout`).
+
+    Args:
+      name: TFDS name, with configuration and version if wanted: 'imagenet_resized/32x32'.
+      data_dir: TFDS data directory, '' for $TFDS_DATA_DIR or else TFDS's own default.
+      image_size: side to resize to, 0 to keep.
+      classes: label names to keep, numbered in this order; () keeps all.
+      alias: the canonical name of the data set, if not `name`.
+
+    Raises:
+      UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
+    """
+    builder = _builder(name, data_dir)
+    image, label = _check_features(name, builder)
+    splits = builder.info.splits
+    if 'train' not in splits or not splits['train'].num_examples:
+        raise UserError(f"data set '{name}' has no split 'train', but {sorted(splits)}: choose another data set")
+    if missing := sorted(set(classes) - set(label.names)):
+        raise UserError(f"class '{missing[0]}' of config.data.class_list is not a class of data set '{name}'")
+    channels = image.shape[-1] or 3
+    size = (image_size, image_size) if image_size else image.shape[:2]
+
+    def open_streams() -> tuple[Stream, Stream]:
+        shape = (*size, channels) if all(size) else _first_shape(builder, channels)
+        lut = _relabel(label, classes)
+        train, test = _parts(builder, [label.str2int(c) for c in classes])
+        return _stream(builder, train, shape, image_size, lut), _stream(builder, test, shape, image_size, lut)
+
+    canonical = alias or name
+    key = _cache_key(builder, canonical, image_size, classes)
+    return Source(canonical, key, len(classes) or label.num_classes, open_streams)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps TFDS's remarks about OpenCV, TensorFlow and missing files off the terminal."""
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _builder(name: str, data_dir: str):
+    """The TFDS builder of a prepared data set."""
+    with _quiet():
+        import tensorflow_datasets as tfds  # half a second, and not every run needs it
+    directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
+    directory = str(Path(directory).expanduser()) if '://' not in directory else directory
+    builder = _open(name, directory)
+    with _quiet():
+        prepared = builder.is_prepared()
+    if prepared:
+        return builder
+    _prepare(name, builder, directory)
+    return _open(name, directory)  # afresh: a builder keeps what it read when it was made
+
+
+def _open(name: str, directory: str):
+    import tensorflow_datasets as tfds
+
+    try:
+        with _quiet():
+            return tfds.builder(name, data_dir=directory)
+    except tfds.core.DatasetNotFoundError as error:
+        raise UserError(_unknown(name, tfds.list_builders(with_community_datasets=False))) from error
+    except Exception as error:  # whatever a builder's own code raises: it is named and passed on in one line
+        raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, [*known, *OWN_NAMES], n=4)
+    hint = f'did you mean {" or ".join(repr(c) for c in close)}?' if close else 'see `tfds.list_builders()`'
+    return f"unknown data set '{name}' in config.data.name: {hint}"
+
+
+def _prepare(name: str, builder, directory: str) -> None:
+    """Downloads and prepares the data set where TensorFlow is installed, which TFDS needs for writing."""
+    if importlib.util.find_spec('tensorflow') is None:
+        raise UserError(
+            f"data set '{name}' is not prepared, {builder.data_path} is not there: point --config.data.data_dir or "
+            "TFDS_DATA_DIR at a directory that holds it, or run `pip install '.[prepare]'` and this command again to "
+            'download and prepare it, or try made-up images with --config.data.fake=True'
+        )
+    logging.info('preparing %s in %s', name, directory)
+    try:
+        _hide_accelerators()
+        builder.download_and_prepare(file_format='array_record')
+    except Exception as error:  # network, disk, missing manual downloads, missing packages
+        raise UserError(f"data set '{name}' cannot be prepared in {directory}: {_first_line(error)}") from error
+
+
+def _hide_accelerators() -> None:
+    """Keeps TensorFlow, which would take all of a GPU's memory, off the devices that JAX computes on."""
+    import tensorflow as tf
+
+    for kind in ('GPU', 'TPU'):
+        tf.config.set_visible_devices([], kind)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _check_features(name: str, builder):
+    """The image and the label feature.
+
+    Raises:
+      UserError: there are none of the right kinds.
+    """
+    import tensorflow_datasets as tfds
+
+    features = builder.info.features
+    fields = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
+    image, label = fields.get('image'), fields.get('label')
+    fits = isinstance(image, tfds.features.Image) and image.np_dtype == np.uint8
+    if not fits or not isinstance(label, tfds.features.ClassLabel) or not label.num_classes:
+        raise UserError(
+            f"data set '{name}' is not an image-classification set: it needs the features 'image' (uint8) and "
+            f"'label' (a class), and has {sorted(fields)}"
+        )
+    return image, label
+
+
+def _source(builder, split: str):
+    """The records of a split, images still encoded."""
+    import tensorflow_datasets as tfds
+
+    try:
+        with _quiet():
+            return builder.as_data_source(split=split, decoders={'image': tfds.decode.SkipDecoding()})
+    except NotImplementedError as error:
+        raise UserError(
+            f"data set '{builder.info.full_name}' in {builder.data_path} is not in the array_record format, which is "
+            'the one that can be read without TensorFlow: prepare it in another directory and point '
+            '--config.data.data_dir there'
+        ) from error
+
+
+def _records(builder, source, rows: np.ndarray) -> list[dict]:
+    try:
+        records = source.__getitems__(rows.tolist())
+        if all(record['image'] and record['label'] is not None for record in records):
+            return records
+        reason = 'a record is empty'
+    except Exception as error:  # the reader raises what its C++ side says about a damaged or missing file
+        reason = _first_line(error)
+    raise UserError(_unreadable(builder, reason))
+
+
+def _unreadable(builder, reason: str) -> str:
+    what = f"data set '{builder.info.full_name}' in {builder.data_path}"
+    return f'{what} cannot be read ({reason}): prepare or copy it again'
+
+
+def _labels(builder, split: str) -> np.ndarray:
+    """[n] int32 labels of a split, images not decoded."""
+    source = _source(builder, split)
+    rows = np.arange(len(source))
+    blocks = [rows[start : start + LABELS_AT_ONCE] for start in range(0, len(rows), LABELS_AT_ONCE)]
+    return np.array([r['label'] for block in blocks for r in _records(builder, source, block)], np.int32)
+
+
+def _test_split(builder) -> str:
+    """The first split for testing that has labels, '' if none."""
+    for split in ('test', 'validation'):
+        info = builder.info.splits.get(split)
+        if info and info.num_examples:
+            source = _source(builder, split)
+            if _records(builder, source, np.arange(1))[0]['label'] >= 0:
+                return split
+    return ''
+
+
+def _parts(builder, wanted: list[int]) -> tuple[list, list]:
+    """What the training and the test set are made of: lists of pairs (split, rows), with the `wanted` labels only."""
+
+    def rows(split):
+        labels = _labels(builder, split) if wanted else None
+        count = builder.info.splits[split].num_examples
+        return np.arange(count) if labels is None else np.flatnonzero(np.isin(labels, wanted))
+
+    unlabelled = [(split, rows(split)) for split in UNLABELLED if split in builder.info.splits and not wanted]
+    kept = rows('train')
+    if test := _test_split(builder):
+        return [('train', kept), *unlabelled], [(test, rows(test))]
+    train, held = dataset.holdout(_labels(builder, 'train')[kept])
+    return [('train', kept[train]), *unlabelled], [('train', kept[held])]
+
+
+def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:
+    """[K_source + 1] int32: new label per old one; the last entry serves the label -1."""
+    lut = np.arange(label.num_classes + 1, dtype=np.int32)
+    lut[-1] = -1
+    for new, old in enumerate(classes):
+        lut[label.str2int(old)] = new
+    return lut
+
+
+def _first_shape(builder, channels: int) -> tuple[int, int, int]:
+    """Shape of the first image, where the features leave it open."""
+    record = _records(builder, _source(builder, 'train'), np.arange(1))[0]
+    return decode(record['image'], 0, channels).shape
+
+
+def _stream(builder, parts: list, shape: tuple[int, int, int], image_size: int, lut: np.ndarray) -> Stream:
+    """Streams the rows of several splits, pairs (split, rows), one after another."""
+
+    def chunks() -> Iterator[Chunk]:
+        for split, rows in parts:
+            source = _source(builder, split)
+            for start in range(0, len(rows), CHUNK):
+                records = _records(builder, source, rows[start : start + CHUNK])
+                labels = lut[[int(r['label']) for r in records]]
+                yield decode_chunk([r['image'] for r in records], shape, image_size), labels
+
+    return Stream(sum(len(rows) for _, rows in parts), shape, chunks)
+
+
+def _cache_key(builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
+    """Name of the cache entry: readable, and different for every other content of the prepared files.
+
+    What tells contents apart is the size, the beginning and the end of every file.
+    """
+    digest = hashlib.sha256(repr((image_size, classes)).encode())
+    try:
+        for path in sorted(path for path in builder.data_path.iterdir() if path.is_file()):
+            with path.open('rb') as file:
+                size = file.seek(0, os.SEEK_END)
+                digest.update(f'|{path.name} {size}|'.encode())
+                for start in (0, max(0, size - SAMPLED_BYTES)):
+                    file.seek(start)
+                    digest.update(file.read(SAMPLED_BYTES))
+    except OSError as error:
+        raise UserError(_unreadable(builder, _first_line(error))) from error
+    readable = re.sub(r'[^\w.]+', '-', f'{name}-{builder.version}' + (f'-{image_size}px' if image_size else ''))
+    return f'{readable}-{digest.hexdigest()[:12]}'

@@ -1,0 +1,36 @@
+"""Installs semisfl_jax. Ranges cover the versions that were tested."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name='semisfl-jax',
+    version='0.1.0',
+    description='Semi-supervised split federated learning in JAX: SemiSFL as one compiled step per round',
+    long_description=open('README.md', encoding='utf-8').read(),
+    long_description_content_type='text/markdown',
+    license='MIT',
+    python_requires='>=3.11',
+    packages=find_packages(include=['semisfl_jax', 'semisfl_jax.*']),
+    install_requires=[
+        'absl-py>=2.1,<3',
+        'array_record>=0.8,<0.9',
+        'chex>=0.1.90,<0.2',
+        'etils>=1.12,<2',
+        'flax>=0.12,<0.13',
+        'importlib_resources>=6',  # tensorflow-datasets 4.9 uses it without saying so
+        'jax>=0.10,<0.12',
+        'ml_collections>=1.0,<2',
+        'numpy>=2.0,<3',
+        'optax>=0.2.5,<0.3',
+        'orbax-checkpoint>=0.11.30,<0.13',
+        'pillow>=11,<14',
+        'scikit-learn>=1.5,<2',
+        'tensorboardX>=2.6,<3',
+        'tensorflow-datasets>=4.9.9,<5',
+        'tqdm>=4.66,<5',
+    ],
+    extras_require={
+        'test': ['hypothesis>=6,<7', 'pytest>=8,<10', 'pytest-xdist>=3.6,<4', 'ruff==0.17.5'],
+        'prepare': ['tensorflow>=2.18'],
+    },
+)

@@ -1,0 +1,171 @@
+"""The arrays of a round: the right images for the right clients, wherever they lie; and who takes part."""
+
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from configs.default import get_config
+from semisfl_jax import data, rng, sampling
+from semisfl_jax.errors import UserError
+
+
+@pytest.fixture(scope='module')
+def setting():
+    """Fake CIFAR-10, some clients with labels, of very unequal size."""
+    config = get_config()
+    config.data.update(name='cifar10', fake=True, fake_size=400, num_labeled=80, client_labels=40)
+    config.federation.update(num_clients=6, num_active=3, partition='dirichlet', alpha=0.3)
+    dataset = data.load(config.data)
+    return dataset, data.make_partition(dataset, config), config
+
+
+def test_device_arrays_hold_each_clients_images_once(setting):
+    dataset, partition, _ = setting
+    federation = jax.tree.map(np.asarray, data.build_federation(dataset, partition, 'device'))
+    np.testing.assert_array_equal(federation.server_images, dataset.train_images[partition.server_index])
+    np.testing.assert_array_equal(federation.server_labels, dataset.train_labels[partition.server_index])
+    assert federation.client_images.shape == (400 - 40, 32, 32, 3)
+    assert not federation.streamed
+    for index, size, rows in (
+        (federation.index, federation.size, partition.client_index),
+        (federation.labeled_index, federation.labeled_size, partition.client_labeled_index),
+    ):
+        assert index.dtype == size.dtype == np.int32
+        assert index.shape == (6, max(map(len, rows)))
+        for client in range(6):
+            held = index[client, : size[client]]
+            np.testing.assert_array_equal(federation.client_images[held], dataset.train_images[rows[client]])
+            np.testing.assert_array_equal(federation.client_labels[held], dataset.train_labels[rows[client]])
+    used = np.concatenate(
+        [
+            index[client, : size[client]]
+            for index, size in (
+                (federation.index, federation.size),
+                (federation.labeled_index, federation.labeled_size),
+            )
+            for client in range(6)
+        ]
+    )
+    assert sorted(used.tolist()) == list(range(360))
+
+
+def test_host_and_device_give_a_round_the_same_images(setting):
+    dataset, partition, _ = setting
+    device = data.build_federation(dataset, partition, 'device')
+    host = data.build_federation(dataset, partition, 'host')
+    assert host.layout.client_images.shape == (0, 32, 32, 3)
+    assert host.images is dataset.train_images
+    key = rng.root(3)
+    device_images, device_labels = np.asarray(device.client_images), np.asarray(device.client_labels)
+    cohort = data.make_cohort(np.array([0, 2, 5]), np.array([4, 0, 1, 0, 0, 2]))
+
+    def draw(federation):
+        return sampling.client_rows(key, federation, cohort, k_u=4, batch_size=8, labeled_rows=2)
+
+    rows, labeled = draw(device)
+    host_rows, _ = draw(host.layout)
+    federation = host.streamed(host_rows)
+    streamed_rows, streamed_labeled = draw(federation)
+    assert federation.streamed
+    assert federation.client_images.shape == (3 * 4 * 8, 32, 32, 3)
+    np.testing.assert_array_equal(np.asarray(federation.client_images)[streamed_rows], device_images[rows])
+    np.testing.assert_array_equal(np.asarray(federation.client_labels)[streamed_rows], device_labels[rows])
+    np.testing.assert_array_equal(streamed_labeled, labeled)
+    np.testing.assert_array_equal(federation.server_images, device.server_images)
+    np.testing.assert_array_equal(
+        np.asarray(federation.client_images)[5], dataset.train_images[np.asarray(host_rows).ravel()[5]]
+    )
+
+
+def test_streamed_federations_of_all_rounds_compile_once(setting):
+    dataset, partition, _ = setting
+    host = data.build_federation(dataset, partition, 'host')
+    traces = []
+
+    @jax.jit
+    def total(federation):
+        traces.append(1)
+        return federation.client_images.astype(np.int32).sum()
+
+    for rows in (np.arange(12).reshape(3, 4), np.arange(100, 112).reshape(3, 4)):
+        assert total(host.streamed(rows)) == dataset.train_images[rows].astype(np.int64).sum()
+    assert len(traces) == 1
+
+
+def test_clients_without_labels_have_an_empty_labelled_index(setting):
+    dataset, _, config = setting
+    config = config.copy_and_resolve_references()
+    config.data.client_labels = 0
+    federation = data.build_federation(dataset, data.make_partition(dataset, config), 'device')
+    assert federation.labeled_index.shape == (6, 0)
+    assert federation.labeled_size.tolist() == [0] * 6
+
+
+def test_unknown_residency_is_a_user_error(setting):
+    dataset, partition, _ = setting
+    with pytest.raises(UserError, match="residency is 'gpu'"):
+        data.build_federation(dataset, partition, 'gpu')
+
+
+# --- cohorts
+
+
+def test_a_cohort_is_ascending_distinct_and_of_the_seed_and_round():
+    drawn = [data.draw_cohort(0, h, 30, 10) for h in range(50)]
+    for ids in drawn:
+        assert ids.dtype == np.int32
+        assert (np.diff(ids) > 0).all()
+        assert ids.min() >= 0
+        assert ids.max() < 30
+    np.testing.assert_array_equal(drawn[7], data.draw_cohort(0, 7, 30, 10))
+    assert len({ids.tobytes() for ids in drawn}) == 50
+    assert not np.array_equal(drawn[7], data.draw_cohort(1, 7, 30, 10))
+
+
+def test_all_clients_take_part_when_all_are_active():
+    assert data.draw_cohort(0, 3, 8, 8).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(('clients', 'active'), [(12, 4), (40, 1)])
+def test_clients_are_drawn_uniformly_and_in_pairs(clients, active):
+    rounds = 3000
+    member = np.zeros((rounds, clients))
+    for h in range(rounds):
+        member[h, data.draw_cohort(5, h, clients, active)] = 1
+    share = active / clients
+    deviation = np.sqrt(share * (1 - share) / rounds)
+    assert np.abs(member.mean(axis=0) - share).max() < 5 * deviation
+    together = (member.T @ member / rounds)[~np.eye(clients, dtype=bool)]
+    pair = active * (active - 1) / clients / (clients - 1)
+    assert np.abs(together - pair).max() <= 5 * np.sqrt(pair * (1 - pair) / rounds)
+
+
+@pytest.mark.parametrize('first', [0, 4])
+def test_visits_are_counted_from_the_first_cross_entity_round(first):
+    expected = np.zeros(9, int)
+    for h in range(20):
+        np.testing.assert_array_equal(data.visits_before(2, h, 9, 4, first), expected)
+        ids = data.draw_cohort(2, h, 9, 4)
+        if h >= first:
+            np.testing.assert_array_equal(
+                data.add_visit(data.visits_before(2, h, 9, 4, first), ids)[ids], expected[ids] + 1
+            )
+            for client in ids:
+                expected[client] += 1
+
+
+def test_a_cohort_carries_its_own_visits():
+    cohort = data.make_cohort(np.array([1, 3]), np.array([9, 8, 7, 6]))
+    assert cohort.ids.tolist() == [1, 3]
+    assert cohort.weight.tolist() == [1.0, 1.0]
+    assert cohort.visits.tolist() == [8, 6]
+    assert cohort.ids.dtype == cohort.visits.dtype == np.int32
+
+
+def test_a_cohort_of_many_clients_is_cheap():
+    start = time.perf_counter()
+    for h in range(20):
+        data.draw_cohort(0, h, 100_000, 100)
+    assert time.perf_counter() - start < 2

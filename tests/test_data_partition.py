@@ -1,0 +1,376 @@
+"""The split between server and clients, held against arithmetic done here."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.default import get_config
+from semisfl_jax import data, rng
+from semisfl_jax.data.apportion import largest_remainder, level
+from semisfl_jax.data.dataset import holdout
+from semisfl_jax.errors import UserError
+
+SVHN_TRAIN = [4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659]  # images per digit, 73,257 in all
+SKEWED = [300, 170, 120, 61, 49]
+
+
+def dataset_of(sizes, unknown=0, seed=0, checksum='c0ffee'):
+    """A data set with so many images per class, in random order, and `unknown` ones of unknown label after them."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    labels = np.append(np.random.default_rng(seed).permutation(labels), np.full(unknown, -1)).astype(np.int32)
+    images = np.zeros((len(labels), 1, 1, 1), np.uint8)
+    return data.Dataset(
+        'toy', images, labels, images[:5], labels[:5], len(sizes), (0.5,), (0.5,), fake=False, checksum=checksum
+    )
+
+
+def config_of(**changes):
+    """`num_clients=5` sets whatever key ends in num_clients."""
+    config = get_config()
+    config.data.num_labeled = 100
+    config.federation.num_clients, config.federation.num_active = 7, 3
+    for key, value in changes.items():
+        for section in (config, config.data, config.federation):
+            if key in section:
+                section[key] = value
+                break
+        else:
+            raise KeyError(key)
+    return config
+
+
+def class_counts(labels, rows, classes):
+    return np.array([np.sum(labels[rows] == k) for k in range(classes)])
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=20).filter(any),
+    st.integers(0, 5000),
+)
+@settings(max_examples=50, deadline=None)
+def test_largest_remainder_is_exact_and_within_one(weight, total):
+    counts = largest_remainder(np.array(weight), total)
+    assert counts.sum() == total
+    assert all(abs(c * sum(weight) - w * total) < sum(weight) for c, w in zip(counts, weight, strict=True))
+    # No part with a smaller remainder was rounded up before one with a larger remainder.
+    up = [w * total % sum(weight) for c, w in zip(counts, weight, strict=True) if c > w * total // sum(weight)]
+    down = [w * total % sum(weight) for c, w in zip(counts, weight, strict=True) if c == w * total // sum(weight)]
+    assert not up or not down or min(up) >= max(down)
+
+
+def test_largest_remainder_of_nothing_is_equal():
+    assert largest_remainder(np.zeros(3), 7).tolist() == [3, 2, 2]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 20))
+@settings(max_examples=50, deadline=None)
+def test_level_columns_and_totals_stay_within_one(sizes, parts):
+    counts = level(np.array(sizes), parts)
+    assert counts.shape == (parts, len(sizes))
+    assert counts.sum(axis=0).tolist() == sizes
+    assert np.ptp(counts, axis=0).max() <= 1
+    assert np.ptp(counts.sum(axis=1)) <= 1
+
+
+@pytest.mark.parametrize(
+    ('partition', 'alpha', 'split', 'client_labels', 'mu', 'unknown'),
+    [
+        *itertools.product(['uniform'], [0.1], ['natural', 'balanced'], [0, 40], [0, 7], [0, 333]),
+        *itertools.product(['dirichlet'], [0.01, 0.1, 1.0, 100.0], ['natural'], [0, 40], [0, 7], [0]),
+    ],
+)
+def test_nothing_is_lost_and_nothing_twice(partition, alpha, split, client_labels, mu, unknown):
+    dataset = dataset_of(SKEWED, unknown)
+    config = config_of(
+        partition=partition, alpha=alpha, labeled_split=split, client_labels=client_labels, mu=mu, num_clients=9
+    )
+    made = data.make_partition(dataset, config)
+    everyone = np.concatenate([made.server_index, *made.client_index, *made.client_labeled_index])
+    assert sorted(everyone.tolist()) == list(range(sum(SKEWED) + unknown))
+    assert len(made.server_index) == 100 - client_labels
+    assert sum(map(len, made.client_labeled_index)) == (client_labels if mu else 0)
+    assert made.num_clients == len(made.client_labeled_index) == 9
+    assert min(map(len, made.client_index)) >= 1
+    assert (dataset.train_labels[made.server_index] >= 0).all()
+    for rows in (made.server_index, *made.client_index, *made.client_labeled_index):
+        assert rows.dtype == np.int32
+        assert (np.diff(rows) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ('sizes', 'labels', 'expected'),
+    [
+        ([5000] * 10, 4000, [400] * 10),
+        # 1000 n_c / 73257 = 67.54, 189.21, 144.49, 115.99, 101.81, 93.94, 78.18, 76.37, 68.87, 63.60: whole parts
+        # sum to 994, and the six largest remainders are those of 3, 5, 8, 4, 9 and 0.
+        (SVHN_TRAIN, 1000, [68, 189, 144, 116, 102, 94, 78, 76, 69, 64]),
+    ],
+)
+def test_natural_labels_follow_the_class_frequencies(sizes, labels, expected):
+    dataset = dataset_of(sizes)
+    made = data.make_partition(dataset, config_of(num_labeled=labels))
+    assert class_counts(dataset.train_labels, made.server_index, 10).tolist() == expected
+
+
+def test_balanced_labels_are_equal_per_class():
+    dataset = dataset_of(SKEWED)
+    made = data.make_partition(dataset, config_of(labeled_split='balanced', num_labeled=102))
+    assert class_counts(dataset.train_labels, made.server_index, 5).tolist() == [21, 21, 20, 20, 20]
+
+
+def test_fewer_labels_are_a_subset_under_the_same_seed():
+    dataset = dataset_of([100] * 5)
+    few, many = (data.make_partition(dataset, config_of(num_labeled=n)).server_index for n in (50, 100))
+    assert set(few.tolist()) < set(many.tolist())
+
+
+def test_uniform_clients_hold_every_class_equally():
+    dataset = dataset_of(SKEWED)
+    made = data.make_partition(dataset, config_of())
+    held = data.describe(made, dataset.train_labels)
+    independent = np.array([class_counts(dataset.train_labels, rows, 5) for rows in made.client_index])
+    np.testing.assert_array_equal(held, independent)
+    assert np.ptp(held, axis=0).max() <= 1
+    assert np.ptp(held.sum(axis=1)) <= 1
+
+
+@pytest.mark.parametrize('alpha', [0.05, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize('seed', [0, 1])
+def test_dirichlet_shares_are_the_formula(alpha, seed):
+    dataset = dataset_of([5000, 3000, 4000, 1000])
+    made = data.make_partition(dataset, config_of(partition='dirichlet', alpha=alpha, seed=seed, num_clients=12))
+    draws = rng.host(seed, 'partition', 'dirichlet').dirichlet([alpha] * 4, 12)  # p [N, K]
+    pool = np.array([5000, 3000, 4000, 1000]) - class_counts(dataset.train_labels, made.server_index, 4)
+    expected = draws / draws.sum(axis=0) * pool
+    held = data.describe(made, dataset.train_labels)
+    assert np.abs(held - expected).max() <= 1 + 1e-6
+    np.testing.assert_array_equal(held.sum(axis=0), pool)
+
+
+def test_dirichlet_is_more_skewed_for_smaller_alpha():
+    dataset = dataset_of([1000] * 10)
+
+    def spread(alpha):
+        made = data.make_partition(dataset, config_of(partition='dirichlet', alpha=alpha, num_clients=20))
+        held = data.describe(made, dataset.train_labels)
+        return (held / held.sum(axis=1, keepdims=True)).max(axis=1).mean()
+
+    assert spread(100.0) < 0.2 < spread(1.0) < spread(0.1) < spread(0.01)
+
+
+def test_no_client_is_empty_however_many_there_are():
+    dataset = dataset_of([60] * 5)
+    made = data.make_partition(dataset, config_of(partition='dirichlet', alpha=0.01, num_clients=150))
+    assert min(map(len, made.client_index)) >= 1
+    assert sum(map(len, made.client_index)) == 200
+
+
+def test_client_labels_are_stratified_and_ignored_at_mu_zero():
+    dataset = dataset_of([500] * 4)
+    labels = dataset.train_labels
+    used, ignored = (data.make_partition(dataset, config_of(client_labels=60, mu=mu)) for mu in (7, 0))
+    np.testing.assert_array_equal(used.server_index, ignored.server_index)
+    assert class_counts(labels, used.server_index, 4).tolist() == [10] * 4
+    assert class_counts(labels, np.concatenate(used.client_labeled_index), 4).tolist() == [15] * 4
+    assert np.ptp([len(rows) for rows in used.client_labeled_index]) <= 1
+    assert sum(map(len, ignored.client_labeled_index)) == 0
+    assert sum(map(len, ignored.client_index)) == sum(map(len, used.client_index)) + 60
+
+
+def test_unknown_labels_are_dealt_equally_and_never_labelled():
+    dataset = dataset_of([100] * 3, unknown=1000)
+    made = data.make_partition(dataset, config_of(num_labeled=300))
+    assert made.server_index.tolist() == list(range(300))
+    assert sorted(len(rows) for rows in made.client_index) == [142, 143, 143, 143, 143, 143, 143]
+    assert data.describe(made, dataset.train_labels).sum() == 0
+
+
+def test_the_seed_decides():
+    dataset = dataset_of(SKEWED)
+    made = [data.make_partition(dataset, config_of(partition='dirichlet', seed=seed)) for seed in (0, 0, 1)]
+    assert made[0].content_hash == made[1].content_hash
+    assert made[0].content_hash != made[2].content_hash
+    assert not np.array_equal(made[0].server_index, made[2].server_index)
+    assert [len(rows) for rows in made[0].client_index] != [len(rows) for rows in made[2].client_index]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'num_labeled': 701}, 'num_labeled is 701'),
+        ({'num_labeled': 0}, 'num_labeled is 0'),
+        ({'num_labeled': 4, 'labeled_split': 'balanced'}, 'each of the 5 classes'),
+        ({'num_labeled': 300, 'labeled_split': 'balanced'}, 'needs 60 images of class 4, which has 49'),
+        ({'client_labels': 100}, 'client_labels is 100'),
+        ({'client_labels': -1}, 'client_labels is -1'),
+        ({'mu': -1}, 'mu is -1'),
+        ({'partition': 'dirichlet', 'alpha': 0.0}, 'alpha is 0.0'),
+        ({'partition': 'dirichlet', 'alpha': -1.0}, 'alpha is -1.0'),
+        ({'partition': 'dirichlet', 'alpha': float('nan')}, 'alpha is nan'),
+        ({'num_active': 8}, 'num_active is 8'),
+        ({'num_active': 0}, 'num_active is 0'),
+        ({'num_clients': 0}, 'num_clients is 0'),
+        ({'num_clients': 601}, '600 unlabelled images are left'),
+        ({'num_labeled': 700}, '0 unlabelled images are left'),
+        ({'partition': 'dirichlett'}, "partition is 'dirichlett'"),
+        ({'labeled_split': 'equal'}, "labeled_split is 'equal'"),
+    ],
+)
+def test_impossible_settings_are_one_clear_line(changes, message):
+    with pytest.raises(UserError, match=message) as caught:
+        data.make_partition(dataset_of(SKEWED), config_of(**changes))
+    assert '\n' not in str(caught.value)
+
+
+def test_dirichlet_needs_known_labels():
+    with pytest.raises(UserError, match='labels of 10 training images are unknown'):
+        data.make_partition(dataset_of(SKEWED, unknown=10), config_of(partition='dirichlet'))
+
+
+def test_holdout_is_a_stratified_fifth():
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [100, 50, 26]))
+    train, test = holdout(labels)
+    assert sorted([*train, *test]) == list(range(176))
+    # 36 = ceil(176 / 5), in shares 20.45, 10.23, 5.32: one more goes to the largest remainder.
+    assert class_counts(labels, test, 3).tolist() == [21, 10, 5]
+    np.testing.assert_array_equal(test, holdout(labels)[1])
+
+
+# --- files
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A data set, its configuration, its partition and the file."""
+    dataset, config = dataset_of(SKEWED), config_of(partition='dirichlet', client_labels=40)
+    made = data.make_partition(dataset, config)
+    data.save(made, tmp_path / 'partition.npz')
+    return dataset, config, made, tmp_path / 'partition.npz'
+
+
+def test_a_file_gives_back_the_partition(saved, tmp_path):
+    dataset, config, made, path = saved
+    read = data.load_for(path, dataset, config)
+    assert read.content_hash == made.content_hash
+    assert read.settings == made.settings
+    for mine, yours in zip(
+        (made.server_index, *made.client_index, *made.client_labeled_index),
+        (read.server_index, *read.client_index, *read.client_labeled_index),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine, yours)
+    data.save(read, tmp_path / 'again.npz')
+    assert (tmp_path / 'again.npz').read_bytes() == path.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['again.npz', 'partition.npz']
+
+
+def rewrite(path, **arrays):
+    with np.load(path) as file:
+        content = dict(file)
+    np.savez(path, **(content | arrays))
+
+
+def test_an_altered_file_is_refused(saved):
+    dataset, config, made, path = saved
+    rewrite(path, server_index=np.roll(made.server_index, 1))
+    with pytest.raises(UserError, match='damaged'):
+        data.load_for(path, dataset, config)
+
+
+@pytest.mark.parametrize('keep', [0, 100, 0.5, 0.99])
+def test_a_file_cut_short_is_refused(saved, keep):
+    dataset, config, _, path = saved
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep * len(content)) if keep < 1 else keep])
+    with pytest.raises(UserError, match='not a readable partition file'):
+        data.load_for(path, dataset, config)
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(saved):
+    dataset, config, made, path = saved
+    content = path.read_bytes()
+    refused = 0
+    for position in range(0, len(content), len(content) // 150):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0x55]) + content[position + 1 :])
+        try:
+            assert data.load_for(path, dataset, config).content_hash == made.content_hash  # in the zip's padding
+        except UserError:
+            refused += 1
+    assert refused > 75
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda d, c: (dataset_of(SKEWED, checksum='0ther'), c), 'another copy of data set'),
+        (lambda d, c: (d, config_of(num_clients=8)), 'for 7 clients'),
+        (lambda d, c: (d, config_of(num_active=9)), 'num_active is 9'),
+    ],
+)
+def test_a_file_for_something_else_is_refused(saved, change, message):
+    dataset, config, _, path = saved
+    with pytest.raises(UserError, match=message):
+        data.load_for(path, *change(dataset, config))
+
+
+def test_a_file_for_another_data_set_is_refused(saved):
+    dataset, config, _, path = saved
+    with pytest.raises(UserError, match="for data set 'toy', not 'other'"):
+        data.load_for(path, dataclasses.replace(dataset, name='other'), config)
+
+
+@pytest.mark.parametrize(
+    ('part', 'message'),
+    [
+        ({'server_index': [0, 1, 700]}, 'rows that the data set does not have'),
+        ({'server_index': [-1, 1, 2]}, 'rows that the data set does not have'),
+        ({'server_index': [0, 1, 3]}, 'gives a row twice'),
+        ({'server_index': [0, 705]}, 'label is unknown'),
+        ({'server_index': []}, 'without images'),
+        ({'client_index': [[3, 4], []]}, 'without images'),
+        ({'client_labeled_index': [[], [], []]}, 'another number of clients'),
+    ],
+)
+def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):
+    dataset = dataset_of(SKEWED, unknown=10 if part.get('server_index') == [0, 705] else 0)
+    fields = {'server_index': [0, 1, 2], 'client_index': [[3, 4], [5]], 'client_labeled_index': [[], []]} | part
+    arrays = {
+        key: tuple(np.array(rows, np.int32) for rows in value) if key != 'server_index' else np.array(value, np.int32)
+        for key, value in fields.items()
+    }
+    made = data.Partition(dataset=dataset.name, checksum=dataset.checksum, settings={}, **arrays)
+    data.save(made, tmp_path / 'p.npz')
+    with pytest.raises(UserError, match=message):
+        data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1))
+
+
+def test_no_file_and_no_permission_are_user_errors(saved, tmp_path):
+    dataset, config, made, _ = saved
+    with pytest.raises(UserError, match='there is no partition file'):
+        data.load_for(tmp_path / 'none.npz', dataset, config)
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(UserError, match='cannot be written'):
+        data.save(made, tmp_path / 'file' / 'p.npz')
+
+
+def test_the_file_holds_no_pickle(saved):
+    *_, path = saved
+    with np.load(path, allow_pickle=False) as file:
+        meta = json.loads(str(file['meta']))
+        assert all(file[key].dtype == np.int32 for key in file.files if key != 'meta')
+    assert meta['dataset'] == 'toy'
+    assert meta['settings']['num_labeled'] == 100
+
+
+def test_other_settings_than_the_files_are_named(saved, caplog):
+    dataset, _, made, path = saved
+    with caplog.at_level('WARNING', logger='absl'):
+        read = data.load_for(path, dataset, config_of(num_labeled=50, client_labels=40, partition='dirichlet'))
+    assert read.content_hash == made.content_hash
+    assert [r.getMessage() for r in caplog.records if 'num_labeled' in r.getMessage()]
+    assert len(caplog.records) == 1

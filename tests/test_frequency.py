@@ -1,0 +1,103 @@
+"""K_s against the sequences worked out from the paper's and the code's rules (facts 1.8)."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from semisfl_jax import frequency
+from semisfl_jax.frequency import FrequencyOptions
+
+CIFAR10, SVHN, STL10, CIFAR10_250 = 4000 / 50_000, 1000 / 73_257, 5000 / 105_000, 250 / 50_000
+
+
+def options(rule, share=CIFAR10, **changes):
+    settings = {'rule': rule, 'alpha': 1.5, 'beta': 8.0, 'period': 10, 'horizon': 100, 'check_every': 100, 'k_u': 50}
+    return FrequencyOptions(**{**settings, 'labeled_share': share, **changes})
+
+
+def run(settings, rounds, loss_s=lambda h: 1.0, loss_u=lambda h: -0.01 * h, lr=lambda h: 0.02, k_s=100):
+    """K_s of every round, and the one that would follow."""
+    state, seen = frequency.init(k_s, settings), []
+    for h in range(rounds):
+        seen.append(int(state.k_s))
+        state = frequency.update(state, settings, loss_s(h), loss_u(h), lr(h))
+    return [*seen, int(state.k_s)]
+
+
+def changes(sequence):
+    """Distinct values in order, after the first."""
+    return [b for a, b in itertools.pairwise(sequence) if a != b]
+
+
+@pytest.mark.parametrize(
+    ('rule', 'share', 'expected'),
+    [
+        ('paper', CIFAR10, [66, 44, 32]),
+        ('code', CIFAR10, [67, 45, 32]),
+        ('paper', SVHN, [66, 44, 29, 19, 12, 8, 5]),
+        ('code', SVHN, [67, 45, 30, 20, 13, 9, 6, 5]),
+        ('code', STL10, [67, 45, 30, 20, 19]),
+        ('paper', CIFAR10_250, [66, 44, 29, 19, 12, 8, 5, 3, 2]),
+        ('fixed', CIFAR10, []),
+    ],
+)
+def test_sequences(rule, share, expected):
+    sequence = run(options(rule, share), 1000)
+    assert changes(sequence) == expected
+    assert all(sequence[h] == sequence[h - 1] for h in range(1, 1001) if h % 100)  # it moves at checks alone
+
+
+@pytest.mark.parametrize('rule', ['paper', 'code'])
+def test_no_change_while_the_supervised_loss_falls_faster(rule):
+    sequence = run(options(rule), 500, loss_s=lambda h: -0.02 * h, loss_u=lambda h: -0.01 * h)
+    assert changes(sequence) == []
+
+
+def test_rules_differ_where_the_code_divides_by_steps():
+    """Supervised loss falls a little faster per round, but in twice the steps: only the code's rule shrinks K_s."""
+    falls = {'loss_s': lambda h: -0.011 * h, 'loss_u': lambda h: -0.01 * h}
+    assert changes(run(options('paper'), 100, **falls)) == []
+    assert changes(run(options('code'), 100, **falls)) == [67]
+
+
+def test_share_of_windows_decides():
+    """The unlabelled loss falls in windows 1 to k of the 9 pairs seen at the first check: R = k / 9 against 0.5."""
+
+    def loss_u(falling):
+        return lambda h: -float(min(h // 10, falling))
+
+    assert changes(run(options('paper'), 100, loss_u=loss_u(4))) == []  # 4 / 9
+    assert changes(run(options('paper'), 100, loss_u=loss_u(5))) == [66]  # 5 / 9
+
+
+def test_last_horizon_is_what_counts():
+    """The loss falls up to window 10. Check 1 sees 9 falls of 9, check 2 one of 10, check 3 none."""
+    settings = options('paper')
+    assert changes(run(settings, 300, loss_u=lambda h: -float(min(h // 10, 10)))) == [66]
+    state, shares = frequency.init(100, settings), []
+    for h in range(300):
+        state = frequency.update(state, settings, 1.0, -float(min(h // 10, 10)), 0.02)
+        if h >= 199 and (h + 1) % 100 == 0:
+            shares.append(frequency.unlabeled_falls_faster(state.windows, settings))
+    assert shares == [0.1, 0.0]
+
+
+def test_scaled_down_schedule_and_literal_reading():
+    short = options('paper', share=0.02, period=2, horizon=10, check_every=10, k_u=10)
+    assert changes(run(short, 40)) == [66, 44, 29, 19]
+    literal = options('paper', share=0.02, check_every=1, k_u=10)
+    assert changes(run(literal, 104)) == [66, 44, 29, 19, 12]  # every round from the 100th on
+    assert run(literal, 99)[-1] == 100
+
+
+def test_never_below_one():
+    assert changes(run(options('paper', share=0.0, period=1, horizon=2, check_every=1), 30))[-1] == 1
+
+
+def test_windows_are_means():
+    settings = options('paper', period=3, horizon=6, check_every=6)
+    state = frequency.init(7, settings)
+    for value in (1.0, 2.0, 6.0):
+        state = frequency.update(state, settings, value, 2 * value, 0.5)
+    np.testing.assert_allclose(state.windows[-1], [3.0, 6.0, 0.5, 7.0])

@@ -1,0 +1,73 @@
+"""Imports run strictly downward: every module imports only rooms that stand before its own in this list."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import semisfl_jax
+
+ROOMS = (
+    'errors',
+    'types',
+    'rng',
+    'trees',
+    'losses',
+    'ema',
+    'frequency',
+    'queue',
+    'sampling',
+    'augment',
+    'hparams',
+    'models',
+    'phases',
+    'algorithms',
+    'data',
+    'config',
+    'metrics',
+    'checkpoint',
+    'workdir',
+    'evaluate',
+    'progress',
+    'interrupt',
+    'experiment',
+    'train',
+    'command_line',
+)
+ROOT = Path(semisfl_jax.__file__).parent
+MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__.py')
+
+
+def room(path: Path) -> str:
+    """The package or module right below semisfl_jax that a file belongs to."""
+    return path.relative_to(ROOT).with_suffix('').parts[0]
+
+
+def rooms_imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split('.')[1] for alias in node.names if alias.name.startswith('semisfl_jax.')}
+        elif isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'semisfl_jax':
+            parts = node.module.split('.')
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return found
+
+
+def test_every_room_is_listed():
+    assert {room(path) for path in MODULES} == set(ROOMS)
+
+
+@pytest.mark.parametrize('path', MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_downward(path):
+    own = ROOMS.index(room(path))
+    upward = {name for name in rooms_imported(path) - {room(path)} if ROOMS.index(name) >= own}
+    assert not upward
+
+
+def test_methods_know_neither_data_nor_devices():
+    for path in MODULES:
+        if room(path) in ('algorithms', 'phases'):
+            assert not rooms_imported(path) & {'data', 'experiment', 'train'}
+            for word in ('jax.devices', 'pmap', 'shard_map', 'device_put', 'Mesh'):
+                assert word not in path.read_text(), f'{word} in {path}'

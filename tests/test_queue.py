@@ -1,0 +1,103 @@
+"""Queues against a Python deque, and what each policy shows to each loss."""
+
+from collections import deque
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import queue
+from semisfl_jax.losses import References
+
+
+def batch(start, count, confident=True):
+    """References whose key and label tell their number: start, start + 1, …"""
+    numbers = np.arange(start, start + count)
+    keys = np.repeat(numbers[:, None], 2, axis=1).astype(np.float32)
+    return References(keys, numbers.astype(np.int32), np.full(count, confident), np.ones(count, bool))
+
+
+@pytest.mark.parametrize('size', [3, 8, 10])
+@pytest.mark.parametrize('counts', [(4, 4, 4), (3, 5, 1, 7), (12, 2)])
+def test_ring_is_a_deque(size, counts):
+    ring, expected, start = queue.init(size, 2), deque(maxlen=size), 0
+    for count in counts:
+        rows = batch(start, count, confident=start % 2 == 0)
+        ring = queue.push(ring, rows.keys, rows.labels, rows.confident)
+        expected.extend(zip(rows.labels.tolist(), rows.confident.tolist(), strict=True))
+        start += count
+    filled = np.flatnonzero(np.asarray(ring.labels) >= 0)
+    got = sorted((int(ring.labels[i]), bool(ring.confident[i])) for i in filled)
+    assert got == sorted(expected)
+    np.testing.assert_array_equal(ring.keys[filled, 0], ring.labels[filled])
+    assert int(ring.head) == sum(counts) % size
+
+
+def test_disabled_push_changes_nothing():
+    rows = batch(0, 3)
+    ring = queue.push(queue.init(4, 2), rows.keys, rows.labels, rows.confident)
+    again = queue.push(ring, *batch(10, 2)[:3], enabled=jnp.asarray(False))
+    for a, b in zip(
+        (ring.keys, ring.labels, ring.confident, ring.head),
+        (again.keys, again.labels, again.confident, again.head),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def labels_seen(references):
+    """Labels in the denominator, and those that may be positives."""
+    seen = np.asarray(references.present)
+    labels, confident = np.asarray(references.labels), np.asarray(references.confident)
+    return sorted(labels[seen].tolist()), sorted(labels[seen & confident & (labels >= 0)].tolist())
+
+
+def test_two_level():
+    memory = queue.two_level(size=4, width=2, stride=2, count_empty=False)
+    state = memory.push_supervised(memory.init(), batch(0, 3))
+    assert labels_seen(memory.supervised_references(state, batch(10, 1))) == ([0, 1, 2, 10],) * 2
+    state = memory.push_unlabeled(state, batch(20, 2, confident=False), jnp.int32(0))
+    seen, positive = labels_seen(memory.cross_entity_references(state, batch(30, 1)))
+    assert seen == [0, 1, 2, 20, 21, 30]
+    assert positive == [0, 1, 2, 30]  # unconfident keys are negatives
+    assert labels_seen(memory.supervised_references(state, batch(10, 1)))[0] == [0, 1, 2, 10]  # U is not looked at
+    state = memory.push_unlabeled(state, batch(40, 2), jnp.int32(1))  # second iteration: enters both levels
+    supervised, unlabeled = state
+    assert sorted(np.asarray(supervised.labels).tolist()) == [1, 2, 40, 41]
+    assert sorted(np.asarray(unlabeled.labels).tolist()) == [20, 21, 40, 41]
+
+
+def test_single_ring_reproduces_the_code():
+    """Supervised keys are positives in the supervised loss and only negatives in the other; empty slots are zeros."""
+    memory = queue.build('single_ring', size=6, width=2, stride=10, empty_slots='auto')
+    state = memory.push_supervised(memory.init(), batch(0, 2))
+    seen, positive = labels_seen(memory.supervised_references(state, batch(10, 1)))
+    assert seen == [-1, -1, -1, -1, 0, 1, 10]
+    assert positive == [0, 1, 10]
+    references = memory.cross_entity_references(state, batch(10, 1))
+    seen, positive = labels_seen(references)
+    assert seen == [-1, -1, -1, -1, 0, 1, 10]
+    assert positive == [10]
+    np.testing.assert_array_equal(np.asarray(references.keys)[np.asarray(references.labels) < 0], 0.0)
+    state = memory.push_unlabeled(state, batch(20, 5), jnp.int32(0))  # wraps over the first supervised key
+    seen, positive = labels_seen(memory.cross_entity_references(state, batch(10, 1)))
+    assert seen == [1, 10, 20, 21, 22, 23, 24]
+    assert positive == [10, 20, 21, 22, 23, 24]
+
+
+@pytest.mark.parametrize(
+    ('name', 'supervised', 'cross_entity'),
+    [('two_level', 64 + 1024, 640 + 2048), ('single_ring', 64 + 1024, 640 + 1024), ('off', 64, 640)],
+)
+def test_number_of_reference_columns(name, supervised, cross_entity):
+    memory = queue.build(name, 1024, 2, 10, 'auto')
+    state = memory.init()
+    assert memory.supervised_references(state, batch(0, 64)).keys.shape == (supervised, 2)
+    assert memory.cross_entity_references(state, batch(0, 640)).keys.shape == (cross_entity, 2)
+
+
+@pytest.mark.parametrize(('empty_slots', 'expected'), [('ignore', 1), ('count', 9), ('auto', 1)])
+def test_empty_slots_switch(empty_slots, expected):
+    memory = queue.build('two_level', 4, 2, 10, empty_slots)
+    references = memory.cross_entity_references(memory.init(), batch(0, 1))
+    assert int(np.sum(np.asarray(references.present))) == expected

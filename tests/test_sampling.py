@@ -1,0 +1,120 @@
+"""Batches without replacement for clients of any size."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import rng, sampling
+from semisfl_jax.types import Cohort, Federation
+
+
+def order(word, epoch, size):
+    return np.asarray(sampling.permute(jnp.uint32(word), jnp.int32(epoch), jnp.arange(size), jnp.int32(size)))
+
+
+@pytest.mark.parametrize('size', [1, 2, 3, 7, 64, 100, 1397, 73_257])
+def test_every_epoch_is_a_permutation(size):
+    for epoch in range(3):
+        assert sorted(order(12345, epoch, size).tolist()) == list(range(size))
+
+
+def test_epochs_and_words_differ():
+    assert not np.array_equal(order(1, 0, 100), order(1, 1, 100))
+    assert not np.array_equal(order(1, 0, 100), order(2, 0, 100))
+
+
+@pytest.mark.parametrize('size', [4, 10])
+def test_pairs_of_positions_are_uniform(size):
+    """Chi-squared over where the first two positions go: size * (size - 1) equally likely cells."""
+    trials = 20_000
+    words = jax.random.bits(jax.random.key(0), (trials,))
+    table = jax.vmap(lambda word: sampling.permute(word, jnp.int32(0), jnp.arange(2), jnp.int32(size)))(words)
+    cells = np.bincount(np.asarray(table[:, 0] * size + table[:, 1]), minlength=size * size).reshape(size, size)
+    assert np.all(np.diag(cells) == 0)
+    expected = trials / (size * (size - 1))
+    statistic = np.sum((cells[~np.eye(size, dtype=bool)] - expected) ** 2 / expected)
+    degrees = size * (size - 1) - 1
+    assert statistic < degrees + 4 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize('size', [1000, 30_000])
+def test_large_permutations_look_random(size):
+    """Mean displacement of a random permutation is n / 3; lag-one correlation is about 0 +- 1 / sqrt(n)."""
+    where = order(99, 5, size).astype(float)
+    assert abs(np.mean(np.abs(where - np.arange(size))) / size - 1 / 3) < 4 / np.sqrt(size)
+    assert abs(np.corrcoef(where[:-1], where[1:])[0, 1]) < 4 / np.sqrt(size)
+
+
+def federation(sizes, labeled_sizes=None):
+    """Client n holds rows 1000 n, 1000 n + 1, … unlabelled and rows 1000 n + 500, … labelled."""
+    labeled_sizes = labeled_sizes or [0] * len(sizes)
+    index = np.zeros((len(sizes), max(sizes)), np.int32)
+    labeled = np.zeros((len(sizes), max(labeled_sizes)), np.int32)
+    for n, (size, labeled_size) in enumerate(zip(sizes, labeled_sizes, strict=True)):
+        index[n, :size] = 1000 * n + np.arange(size)
+        labeled[n, :labeled_size] = 1000 * n + 500 + np.arange(labeled_size)
+    empty = jnp.zeros((0,), jnp.int32)
+    return Federation(
+        empty,
+        empty,
+        empty,
+        empty,
+        jnp.asarray(index),
+        jnp.asarray(sizes),
+        jnp.asarray(labeled),
+        jnp.asarray(labeled_sizes),
+    )
+
+
+def read_rounds(data, client, rounds, k_u=3, batch=4, labeled_rows=0):
+    read, client_rows = [], jax.jit(sampling.client_rows, static_argnums=(3, 4, 5))
+    for visit in range(rounds):
+        cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
+        rows, labeled = client_rows(rng.root(0), data, cohort, k_u, batch, labeled_rows)
+        read.append((np.asarray(rows)[0], np.asarray(labeled)[0]))
+    return read
+
+
+@pytest.mark.parametrize('client', range(5))
+def test_epochs_go_on_across_rounds_for_every_size(client):
+    """12 images are read a round; from any epoch's start, the next `size` images are all of the client's."""
+    sizes = [1, 5, 12, 100, 37]
+    read = np.concatenate([rows.ravel() for rows, _ in read_rounds(federation(sizes), client, 20)])
+    size = sizes[client]
+    for epoch in range(len(read) // size):
+        expected = [1000 * client + i for i in range(size)]
+        assert sorted(read[epoch * size : (epoch + 1) * size].tolist()) == expected
+
+
+def test_labeled_rows_lead_each_batch_and_both_streams_are_complete():
+    data = federation([7, 6], labeled_sizes=[3, 0])
+    read = read_rounds(data, 0, 7, k_u=2, batch=4, labeled_rows=1)
+    for rows, labeled in read:
+        np.testing.assert_array_equal(labeled, [[True, False, False, False]] * 2)
+        assert np.all(rows[labeled] >= 500)
+        assert np.all(rows[~labeled] < 7)
+    streams = np.concatenate([rows for rows, _ in read])  # [14, 4]
+    for stream, values in ((streams[:, 0], [500, 501, 502]), (streams[:, 1:].ravel(), list(range(7)))):
+        for epoch in range(len(stream) // len(values)):
+            assert sorted(stream[epoch * len(values) : (epoch + 1) * len(values)].tolist()) == values
+    rows, labeled = read_rounds(data, 1, 1, k_u=3, batch=2, labeled_rows=1)[0]  # no labels here: all unlabelled
+    assert not labeled.any()
+    assert sorted(rows.ravel().tolist()) == [1000, 1001, 1002, 1003, 1004, 1005]
+
+
+def test_rows_depend_on_the_client_and_not_on_its_place_in_the_cohort():
+    data = federation([50, 60, 70])
+    there, _ = sampling.client_rows(
+        rng.root(3), data, Cohort(jnp.array([0, 1, 2]), jnp.ones(3), jnp.array([4, 5, 6])), 2, 8, 0
+    )
+    back, _ = sampling.client_rows(
+        rng.root(3), data, Cohort(jnp.array([2, 0, 1]), jnp.ones(3), jnp.array([6, 4, 5])), 2, 8, 0
+    )
+    np.testing.assert_array_equal(there, np.asarray(back)[np.array([1, 2, 0])])
+
+
+def test_server_batches_are_epochs_over_steps():
+    read = np.concatenate([np.asarray(sampling.server_rows(rng.root(0), jnp.int32(t), 16, 40)) for t in range(10)])
+    for epoch in range(4):
+        assert sorted(read[epoch * 40 : (epoch + 1) * 40].tolist()) == list(range(40))

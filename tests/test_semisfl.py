@@ -1,0 +1,241 @@
+"""The fast round against the explicit twin, and what must hold of a round whatever the numbers are."""
+
+import dataclasses
+
+import chex
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from semisfl_jax import algorithms, losses, phases, queue, rng, sampling
+from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.types import SplitParams
+from tests import toy, twin
+
+
+def assert_trees_close(a, b, **tolerance):
+    a, b = (flax.traverse_util.flatten_dict(flax.serialization.to_state_dict(tree)) for tree in (a, b))
+    assert a.keys() == b.keys()
+    for path, leaf in a.items():
+        np.testing.assert_allclose(leaf, b[path], err_msg=str(path), **tolerance)
+
+
+def start(hparams=toy.HPARAMS, name='semisfl', seed=0, **model_options):
+    algorithm = algorithms.build(name, toy.model(**model_options), toy.VIEWS, hparams)
+    key = rng.root(seed)
+    return algorithm, key, algorithm.init(key)
+
+
+VARIANTS = {
+    'default': {},
+    'single_ring': {'queue': 'single_ring'},
+    'queue_off': {'queue': 'off'},
+    'empty_slots_count': {'queue_empty_slots': 'count'},
+    'client_teacher_ema': {'client_teacher_ema': True},
+    'client_teacher_bn': {'client_teacher_bn': 'train'},
+    'both_teacher_switches': {'client_teacher_ema': True, 'client_teacher_bn': 'train'},
+    'student_supcon': {'supervised_references': 'student_supcon'},
+    'no_warmup': {'ema_warmup': False},
+    'plain_sgd': {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0},
+    'weights': {'consistency_weight': 0.5, 'clustering_weight': 2.0, 'contrastive_weight': 0.3},
+    'client_labels': {'labeled_rows': 1},
+    'small_queue': {'queue_size': 4},
+}
+
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_fast_round_equals_the_explicit_twin(variant):
+    hparams = dataclasses.replace(toy.HPARAMS, **VARIANTS[variant])
+    federation = toy.federation(labels_at_clients=variant == 'client_labels')
+    algorithm, key, state = start(hparams)
+    # a louder top, so that some pseudo-labels of the first rounds reach the threshold and some do not
+    student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
+    state = state.replace(student=student, teacher=student)
+    server = twin.Server(key, toy.model(), toy.VIEWS, hparams, state.student)
+    run = jax.jit(algorithm.round)
+    for ids, visits, k_s in (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2)):
+        state, metrics = run(key, state, federation, toy.cohort(ids, visits), jnp.int32(k_s))
+        expected = server.run_round(federation, ids, visits, k_s)
+        for name, value in expected.items():
+            np.testing.assert_allclose(metrics[name], value, rtol=2e-4, atol=1e-6, err_msg=name)
+        assert expected['loss_clustering'] > 0
+        assert_trees_close(state.student, server.student, rtol=2e-3, atol=2e-5)
+        assert_trees_close(state.teacher, server.teacher, rtol=2e-3, atol=2e-5)
+    assert 0 < float(metrics['mask_rate']) < 1  # the threshold splits the rows, so both branches were compared
+
+
+def test_switches_change_the_numbers():
+    """Each variant departs from the default, so no switch is read and ignored."""
+    federation = toy.federation(labels_at_clients=True)
+    results = {}
+    for name, changes in {**VARIANTS, 'threshold': {'threshold': 0.9}, 'temperature': {'temperature': 0.5}}.items():
+        algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, **changes))
+        for visit in range(2):
+            state, _ = jax.jit(algorithm.round)(key, state, federation, toy.cohort([1, 3], [visit] * 2), jnp.int32(2))
+        results[name] = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves((state.student, state.teacher))])
+    for name in results.keys() - {'default'}:
+        assert np.max(np.abs(results[name] - results['default'])) > 1e-6, name
+
+
+@pytest.mark.parametrize('split_index', [1, 2, 3])
+@pytest.mark.parametrize('projection', ['mlp', 'linear', 'none'])
+def test_one_client_equals_unsplit_training(split_index, projection):
+    """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (facts 13)."""
+    hparams = dataclasses.replace(toy.HPARAMS, queue='off')
+    model, federation, lr, key = toy.model(split_index, projection), toy.federation(), 0.05, rng.root(1)
+    memory = queue.build('off', 0, 0, 0, 'auto')
+    state = phases.init_state(key, model, memory.init())
+    cohort = toy.cohort([3])
+    after, _ = jax.jit(phases.build_cross_entity(model, toy.VIEWS, hparams, memory))(key, state, federation, cohort, lr)
+
+    def logits_and_rows(variables, images, train, t):
+        stream = rng.fold(key, 'cross_entity', 0)
+        dropout = rng.fold(stream, 'student_dropout', 3, t), rng.fold(stream, 'top_dropout', t)
+        features, bottom = model.bottom(variables.bottom, toy.VIEWS.normalise(images), dropout[0], train)
+        logits, top = model.top(variables.top, features, dropout[1], train)
+        return logits, model.project(variables.proj, features), SplitParams(bottom, top, variables.proj)
+
+    whole, sgd = state.student, optimizer(hparams, lr)
+    momentum = sgd.init(trainable(whole))
+    rows, _ = sampling.client_rows(key, federation, cohort, hparams.k_u, hparams.batch_size, 0)
+    for t in range(hparams.k_u):
+        images = federation.client_images[rows[0, t]]
+        weak, strong = (
+            getattr(toy.VIEWS, name)(rng.fold(key, 'cross_entity', 0, name, 3, t), images)
+            for name in ('weak', 'strong')
+        )
+        logits, keys, _ = logits_and_rows(state.teacher, weak, False, t)
+        confidence, guess = jnp.max(jax.nn.softmax(logits), -1), jnp.argmax(logits, -1)
+        confident = confidence >= hparams.threshold
+        references = losses.References(keys, guess, confident, jnp.ones_like(confident))
+
+        def loss(parameters, whole=whole, strong=strong, references=references, t=t):
+            logits, rows, moved = logits_and_rows(with_parameters(whole, parameters), strong, True, t)
+            ones = jnp.ones(hparams.batch_size)
+            h_term = losses.consistency(logits, references.labels, references.confident, ones)
+            return h_term + losses.contrastive(rows, references.labels, references, hparams.temperature, ones), moved
+
+        gradient, whole = jax.grad(loss, has_aux=True)(trainable(whole))
+        updates, momentum = sgd.update(gradient, momentum, trainable(whole))
+        whole = with_parameters(whole, optax.apply_updates(trainable(whole), updates))
+    assert_trees_close(after.student, whole, rtol=1e-3, atol=1e-5)
+
+
+def test_permuting_the_cohort_permutes_nothing_but_the_order():
+    """Keys and rows belong to clients: another order gives the same model up to the order of sums."""
+    results = []
+    for ids in ([0, 2, 4], [4, 0, 2]):
+        # the top's dropout belongs to rows of the batch, so it is switched off by cutting in front of the last layer
+        algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, queue='off'), split_index=3)
+        state, metrics = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort(ids), jnp.int32(2))
+        results.append((state.student, metrics))
+    assert_trees_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-4)
+
+
+def test_padding_of_a_cohort_changes_nothing():
+    """A client of weight 0 and a client without data leave every number as it is."""
+    federation = toy.federation()
+    federation = federation.replace(size=federation.size.at[1].set(0))
+    algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, queue='off'), split_index=3)
+    plain = jax.jit(algorithm.round)(key, state, federation, toy.cohort([2, 4]), jnp.int32(2))
+    padded = toy.cohort([2, 4, 0, 1])._replace(weight=jnp.array([1.0, 1.0, 0.0, 1.0]))
+    padded = jax.jit(algorithm.round)(key, state, federation, padded, jnp.int32(2))
+    assert_trees_close(plain[0].student, padded[0].student, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(plain[1], padded[1], rtol=1e-4)
+
+
+def test_no_survivor_leaves_the_bottom_of_the_supervised_phase():
+    federation = toy.federation()
+    algorithm, key, state = start()
+    lost = toy.cohort([0, 1])._replace(weight=jnp.zeros(2))
+    after, _ = jax.jit(algorithm.round)(key, state, federation, lost, jnp.int32(2))
+    memory = queue.build('two_level', 9, 7, 2, 'auto')
+    supervised = phases.build_supervised(toy.model(), toy.VIEWS, toy.HPARAMS, memory)
+    expected, _ = jax.jit(supervised)(key, state, federation, jnp.int32(2), learning_rate(toy.HPARAMS, 0))
+    chex.assert_trees_all_close(after.student.bottom, expected.student.bottom, rtol=1e-5)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.student))
+
+
+@pytest.mark.parametrize('name', algorithms.NAMES)
+def test_one_compilation_whatever_k_s_and_cohort(name):
+    algorithm, key, state = start(name=name)
+    chex.clear_trace_counter()
+    run = jax.jit(chex.assert_max_traces(algorithm.round, n=1), donate_argnums=1)
+    federation = toy.federation()
+    for k_s, ids in ((3, [0, 1]), (1, [2, 4]), (7, [1, 3])):
+        state, metrics = run(key, state, federation, toy.cohort(ids), jnp.int32(k_s))
+    assert run._cache_size() == 1
+    assert int(state.step) == 3 + 1 + 7
+    assert int(state.round) == 3
+    assert np.isfinite(metrics['loss_supervised'])
+
+
+def test_same_seed_same_bits_and_other_seed_other_bits():
+    def final(seed):
+        algorithm, key, state = start(seed=seed)
+        state, _ = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(2))
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state.student)])
+
+    np.testing.assert_array_equal(final(0), final(0))
+    assert not np.array_equal(final(0), final(1))
+
+
+def test_teacher_moves_in_the_supervised_phase_alone():
+    """After one supervised step it is the midpoint of the first and the new student, clients or not (facts 13)."""
+    algorithm, key, state = start()
+    first = state.student
+    after, _ = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(1))
+    supervised = phases.build_supervised(toy.model(), toy.VIEWS, toy.HPARAMS, queue.build('two_level', 9, 7, 2, 'auto'))
+    middle, _ = jax.jit(supervised)(key, state, toy.federation(), jnp.int32(1), learning_rate(toy.HPARAMS, 0))
+    midpoint = jax.tree.map(lambda a, b: (a + b) / 2, first, middle.student)
+    assert_trees_close(after.teacher, midpoint, rtol=1e-5, atol=1e-6)
+
+
+def test_warm_up_rounds_are_supervised():
+    hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=1)
+    algorithm, key, state = start(hparams)
+    run = jax.jit(algorithm.round)
+    state, metrics = run(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(2))
+    assert np.isnan(metrics['loss_consistency'])
+    state, metrics = run(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(2))
+    assert np.isfinite(metrics['loss_consistency'])
+
+
+def test_supervised_only_reads_no_client_and_ignores_contrast():
+    algorithm, key, state = start(name='supervised_only')
+    other = start(dataclasses.replace(toy.HPARAMS, contrastive_weight=9.0, queue='off'), name='supervised_only')[0]
+    federation = toy.federation()
+    state_a, metrics = jax.jit(algorithm.round)(key, state, federation, toy.cohort([0]), jnp.int32(3))
+    federation = federation.replace(client_images=jnp.zeros_like(federation.client_images))
+    state_b, _ = jax.jit(other.round)(key, state, federation, toy.cohort([4]), jnp.int32(3))
+    chex.assert_trees_all_equal(state_a.student, state_b.student)
+    np.testing.assert_allclose(metrics['loss_supervised'], metrics['loss_supervised_ce'])
+    assert np.isnan(metrics['loss_consistency'])
+
+
+def test_learning_rate():
+    hparams = HParams()
+    for h in (0, 1, 500, 999, 1000, 2000):
+        expected = 0.005 + 0.5 * 0.015 * (1 + np.cos(np.pi * min(h / 1000, 1)))
+        np.testing.assert_allclose(learning_rate(hparams, jnp.int32(h)), expected, rtol=1e-5)
+
+
+def test_pseudo_label_accuracy_counts_confident_unlabeled_rows_of_known_truth():
+    """With threshold 0 every row counts: its mask rate is 1; with unknown truth nobody can tell."""
+    hparams = dataclasses.replace(toy.HPARAMS, threshold=0.0)
+    algorithm, key, state = start(hparams)
+    federation = toy.federation()
+    _, metrics = jax.jit(algorithm.round)(key, state, federation, toy.cohort([1, 4]), jnp.int32(2))
+    assert float(metrics['mask_rate']) == 1.0
+    share = float(metrics['pseudo_label_accuracy']) * hparams.k_u * 2 * hparams.batch_size
+    assert share == pytest.approx(round(share), abs=1e-4)
+    hidden = federation.replace(client_labels=jnp.full_like(federation.client_labels, -1))
+    _, blind = jax.jit(algorithm.round)(key, state, hidden, toy.cohort([1, 4]), jnp.int32(2))
+    assert np.isnan(blind['pseudo_label_accuracy'])
+    for name in metrics.keys() - {'pseudo_label_accuracy'}:  # and the truth never trains
+        np.testing.assert_array_equal(metrics[name], blind[name])
