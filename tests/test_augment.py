@@ -1,0 +1,467 @@
+"""Views against Pillow, bit by bit: the oracle is Pillow called as RandAugmentMC of kekmodel/FixMatch-pytorch does."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import PIL.Image
+import PIL.ImageDraw
+import PIL.ImageEnhance
+import PIL.ImageOps
+import pytest
+
+from semisfl_jax import rng
+from semisfl_jax.augment import AugmentOptions, check, operations, strong, tables, views, weak
+from semisfl_jax.errors import UserError
+
+SIGNED = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
+ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')
+MAGNITUDE = 11  # so that v = 10, the end of every range, is tested too
+SHAPES = [(8, 8, 1), (8, 8, 3), (28, 28, 1), (28, 28, 3), (32, 32, 1), (32, 32, 3), (21, 34, 3), (96, 96, 3)]
+OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
+
+randaugment = jax.jit(operations.randaugment, static_argnums=5)
+
+
+def pillow_operation(name, image, v, sign):
+    """One operation, from the authors' formulas."""
+    if name in ENHANCERS:
+        return getattr(PIL.ImageEnhance, name)(image).enhance(float(v) * 0.9 / 10 + 0.05)
+    if name == 'Posterize':
+        return PIL.ImageOps.posterize(image, int(v * 4 / 10) + 4)
+    if name == 'Rotate':
+        return image.rotate(sign * int(v * 30 / 10))
+    if name == 'Solarize':
+        return PIL.ImageOps.solarize(image, 256 - int(v * 256 / 10))
+    if name in ('AutoContrast', 'Equalize'):
+        return getattr(PIL.ImageOps, name.lower())(image)
+    if name == 'Identity':
+        return image
+    slope = sign * (float(v) * 0.3 / 10)
+    matrix = {
+        'ShearX': (1, slope, 0, 0, 1, 0),
+        'ShearY': (1, 0, 0, slope, 1, 0),
+        'TranslateX': (1, 0, int(slope * image.size[0]), 0, 1, 0),
+        'TranslateY': (1, 0, 0, 0, 1, int(slope * image.size[1])),
+    }[name]
+    return image.transform(image.size, PIL.Image.Transform.AFFINE, matrix)
+
+
+def pillow_cutout(image, centre, size):
+    """CutoutAbs of the authors, with the centre given as (y, x)."""
+    width, height = image.size
+    x0, y0 = int(max(0, centre[1] - size / 2.0)), int(max(0, centre[0] - size / 2.0))
+    corners = (x0, y0, int(min(width, x0 + size)), int(min(height, y0 + size)))
+    image = image.copy()
+    PIL.ImageDraw.Draw(image).rectangle(corners, 127 if image.mode == 'L' else (127, 127, 127))
+    return image
+
+
+def numpy_flip_crop(image, flip, top, left, pad):
+    """Mirror, reflect padding and crop of [H, W, C]."""
+    if flip:
+        image = to_array(PIL.ImageOps.mirror(to_pillow(image)))
+    height, width = image.shape[:2]
+    padded = np.pad(image, ((pad[0], pad[0]), (pad[1], pad[1]), (0, 0)), mode='reflect')
+    return padded[top : top + height, left : left + width]
+
+
+def to_pillow(image):
+    return PIL.Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+
+def to_array(image):
+    array = np.asarray(image)
+    return array[..., None] if array.ndim == 2 else array
+
+
+def to_planes(images):
+    return jnp.moveaxis(jnp.asarray(images), -1, 1)
+
+
+def to_images(planes):
+    return np.moveaxis(np.asarray(planes), 1, -1)
+
+
+@functools.cache
+def examples(shape):
+    """Images [12, H, W, C] of many kinds: noise, gradients, constants, few values, narrow and skewed ranges."""
+    height, width, _ = shape
+    host = np.random.default_rng(0)
+    y, x = np.mgrid[:height, :width][..., None]
+    slopes = host.uniform(-3, 3, (3, *shape[2:]))
+    outlier = np.full(shape, 90)
+    outlier[height // 2, width // 3] = 91
+    images = [
+        host.integers(0, 256, shape),
+        host.integers(100, 180, shape),
+        host.integers(17, 44, shape),
+        128 + slopes[0] * x + slopes[1] * y,
+        127.5 * (1 + np.sin((x * slopes[0] + y * slopes[1]) / 9)),
+        np.zeros(shape),
+        np.full(shape, 255),
+        np.broadcast_to(host.integers(0, 256, shape[2]), shape),
+        outlier,
+        host.choice([3, 250], shape),
+        host.choice([0, 40, 41, 200], shape, p=[0.7, 0.1, 0.15, 0.05]),
+        255 * host.uniform(size=shape) ** 4,
+    ]
+    return np.stack([np.clip(image, 0, 255).astype(np.uint8) for image in images])
+
+
+@pytest.mark.parametrize('shape', SHAPES, ids=str)
+@pytest.mark.parametrize('name', tables.OPERATIONS)
+def test_operation_equals_pillow(name, shape):
+    """Every strength, both signs, every kind of image."""
+    images = examples(shape)
+    strengths = (1, 6, 10) if shape[0] > 40 else range(1, MAGNITUDE)
+    cases = [(i, v, sign) for i in range(len(images)) for v in strengths for sign in (1, -1)]
+    index, v, sign = np.array(cases).T
+    op = np.full(len(cases), tables.OPERATIONS.index(name))
+    applied = np.ones(len(cases), bool)
+    result = to_images(randaugment(to_planes(images[index]), op, v, sign, applied, MAGNITUDE))
+    for case, got in zip(cases, result, strict=True):
+        i, v, sign = case
+        expected = to_array(pillow_operation(name, to_pillow(images[i]), v, sign))
+        np.testing.assert_array_equal(got, expected, err_msg=f'{name} of image {i}, v {v}, sign {sign}')
+
+
+@pytest.mark.parametrize('name', tables.OPERATIONS)
+def test_operation_on_large_image(name):
+    """144 x 144, where Equalize divides by more and the affine maps reach farther."""
+    images = examples((144, 144, 3))[[0, 4, 11]]
+    op = np.full(6, tables.OPERATIONS.index(name))
+    v, sign = np.array([3, 8, 9, 3, 8, 9]), np.array([1, 1, 1, -1, -1, -1])
+    images = np.concatenate([images, images])
+    result = to_images(randaugment(to_planes(images), op, v, sign, np.ones(6, bool), MAGNITUDE))
+    for i in range(6):
+        expected = pillow_operation(name, to_pillow(images[i]), int(v[i]), int(sign[i]))
+        np.testing.assert_array_equal(result[i], to_array(expected))
+
+
+def test_every_operation_changes_noise():
+    """Guards the comparison above against operations that do nothing at all."""
+    op = np.arange(14)
+    image = np.broadcast_to(examples((32, 32, 3))[1], (14, 32, 32, 3))
+    v, sign = np.full(14, 9), np.ones(14, int)
+    result = to_images(randaugment(to_planes(image), op, v, sign, np.ones(14, bool), 10))
+    changed = (result != image).any((1, 2, 3))
+    assert [name for name, yes in zip(tables.OPERATIONS, changed, strict=True) if not yes] == ['Identity']
+    kept = to_images(randaugment(to_planes(image), op, v, sign, np.zeros(14, bool), 10))
+    np.testing.assert_array_equal(kept, image)
+
+
+def test_autocontrast_of_every_range():
+    """All 32,640 pairs of lowest and highest value, every value between them."""
+    low, high = np.triu_indices(256, 1)
+    values = np.arange(256)
+    counts = (values >= low[:, None]) & (values <= high[:, None])
+    result = np.asarray(jax.jit(operations._autocontrast)(np.cumsum(counts, 1)))
+    for row, lo, hi in zip(result, low, high, strict=True):
+        image = PIL.Image.frombytes('L', (hi - lo + 1, 1), bytes(range(lo, hi + 1)))
+        assert row[lo : hi + 1].tobytes() == PIL.ImageOps.autocontrast(image).tobytes(), (lo, hi)
+
+
+@pytest.mark.parametrize('v', range(1, MAGNITUDE))
+def test_blend_table_equals_pillow(v):
+    """Every pair of values."""
+    image, degenerate = (PIL.Image.fromarray(array.astype(np.uint8)) for array in np.mgrid[:256, :256][::-1])
+    expected = PIL.Image.blend(degenerate, image, float(v) * 0.9 / 10 + 0.05)
+    np.testing.assert_array_equal(tables.blends(MAGNITUDE)[v], np.asarray(expected))
+
+
+def test_quotient_is_exact():
+    """For what Equalize divides in images of up to 144 x 144 pixels, quotients up to where they are cut."""
+    step = np.arange(1, 144 * 144 // 255 + 1)[:, None]
+    numerator = np.arange(300)[None] * step + np.arange(100)[:, None, None] % step
+    expected = numerator // step
+    np.testing.assert_array_equal(jax.jit(operations._quotient)(numerator, step), expected)
+
+
+@pytest.mark.parametrize(
+    ('name', 'first', 'last'),
+    [
+        *((name, 0.14, 0.86) for name in ENHANCERS),
+        ('Posterize', 4, 7),
+        ('Rotate', 3, 27),
+        ('ShearX', 0.03, 0.27),
+        ('ShearY', 0.03, 0.27),
+        ('Solarize', 231, 26),
+        ('TranslateX', 0, 8),
+        ('TranslateY', 0, 8),
+    ],
+)
+def test_range_of_parameter(name, first, last):
+    """At v = 1 and v = 9, translations of 32 pixels."""
+    np.testing.assert_allclose([tables.parameter(name, v, 32) for v in (1, 9)], [first, last])
+
+
+def test_pool():
+    assert len(set(tables.OPERATIONS)) == 14
+    without = [name for name in tables.OPERATIONS if tables.parameter(name, 5, 32) is None]
+    assert without == ['AutoContrast', 'Equalize', 'Identity']
+
+
+def test_tables_do_not_depend_on_magnitude():
+    """m only limits what can be drawn."""
+    for table in (tables.points, tables.blends, lambda m: tables.affine(m, 28, 30)):
+        axis = 0 if table is tables.blends else 1
+        np.testing.assert_array_equal(table(5), np.take(table(10), range(5), axis))
+
+
+@pytest.mark.parametrize(('height', 'width', 'channels', 'pad'), [(8, 8, 1, (1, 1)), (8, 10, 3, (2, 9))])
+def test_flip_crop_equals_numpy(height, width, channels, pad):
+    """Every flip and every window, paddings up to the whole side included."""
+    cases = [(f, t, l) for f in (0, 1) for t in range(2 * pad[0] + 1) for l in range(2 * pad[1] + 1)]
+    images = np.random.default_rng(1).integers(0, 256, (len(cases), height, width, channels), np.uint8)
+    flip, top, left = np.array(cases).T
+    result = to_images(operations.flip_crop(to_planes(images), flip == 1, top, left, pad))
+    for got, image, case in zip(result, images, cases, strict=True):
+        np.testing.assert_array_equal(got, numpy_flip_crop(image, *case, pad))
+
+
+@pytest.mark.parametrize('size', [1, 5, 16])
+@pytest.mark.parametrize('shape', [(8, 8, 1), (32, 32, 3), (21, 34, 3)], ids=str)
+def test_cutout_equals_pillow(size, shape):
+    height, width, _ = shape
+    host = np.random.default_rng(2)
+    centre = host.uniform(0, 1, (60, 2)) * (height, width)
+    centre[:4] = [[0, 0], [0, width - 1e-3], [height - 1e-3, 0], [height - 1e-3, width - 1e-3]]
+    centre[4:8] = [[8, 8], [7.999, 8.001], [size / 2, size / 2 + 1], [2.5, 3]]
+    centre = centre.astype(np.float32)
+    images = host.integers(0, 256, (60, *shape), np.uint8)
+    result = to_images(operations.cutout(to_planes(images), jnp.asarray(centre), size))
+    for got, image, where in zip(result, images, centre, strict=True):
+        np.testing.assert_array_equal(got, to_array(pillow_cutout(to_pillow(image), where.astype(float), size)))
+
+
+def test_cutout_spans_17_pixels_at_the_low_border():
+    result = operations.cutout(jnp.zeros((2, 1, 32, 32), jnp.uint8), jnp.array([[0.0, 31.9], [16.0, 16.0]]), 16)
+    assert [(result[0, 0, 0] == 127).sum(), (result[0, 0, :, -1] == 127).sum()] == [9, 17]
+    assert (result[1] == 127).sum() == 17 * 17
+
+
+@pytest.mark.parametrize('shape', [(28, 28, 1), (32, 32, 3)], ids=str)
+def test_views_equal_pillow_chain(shape):
+    """Whole views: the drawn numbers are read off the key, what they do is Pillow's."""
+    options = AugmentOptions()
+    images = np.random.default_rng(3).integers(0, 256, (48, *shape), np.uint8)
+    images[::3] = examples(shape)[3]
+    planes_shape = (48, shape[2], *shape[:2])
+    key = rng.root(5)
+
+    uniform = jax.random.uniform(rng.fold(key, 'strong'), (13, 48))
+    placement = views.flip_crop_from(uniform[:3], planes_shape, options)
+    drawn = [views.randaugment_from(uniform[3 + 4 * i : 7 + 4 * i], 10) for i in range(2)]
+    centre = np.asarray(views.centre_from(uniform[-2:], planes_shape))
+    result = np.asarray(jax.jit(strong, static_argnums=2)(key, images, options))
+    for b in range(48):
+        flip, top, left = (int(array[b]) for array in placement[:3])
+        image = to_pillow(numpy_flip_crop(images[b], flip, top, left, placement[3]))
+        for op, v, sign, applied in drawn:
+            if applied[b]:
+                image = pillow_operation(tables.OPERATIONS[int(op[b])], image, int(v[b]), int(sign[b]))
+        expected = pillow_cutout(image, centre[b].astype(float), 16)
+        np.testing.assert_array_equal(result[b], to_array(expected))
+
+    uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, 48))
+    *placement, pad = views.flip_crop_from(uniform, planes_shape, options)
+    assert pad == (int(0.125 * shape[0]), int(0.125 * shape[1]))
+    result = np.asarray(jax.jit(weak, static_argnums=2)(key, images, options))
+    for b in range(48):
+        expected = numpy_flip_crop(images[b], *(int(array[b]) for array in placement), pad)
+        np.testing.assert_array_equal(result[b], expected)
+
+
+def near(observed, expected, total):
+    """Within five standard deviations of a binomial count."""
+    return abs(observed - expected * total) < 5 * np.sqrt(total * expected * (1 - expected))
+
+
+@pytest.mark.parametrize('magnitude', [10, 4])
+def test_draws_of_randaugment(magnitude):
+    total = 40_000
+    drawn = views.randaugment_from(jax.random.uniform(rng.root(0), (4, total)), magnitude)
+    op, v, sign, applied = (np.asarray(array) for array in drawn)
+    assert op.min() == 0
+    assert op.max() == 13
+    assert (v.min(), v.max()) == (1, magnitude - 1)
+    assert set(sign) == {-1, 1}
+    assert all(near(n, 1 / 14, total) for n in np.bincount(op))
+    assert all(near(n, 1 / (magnitude - 1), total) for n in np.bincount(v)[1:])
+    assert near((sign > 0).sum(), 0.5, total)
+    assert near(applied.sum(), 0.5, total)
+    # the four are drawn independently of each other
+    assert near((applied & (sign > 0)).sum(), 0.25, total)
+    assert near((applied & (op == 7) & (v == 2)).sum(), 0.5 / 14 / (magnitude - 1), total)
+
+
+def test_draws_of_placement():
+    total = 40_000
+    uniform = jax.random.uniform(rng.root(1), (3, total))
+    flip, top, left, pad = views.flip_crop_from(uniform, (total, 3, 32, 40), AugmentOptions())
+    assert pad == (4, 5)
+    assert near(int(flip.sum()), 0.5, total)
+    assert all(near(n, 1 / 9, total) for n in np.bincount(top, minlength=9))
+    assert all(near(n, 1 / 11, total) for n in np.bincount(left, minlength=11))
+    centre = np.asarray(views.centre_from(uniform[:2], (total, 3, 32, 40)))
+    assert centre.min() >= 0
+    assert (centre.max(0) < (32, 40)).all()
+    np.testing.assert_allclose(centre.mean(0), (16, 20), atol=0.3)
+
+
+def test_draws_stay_in_range_at_the_ends():
+    last = np.nextafter(np.float32(1), np.float32(0))
+    for end, expected in ((0.0, (0, 1, 1, True)), (last, (13, 9, -1, False))):
+        drawn = views.randaugment_from(jnp.full((4, 1), end, jnp.float32), 10)
+        assert tuple(array[0].item() for array in drawn) == expected
+
+
+@pytest.fixture(scope='module')
+def clients():
+    """Images [4, 8, 12, 12, 3] of four clients, and their keys."""
+    images = np.random.default_rng(4).integers(0, 256, (4, 8, 12, 12, 3), np.uint8)
+    return jnp.asarray(images), jax.vmap(lambda i: rng.fold(rng.root(0), 'client', i))(jnp.arange(4))
+
+
+OPTIONS = AugmentOptions(cutout=4)
+
+
+@pytest.mark.parametrize('view', [weak, strong])
+def test_clients_are_independent(view, clients):
+    """vmap over clients equals one client after the other, and permuting clients permutes the results."""
+    images, keys = clients
+    together = jax.jit(lambda keys, images: jax.vmap(view, in_axes=(0, 0, None))(keys, images, OPTIONS))
+    alone = jax.jit(view, static_argnums=2)
+    result = np.asarray(together(keys, images))
+    for a in range(4):
+        np.testing.assert_array_equal(result[a], alone(keys[a], images[a], OPTIONS))
+    order = np.array([2, 0, 3, 1])
+    np.testing.assert_array_equal(together(keys[order], images[order]), result[order])
+    same_images = np.asarray(together(keys, jnp.stack([images[0]] * 4)))
+    assert all((same_images[0] != same_images[a]).any() for a in (1, 2, 3))
+
+
+@pytest.mark.parametrize('view', [weak, strong])
+def test_inside_loops(view, clients):
+    """The same in a jitted scan, with vmap inside and with scan under vmap, as outside."""
+    images, keys = clients
+    alone = jax.jit(view, static_argnums=2)
+
+    @jax.jit
+    def run(keys, images):
+        def step(total, i):
+            stepped = jax.vmap(lambda key: rng.fold(key, 'step', i))(keys)
+            out = jax.vmap(view, in_axes=(0, 0, None))(stepped, images, OPTIONS)
+            return total + out.sum(dtype=jnp.int32), out
+
+        return jax.lax.scan(step, 0, jnp.arange(3))
+
+    total, result = run(keys, images)
+    assert int(total) == np.asarray(result, np.int64).sum()
+    for i in range(3):
+        for a in range(4):
+            expected = alone(rng.fold(keys[a], 'step', i), images[a], OPTIONS)
+            np.testing.assert_array_equal(result[i, a], expected)
+    assert (result[0] != result[1]).any()
+
+    def twice(key, images):
+        return jax.lax.fori_loop(0, 2, lambda i, x: view(rng.fold(key, 'step', i), x, OPTIONS), images)
+
+    expected = alone(rng.fold(keys[1], 'step', 1), alone(rng.fold(keys[1], 'step', 0), images[1], OPTIONS), OPTIONS)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(twice))(keys, images)[1], expected)
+
+
+def test_inside_a_differentiated_loss(clients):
+    """A gradient with respect to weights passes by the view."""
+    images, keys = clients
+
+    def loss(w):
+        def step(total, i):
+            out = jax.vmap(strong, in_axes=(0, 0, None))(keys, images, OPTIONS)
+            return total + jnp.sum(w * out.astype(jnp.float32)), None
+
+        return jax.lax.scan(step, 0.0, jnp.arange(2))[0]
+
+    strong_views = jax.jit(strong, static_argnums=2)
+    expected = 2 * sum(np.asarray(strong_views(keys[a], images[a], OPTIONS), np.float64).sum() for a in range(4))
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(0.5), expected, rtol=1e-5)
+
+
+def test_images_of_a_batch_are_independent():
+    """Given its parameters, an image meets the same fate among others as alone."""
+    images = np.random.default_rng(5).integers(0, 256, (28, 12, 12, 3), np.uint8)
+    op, v, sign = np.arange(28) % 14, np.arange(28) % 9 + 1, np.where(np.arange(28) < 14, 1, -1)
+    applied = np.ones(28, bool)
+    together = randaugment(to_planes(images), op, v, sign, applied, 10)
+    order = np.random.default_rng(6).permutation(28)
+    shuffled = randaugment(to_planes(images[order]), op[order], v[order], sign[order], applied, 10)
+    np.testing.assert_array_equal(shuffled, together[order])
+    for b in range(28):
+        alone = randaugment(to_planes(images[b : b + 1]), *(a[b : b + 1] for a in (op, v, sign, applied)), 10)
+        np.testing.assert_array_equal(alone[0], together[b])
+
+
+def test_weak_and_strong_draw_independently():
+    images = np.random.default_rng(7).integers(0, 256, (64, 12, 12, 1), np.uint8)
+    options = AugmentOptions(operations=0, cutout=0)
+    pair = [np.asarray(jax.jit(view, static_argnums=2)(rng.root(0), images, options)) for view in (weak, strong)]
+    same = (pair[0] == pair[1]).all((1, 2, 3))
+    assert same.sum() < 20  # 1 in 18 by chance
+
+
+def test_switches():
+    """Each option alone does its own work, and all off do nothing."""
+    images = np.random.default_rng(8).integers(0, 127, (64, 16, 16, 3), np.uint8)
+    key = rng.root(0)
+
+    def apply(view, **changes):
+        return np.asarray(jax.jit(view, static_argnums=2)(key, images, OFF._replace(**changes)))
+
+    for view in (weak, strong):
+        np.testing.assert_array_equal(apply(view), images)
+        flipped = (apply(view, flip=True) != images).any((1, 2, 3))
+        np.testing.assert_array_equal(apply(view, flip=True)[flipped], images[flipped][:, :, ::-1])
+        assert 16 < flipped.sum() < 48
+        cropped = apply(view, crop=0.07)  # one pixel a side: 1 window in 9 is the image itself
+        padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode='reflect')
+        windows = [padded[:, t : t + 16, l : l + 16] for t in range(3) for l in range(3)]
+        hits = np.stack([(cropped == window).all((1, 2, 3)) for window in windows])
+        assert hits.any(0).all()
+        assert hits.any(1).all()
+    np.testing.assert_array_equal(apply(weak, operations=2, cutout=5), images)
+    cut = apply(strong, cutout=5) != images
+    assert cut.any((1, 2, 3)).all()
+    assert (apply(strong, cutout=5)[cut] == 127).all()
+    assert cut[..., 0].sum((1, 2)).max() == 36
+    for count, share in ((1, 0.5), (3, 0.875)):
+        changed = (apply(strong, operations=count) != images).any((1, 2, 3)).mean()
+        assert 0.65 * share < changed < min(1.2 * share, 1)  # Identity, and others at times, change nothing
+
+
+@pytest.mark.parametrize(
+    ('changes', 'word'),
+    [
+        ({'crop': 1.0}, 'crop'),
+        ({'crop': -0.1}, 'crop'),
+        ({'operations': -1}, 'operations'),
+        ({'magnitude': 1}, 'magnitude'),
+        ({'magnitude': 12}, 'magnitude'),
+        ({'cutout': -2}, 'cutout'),
+    ],
+)
+def test_bad_options(changes, word):
+    with pytest.raises(UserError, match=f'augment.{word}={changes[word]}'):
+        check(AugmentOptions()._replace(**changes))
+    with pytest.raises(UserError, match=word):
+        strong(rng.root(0), jnp.zeros((2, 8, 8, 1), jnp.uint8), AugmentOptions()._replace(**changes))
+
+
+@pytest.mark.parametrize('shape', [(2, 8, 8, 2), (2, 7, 8, 1)], ids=str)
+def test_bad_images(shape):
+    for view in (weak, strong):
+        with pytest.raises(UserError, match='1 or 3 channels'):
+            view(rng.root(0), jnp.zeros(shape, jnp.uint8), AugmentOptions())
+        with pytest.raises(TypeError, match='uint8'):
+            view(rng.root(0), jnp.zeros((2, 8, 8, 1)), AugmentOptions())
