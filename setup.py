@@ -1,12 +1,14 @@
 """Installs semisfl_jax. Ranges cover the versions that were tested."""
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 setup(
     name='semisfl-jax',
     version='0.1.0',
     description='Semi-supervised split federated learning in JAX: SemiSFL as one compiled step per round',
-    long_description=open('README.md', encoding='utf-8').read(),
+    long_description=Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='MIT',
     python_requires='>=3.11',

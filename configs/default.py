@@ -8,6 +8,8 @@ authors' code fills in), `configs/cifar10.py:code` is what the authors' publishe
 
 from ml_collections import ConfigDict, config_dict
 
+from semisfl_jax.errors import UserError
+
 
 def get_config(settings: str = 'paper') -> ConfigDict:
     """The paper's hyper-parameters for a run of 1,000 rounds. `settings`: 'paper' or 'code'."""
@@ -113,5 +115,5 @@ def get_config(settings: str = 'paper') -> ConfigDict:
         config.k_s_rule = 'code'
         config.client_teacher_bn = 'train'
     elif settings != 'paper':
-        raise ValueError(f"unknown settings '{settings}' after the colon of --config: use 'paper' or 'code'")
+        raise UserError(f"unknown settings '{settings}' after the colon of --config; use 'paper' or 'code'")
     return config

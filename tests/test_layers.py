@@ -33,6 +33,7 @@ ROOMS = (
     'experiment',
     'train',
     'command_line',
+    'compare',
 )
 ROOT = Path(semisfl_jax.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__.py')

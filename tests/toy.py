@@ -35,7 +35,7 @@ HPARAMS = HParams(
     lr=0.02,
     lr_min=0.005,
     lr_rounds=4,
-    threshold=0.95,
+    threshold=0.98,
     queue_size=9,
     queue_stride=2,
 )

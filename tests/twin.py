@@ -167,8 +167,9 @@ class Server:
             rows = sampling.server_rows(self.key, self.t, h.server_batch_size, len(federation.server_labels))
             images, labels = federation.server_images[rows], np.asarray(federation.server_labels[rows])
             key = rng.fold(self.key, 'supervised', self.t)
-            view = self.views.normalise(self.views.supervised(rng.fold(key, 'student_view'), images))
-            other = self.views.normalise(self.views.supervised(rng.fold(key, 'teacher_view'), images))
+            twice = jnp.concatenate([images, images])
+            views = self.views.normalise(self.views.supervised(rng.fold(key, 'views'), twice))
+            view, other = views[: len(images)], views[len(images) :]
             features, _ = model.bottom(self.teacher.bottom, other, None, False)
             keys = model.project(self.teacher.proj, features)
             entries = [(key_, int(label), True) for key_, label in zip(keys, labels, strict=True)]

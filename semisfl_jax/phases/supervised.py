@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +16,7 @@ from semisfl_jax.phases.state import State, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import Array, Federation, Metrics, SplitParams, Views
 
-
-class Supervised(NamedTuple):
-    """Outcome of the loss of one supervised step, beside its value."""
-
-    student: SplitParams  # with BatchNorm statistics moved on
-    cross_entropy: Array
-    contrastive: Array
-    correct: Array  # share of the batch classified rightly
+SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 
 
 def build_supervised(
@@ -73,27 +65,28 @@ def build_supervised(
         if keys is not None:
             rows = model.project(student.proj, features)
             contrastive = contrastive_loss(state, rows, labels, keys, weight)
-        correct = jnp.mean(jnp.argmax(logits, axis=-1) == labels)
-        moved = SplitParams(bottom, top, student.proj)
-        return cross_entropy + hparams.contrastive_weight * contrastive, Supervised(
-            moved, cross_entropy, contrastive, correct
-        )
+        value = cross_entropy + hparams.contrastive_weight * contrastive
+        accuracy = jnp.mean(jnp.argmax(logits, axis=-1) == labels)
+        metrics = dict(zip(SUPERVISED_METRICS, (value, cross_entropy, contrastive, accuracy), strict=True))
+        return value, (SplitParams(bottom, top, student.proj), metrics)
 
     def step(key: Array, state: State, momentum, federation: Federation, lr: Array):
         rows = sampling.server_rows(key, state.step, hparams.server_batch_size, federation.server_labels.shape[0])
         images, labels = federation.server_images[rows], federation.server_labels[rows]
         step_key = rng.fold(key, 'supervised', state.step)
-        view = views.supervised(rng.fold(step_key, 'student_view'), images)
         keys = None
-        if memory is not None:
-            other_view = views.supervised(rng.fold(step_key, 'teacher_view'), images)
+        if memory is None:
+            view = views.supervised(rng.fold(step_key, 'views'), images)
+        else:  # two independent draws, in one call
+            both = views.supervised(rng.fold(step_key, 'views'), jnp.concatenate([images, images]))
+            view, other_view = jnp.split(both, 2)
             keys = teacher_keys(state.teacher, other_view, labels)
         parameters = trainable(state.student)
-        (value, outcome), gradient = jax.value_and_grad(loss, has_aux=True)(
+        gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
             parameters, state, view, labels, keys, rng.fold(step_key, 'dropout')
         )
         updates, momentum = optimizer(hparams, lr).update(gradient, momentum, parameters)
-        student = with_parameters(outcome.student, optax.apply_updates(parameters, updates))
+        student = with_parameters(student, optax.apply_updates(parameters, updates))
         keep = ema.coefficient(state.step + 1, hparams.ema_decay, hparams.ema_warmup)
         state = state.replace(
             step=state.step + 1,
@@ -101,23 +94,16 @@ def build_supervised(
             teacher=ema.update(state.teacher, student, keep),
             memory=state.memory if keys is None else memory.push_supervised(state.memory, keys),
         )
-        sums = {
-            'loss_supervised': value,
-            'loss_supervised_ce': outcome.cross_entropy,
-            'loss_supervised_contrastive': outcome.contrastive,
-            'supervised_accuracy': outcome.correct,
-        }
-        return state, momentum, sums
+        return state, momentum, metrics
 
     def run(key: Array, state: State, federation: Federation, k_s: Array, lr: Array) -> tuple[State, Metrics]:
         def body(_, carry):
             state, momentum, sums = carry
-            state, momentum, values = step(key, state, momentum, federation, lr)
-            return state, momentum, jax.tree.map(jnp.add, sums, values)
+            state, momentum, metrics = step(key, state, momentum, federation, lr)
+            return state, momentum, jax.tree.map(jnp.add, sums, metrics)
 
         momentum = optimizer(hparams, lr).init(trainable(state.student))
-        names = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
-        sums = {name: jnp.zeros(()) for name in names}
+        sums = {name: jnp.zeros(()) for name in SUPERVISED_METRICS}
         state, _, sums = jax.lax.fori_loop(0, k_s, body, (state, momentum, sums))
         return state, {name: value / k_s for name, value in sums.items()}
 

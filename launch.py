@@ -1,0 +1,34 @@
+"""Trains one experiment: python launch.py --config=configs/digits.py (python launch.py --help tells the rest)."""
+
+import sys
+from pathlib import Path
+
+from semisfl_jax import command_line
+from semisfl_jax.errors import UserError
+from semisfl_jax.interrupt import Stopped
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line `argv`, program name first, and returns the exit status."""
+    if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
+        print(command_line.help_text(Path(__file__).parent / 'configs'), end='')
+        return 0
+    try:
+        command = command_line.parse(argv)
+        from semisfl_jax import train  # imports JAX, which a mistyped flag need not wait for
+
+        train.run(command.config, command.workdir or None, name=command.name)
+    except UserError as error:
+        print('error:', ' '.join(str(error).split()), file=sys.stderr)
+        return 2
+    except Stopped as stop:
+        print(stop)
+        return 128 + stop.signum
+    except KeyboardInterrupt:
+        print('interrupted before the first round: nothing to save', file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

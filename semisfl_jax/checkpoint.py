@@ -1,0 +1,124 @@
+"""Checkpoints: Orbax writes them in one step, a digest beside each tells a damaged one."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import CheckpointManager
+
+from semisfl_jax.errors import UserError
+
+_DIGEST = 'SHA256'
+
+
+class Restored(NamedTuple):
+    """A checkpoint that was read back."""
+
+    round: int  # rounds behind it
+    state: Any  # as the template, leaves on the host
+
+
+def open_manager(folder: Path, kept: int) -> CheckpointManager:
+    """The keeper of the last `kept` checkpoints in `folder`, which it creates."""
+    options = ocp.CheckpointManagerOptions(max_to_keep=kept, enable_async_checkpointing=False)
+    return CheckpointManager(folder.absolute(), options=options)
+
+
+def rounds_saved(folder: Path) -> list[int]:
+    """The rounds of which `folder` holds a checkpoint, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def save(manager: CheckpointManager, round_number: int, state: Any) -> None:
+    """Saves a pytree of arrays and numbers as the checkpoint after `round_number` rounds."""
+    manager.save(round_number, args=ocp.args.StandardSave(_named(jax.device_get(state))))
+    folder = Path(manager.directory) / str(round_number)
+    temporary = folder / f'{_DIGEST}.tmp'
+    temporary.write_text(_digest(folder))
+    temporary.replace(folder / _DIGEST)
+
+
+def restore(folder: Path, template: Any) -> Restored | None:
+    """The newest checkpoint that is whole; None where there is none at all.
+
+    Damaged ones are renamed to damaged-N, out of the way of the run that goes on, with a line on stderr.
+
+    Args:
+      folder: of the checkpoints.
+      template: pytree with the structure, shapes and types of what was saved.
+
+    Raises:
+      UserError: there are checkpoints, and all are damaged. Nothing is renamed then.
+    """
+    damaged: list[tuple[int, str]] = []
+    for number in reversed(rounds_saved(folder)):
+        state, fault = _read(folder / str(number), template)
+        if not fault:
+            for bad, why in damaged:
+                _set_aside(folder / str(bad))
+                print(f'warning: the checkpoint of round {bad} is damaged ({why})', file=sys.stderr, flush=True)
+            return Restored(number, state)
+        damaged.append((number, fault))
+    if damaged:
+        faults = '; '.join(f'round {number}: {why}' for number, why in damaged)
+        raise UserError(
+            f'no checkpoint in {folder} can be read ({faults}); restore one from a copy, or start in another --workdir'
+        )
+    return None
+
+
+def _read(folder: Path, template: Any) -> tuple[Any, str]:
+    """The state in `folder`, or what is wrong with it."""
+    digest = folder / _DIGEST
+    if digest.exists() and digest.read_text() != _digest(folder):  # absent: killed right after the save
+        return None, 'its files have changed since they were written'
+    named = _named(template)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            leaves = checkpointer.restore(folder.absolute() / 'default', {k: _abstract(v) for k, v in named.items()})
+    except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
+        return None, str(error).split('\n')[0][:200]
+    for name, leaf in named.items():
+        if leaves[name].shape != np.shape(leaf):
+            return None, f'{name} has shape {leaves[name].shape} instead of {np.shape(leaf)}'
+    restored = [leaves[name] if name in leaves else _abstract(leaf) for name, leaf in _paths(template)]
+    return jax.tree.unflatten(jax.tree.structure(template), restored), ''
+
+
+def _paths(tree: Any) -> list[tuple[str, Any]]:
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """Leaves by their path. Orbax takes no empty arrays, and they hold nothing, so they are left out."""
+    return {name: leaf for name, leaf in _paths(tree) if np.size(leaf)}
+
+
+def _abstract(leaf: Any) -> np.ndarray:
+    """An array of the leaf's shape and type; for an empty leaf, the leaf itself."""
+    return np.empty(np.shape(leaf), leaf.dtype)
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of all files."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob('*') if path.is_file() and path.stem != _DIGEST):
+        digest.update(path.relative_to(folder).as_posix().encode() + b'\0')
+        with path.open('rb') as file:
+            digest.update(hashlib.file_digest(file, 'sha256').digest())
+    return digest.hexdigest()
+
+
+def _set_aside(folder: Path) -> None:
+    count = 0
+    while (target := folder.with_name(f'damaged-{folder.name}' + (f'-{count}' if count else ''))).exists():
+        count += 1
+    folder.rename(target)

@@ -1,0 +1,134 @@
+"""From the words of a command to a configuration, every mistake in one line."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from semisfl_jax.errors import UserError
+
+HELP = """\
+Trains an image classifier by semi-supervised split federated learning (SemiSFL), or by a baseline: a server with few
+labelled images, many clients with unlabelled ones.
+
+    python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
+
+configurations
+{configs}
+
+options
+  --config=FILE[:code]  a configuration; with ':code' the settings of the authors' code in place of the paper's
+  --config.KEY=VALUE    changes one key of it; configs/default.py lists all keys with their meaning
+  --workdir=DIR         folder of the outputs; without it runs/NAME-HASH, the same for the same experiment
+  --help                this text
+
+examples
+  python launch.py --config=configs/digits.py                              needs no download
+  python launch.py --config=configs/digits.py --config.algorithm=supervised_only --config.seed=1
+  python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
+  python launch.py --config=configs/stl10.py --config.data.fake=True       made-up images, to try a machine
+
+outputs in the folder
+  metrics.jsonl     one line per round: losses, K_s, accuracy, time      summary.json   the final figures
+  config.json       the configuration, complete                          partition.npz  which client holds what
+  tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to go on from
+
+The same command again goes on from the last checkpoint, and further when `rounds` grew. Ctrl-C finishes the round,
+saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mistake in the command or the run,
+130 stopped by Ctrl-C, 143 by SIGTERM.
+"""
+
+
+class Command(NamedTuple):
+    """What the user asked for."""
+
+    config: ConfigDict  # locked
+    name: str  # of the configuration file, without .py
+    workdir: str  # '' means the default
+
+
+def help_text(configs: Path) -> str:
+    """The help, with the first line of every configuration in the folder `configs`."""
+    lines = []
+    for path in sorted(configs.glob('*.py')):
+        if path.stem not in ('__init__', 'default'):
+            docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
+            lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
+    return HELP.format(configs='\n'.join(lines))
+
+
+def parse(argv: list[str]) -> Command:
+    """Reads the command line `argv`, program name first.
+
+    Raises:
+      UserError: an unknown flag or key, a value of the wrong type, or a configuration that is not there.
+    """
+    try:
+        return _parse(argv)
+    except flags.Error as error:
+        raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
+
+
+def _parse(argv: list[str]) -> Command:
+    file = flags.FlagValues()
+    flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=file)
+    others = file(argv, known_only=True)[1:]
+    if not file.config:
+        raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
+    path = Path(file.config.split(':')[0])
+    if not path.is_file():
+        raise UserError(f'there is no configuration file {path}; the ones to choose from are in configs/ (see --help)')
+
+    alone = ['', f'--config={file.config}']
+    unchanged = _config_flag(alone)
+    unchanged(alone)
+    _check_keys(others, unchanged.config)
+    values = _config_flag(argv)
+    flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
+    try:
+        unexpected = values(argv)[1:]
+    except flags.IllegalFlagValueError as error:
+        raise UserError(_wrong_type(str(error), unchanged.config)) from error
+    if unexpected:
+        raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
+    return Command(values.config, path.stem, values.workdir)
+
+
+def _config_flag(argv: list[str]) -> flags.FlagValues:
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=argv)
+    return values
+
+
+def _check_keys(words: list[str], config: ConfigDict) -> None:
+    """Finds overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
+    keys = _keys(config)
+    for word in words:
+        match = re.match(r'--?(?:no)?config\.([^=]*)', word)
+        if match and match[1] not in keys:
+            close = difflib.get_close_matches(match[1], keys, n=1, cutoff=0.5)
+            hint = f'did you mean config.{close[0]}?' if close else 'configs/default.py lists all keys'
+            raise UserError(f'config.{match[1]} is not a key of this configuration; {hint}')
+
+
+def _wrong_type(message: str, config: ConfigDict) -> str:
+    """absl's 'flag --config.KEY=VALUE: reason' in other words."""
+    flag = re.match(r'flag (--config\.([^=]*)=.*?): ', message, re.DOTALL)
+    if not flag:
+        return message
+    group, _, name = flag[2].rpartition('.')
+    kind = (config[group] if group else config).get_type(name)
+    return f'{flag[1]}: the value must be of type {kind.__name__}'
+
+
+def _keys(config: ConfigDict, prefix: str = '') -> list[str]:
+    keys = []
+    for key, value in config.items():
+        keys += _keys(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else [prefix + key]
+    return keys

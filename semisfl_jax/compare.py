@@ -1,0 +1,110 @@
+"""Puts finished runs side by side: python -m semisfl_jax.compare runs/*
+
+Runs that differ in nothing but the seed form a group. For every group the accuracy is given as mean ± standard error
+over seeds, for the model the method is judged by and for the other one; for every two groups the mean of the paired
+differences over the seeds they share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from semisfl_jax import config as config_lib
+from semisfl_jax import metrics
+from semisfl_jax.errors import UserError
+
+EVALUATIONS = 10  # a run counts by the mean of its last evaluations
+
+
+class Run(NamedTuple):
+    """What a comparison needs of a run."""
+
+    settings: dict[str, Any]  # flat configuration without what changes no number, and without the seed
+    seed: int
+    headline: str  # 'teacher' or 'student'
+    accuracy: dict[str, float]  # model -> per cent, mean of the last evaluations
+
+
+def load(folder: Path) -> Run:
+    """Reads a finished run.
+
+    Raises:
+      UserError: `folder` holds no finished run.
+    """
+    try:
+        config = config_lib.flatten(json.loads((folder / 'config.json').read_text()))
+        summary = json.loads((folder / 'summary.json').read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
+    records = metrics.read(folder / 'metrics.jsonl')
+    accuracy = {}
+    for model in ('teacher', 'student'):
+        values = [record[f'{model}_accuracy'] for record in records if f'{model}_accuracy' in record]
+        if values:
+            accuracy[model] = 100.0 * float(np.mean(values[-EVALUATIONS:]))
+    settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
+    return Run({**settings, 'rounds': summary['rounds']}, config['seed'], summary['headline'], accuracy)
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Mean, and standard error of the mean (NaN for a single value)."""
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), error
+
+
+def group(runs: list[Run]) -> dict[str, dict[int, Run]]:
+    """Groups of runs by what tells them apart, {label: {seed: run}}, in order of first appearance."""
+    varying = sorted(
+        key
+        for key in set().union(*(run.settings for run in runs))
+        if len({json.dumps(run.settings.get(key)) for run in runs}) > 1
+    )
+    groups: dict[str, dict[int, Run]] = {}
+    for run in runs:
+        label = ', '.join(f'{key}={run.settings.get(key)}' for key in varying) or run.settings['algorithm']
+        if run.seed in groups.setdefault(label, {}):
+            raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
+        groups[label][run.seed] = run
+    return groups
+
+
+def report(runs: list[Run]) -> list[str]:
+    """The lines of the comparison."""
+    groups, lines = group(runs), []
+    for label, members in groups.items():
+        headline = next(iter(members.values())).headline
+        for model in sorted(set.intersection(*(set(run.accuracy) for run in members.values()))):
+            mean, error = mean_and_error([run.accuracy[model] for run in members.values()])
+            mark = '*' if model == headline else ' '
+            lines.append(f'{mark} {label}: {model} {mean:.2f} ± {error:.2f} % ({len(members)} seeds)')
+    for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
+        shared = sorted(first.keys() & second.keys())
+        if len(shared) > 1:
+            pairs = [(first[s].accuracy[first[s].headline], second[s].accuracy[second[s].headline]) for s in shared]
+            mean, error = mean_and_error([x - y for x, y in pairs])
+            lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
+    return [*lines, '* what the method is judged by']
+
+
+def main(folders: list[str]) -> int:
+    """Prints the comparison of the runs in `folders` and returns the exit status."""
+    if not folders or folders[0] in ('-h', '--help'):
+        print(__doc__)
+        return 0 if folders else 2
+    try:
+        print('\n'.join(report([load(Path(folder)) for folder in folders])))
+    except UserError as error:
+        print('error:', error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

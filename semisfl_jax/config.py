@@ -1,0 +1,154 @@
+"""What makes a configuration valid, and what makes two configurations the same experiment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from semisfl_jax import algorithms, augment, frequency, models
+from semisfl_jax.data.federation import RESIDENCIES
+from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
+from semisfl_jax.errors import UserError
+
+# Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
+INERT = frozenset(
+    {'rounds', 'checkpoint_every', 'checkpoints_kept', 'data.data_dir', 'data.cache_dir', 'data.residency'}
+)
+
+_CHOICES = {
+    'algorithm': algorithms.NAMES,
+    'data.labeled_split': LABELED_SPLITS,
+    'data.residency': RESIDENCIES,
+    'federation.partition': PARTITIONS,
+    'model.name': models.NAMES,
+    'model.projection': models.PROJECTIONS,
+    'model.convolution': models.CONVOLUTIONS,
+    'k_s_rule': frequency.RULES,
+    'supervised_references': ('teacher_keys', 'student_supcon'),
+    'queue': ('two_level', 'single_ring', 'off'),
+    'queue_empty_slots': ('auto', 'ignore', 'count'),
+    'client_teacher_bn': ('eval', 'train'),
+    'augment.supervised': ('strong', 'weak'),
+}
+
+# key -> (test, what the test asks for)
+_POSITIVE = (lambda x: x >= 1, 'must be at least 1')
+_NOT_NEGATIVE = (lambda x: x >= 0, 'must be 0 or more')
+_ABOVE_ZERO = (lambda x: x > 0, 'must be above 0')
+_SHARE = (lambda x: 0 <= x < 1, 'must be in [0, 1)')
+_RANGES = {
+    'seed': (lambda x: 0 <= x < 2**32, 'must be in 0 .. 2**32 - 1'),
+    **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
+    'data.num_labeled': _POSITIVE,
+    **dict.fromkeys(('data.client_labels', 'data.fake_size', 'data.image_size', 'federation.mu'), _NOT_NEGATIVE),
+    'federation.num_clients': _POSITIVE,
+    'federation.num_active': _POSITIVE,
+    'federation.alpha': _ABOVE_ZERO,
+    'model.projection_dim': _POSITIVE,
+    **dict.fromkeys(('k_s', 'k_u', 'batch_size', 'server_batch_size', 'queue_size', 'queue_stride'), _POSITIVE),
+    'pre_rounds': _NOT_NEGATIVE,
+    'lr': _ABOVE_ZERO,
+    'lr_min': _NOT_NEGATIVE,
+    'lr_rounds': _NOT_NEGATIVE,
+    'momentum': _SHARE,
+    'weight_decay': _NOT_NEGATIVE,
+    'threshold': (lambda x: 0 < x <= 1, 'must be in (0, 1]'),
+    'temperature': _ABOVE_ZERO,
+    **dict.fromkeys(('consistency_weight', 'clustering_weight', 'contrastive_weight'), _NOT_NEGATIVE),
+    'ema_decay': _SHARE,
+    'frequency.alpha': (lambda x: x >= 1, 'must be at least 1: K_s is divided by it'),
+    'frequency.beta': _NOT_NEGATIVE,
+    **dict.fromkeys(('frequency.period', 'frequency.horizon', 'frequency.check_every'), _POSITIVE),
+}
+
+
+def check(config: ConfigDict) -> None:
+    """Checks all that can be checked without data or a model.
+
+    Raises:
+      UserError: the first value that is out of range, unknown, or at odds with another one.
+    """
+    flat = flatten(config)
+    for key, names in _CHOICES.items():
+        if flat[key] not in names:
+            raise UserError(f"config.{key}='{flat[key]}' is unknown; use one of {', '.join(names)}")
+    for key, (test, demand) in _RANGES.items():
+        if not math.isfinite(flat[key]) or not test(flat[key]):
+            raise UserError(f'config.{key}={flat[key]} {demand}')
+    augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
+    _check_pairs(flat)
+
+
+def _check_pairs(flat: dict[str, Any]) -> None:
+    active, clients = flat['federation.num_active'], flat['federation.num_clients']
+    if active > clients:
+        raise UserError(
+            f'config.federation.num_active={active} is more than federation.num_clients={clients}; '
+            'a round cannot have more active clients than there are'
+        )
+    if flat['lr_min'] > flat['lr']:
+        raise UserError(
+            f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
+        )
+    if flat['data.client_labels'] >= flat['data.num_labeled']:
+        raise UserError(
+            f'config.data.client_labels={flat["data.client_labels"]} leaves the server none of the '
+            f'data.num_labeled={flat["data.num_labeled"]} labels; use fewer'
+        )
+    parts = 1 + flat['federation.mu']
+    if flat['data.client_labels'] and flat['federation.mu'] and flat['batch_size'] % parts:
+        raise UserError(
+            f'config.batch_size={flat["batch_size"]} cannot be split 1 : {flat["federation.mu"]} (federation.mu) '
+            f'into labelled and unlabelled images; use a multiple of {parts}'
+        )
+    period, horizon = flat['frequency.period'], flat['frequency.horizon']
+    if horizon % period or horizon < 2 * period:
+        raise UserError(
+            f'config.frequency.horizon={horizon} must be a multiple of frequency.period={period}, and at least twice it'
+        )
+
+
+def resolve(config: ConfigDict) -> ConfigDict:
+    """A locked copy in which every value that means 'take it from elsewhere in the configuration' is filled in."""
+    resolved = config.copy_and_resolve_references()
+    if resolved.lr_rounds == 0:
+        resolved.lr_rounds = resolved.rounds
+    return resolved.lock()
+
+
+def flatten(config: ConfigDict | dict) -> dict[str, Any]:
+    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}."""
+    flat = {}
+    for key, value in config.items():
+        if isinstance(value, (ConfigDict, dict)):
+            flat.update({f'{key}.{inner}': leaf for inner, leaf in flatten(value).items()})
+        else:
+            flat[key] = value
+    return flat
+
+
+def identity_hash(config: ConfigDict) -> str:
+    """SHA-256 (hexadecimal) of all keys of a resolved configuration that change its numbers."""
+    identity = {key: value for key, value in flatten(config).items() if key not in INERT}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
+    """What makes two resolved configurations two experiments: 'key: value in `other` -> value in `config`', sorted."""
+    here, there = flatten(config), flatten(other)
+    keys = sorted((here.keys() | there.keys()) - INERT)
+    absent = '(absent)'
+    return [
+        f'{key}: {there.get(key, absent)} -> {here.get(key, absent)}'
+        for key in keys
+        if here.get(key, absent) != there.get(key, absent)
+    ]
+
+
+def default_workdir(config: ConfigDict, name: str) -> str:
+    """runs/NAME-HASH, so that the same experiment finds its folder again and another one never does."""
+    return f'runs/{name}-{identity_hash(resolve(config))[:8]}'

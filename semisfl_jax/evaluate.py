@@ -1,0 +1,51 @@
+"""Test accuracy in one jitted call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax.types import Array
+
+
+def make_evaluate(
+    predict: Callable[[Any, Array], dict[str, Array]], images: np.ndarray, labels: np.ndarray, batch_size: int
+) -> Callable[[Any], dict[str, float]]:
+    """Puts the test set on the device and compiles nothing yet.
+
+    Args:
+      predict: (state, images [B, H, W, C] uint8) -> {model: logits [B, K]}.
+      images: [T, H, W, C] uint8. The last batch is filled up with rows that do not count.
+      labels: [T].
+      batch_size: B.
+
+    Returns:
+      state -> {model: share of the T images whose largest logit is the label's}, exact counts behind it.
+    """
+    count = len(labels)
+    batch_size = min(batch_size, count)
+    batches = -(-count // batch_size)
+    filled = np.arange(batches * batch_size) % count
+    shape = (batches, batch_size)
+    image_batches = jax.device_put(images[filled].reshape(*shape, *images.shape[1:]))
+    label_batches = jax.device_put(labels[filled].astype(np.int32).reshape(shape))
+    counts_batches = jax.device_put((np.arange(len(filled)) < count).reshape(shape))
+
+    @jax.jit
+    def hits(state, image_batches, label_batches, counts_batches):
+        def one(batch):
+            batch_images, batch_labels, counts = batch
+            right = jax.tree.map(lambda x: jnp.argmax(x, axis=-1) == batch_labels, predict(state, batch_images))
+            return jax.tree.map(lambda x: jnp.sum(x & counts, dtype=jnp.int32), right)
+
+        return jax.tree.map(jnp.sum, jax.lax.map(one, (image_batches, label_batches, counts_batches)))
+
+    def evaluate(state: Any) -> dict[str, float]:
+        found = jax.device_get(hits(state, image_batches, label_batches, counts_batches))
+        return {model: int(right) / count for model, right in found.items()}
+
+    return evaluate

@@ -1,0 +1,166 @@
+"""From a configuration to the objects of a run: the one place where data, model and algorithm meet."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from semisfl_jax import algorithms, augment, data, frequency, models, rng, sampling
+from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Views
+
+
+class Experiment(NamedTuple):
+    """All of a run but its state."""
+
+    config: ConfigDict  # resolved
+    key: Array  # root key
+    dataset: data.Dataset
+    partition: data.Partition
+    federation: Federation | data.HostFederation
+    model: models.SplitModel
+    algorithm: Algorithm
+    hparams: hparams_lib.HParams
+    frequency: frequency.FrequencyOptions
+
+
+def build(config: ConfigDict) -> Experiment:
+    """Loads the data, splits them, and builds model and algorithm. Writes nothing but the cache of decoded data.
+
+    Args:
+      config: checked and resolved.
+
+    Raises:
+      UserError: data that are not there or do not fit the configuration, or a model that does not fit the images.
+    """
+    dataset = data.load(config.data)
+    if config.data.partition_file:
+        partition = data.load_for(config.data.partition_file, dataset, config)
+    else:
+        partition = data.make_partition(dataset, config)
+    model = models.build(
+        config.model.name,
+        dataset.num_classes,
+        dataset.train_images.shape[1:],
+        config.model.split_index,
+        config.model.projection,
+        config.model.projection_dim,
+        config.model.convolution,
+    )
+    hparams = hparams_lib.from_config(config)
+    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams)
+    residency = config.data.residency if algorithm.uses_clients else 'host'  # images nobody reads stay where they are
+    options = frequency.FrequencyOptions(
+        rule=config.k_s_rule,
+        alpha=config.frequency.alpha,
+        beta=config.frequency.beta,
+        period=config.frequency.period,
+        horizon=config.frequency.horizon,
+        check_every=config.frequency.check_every,
+        k_u=config.k_u,
+        labeled_share=len(partition.server_index) / len(dataset.train_images),
+    )
+    return Experiment(
+        config=config,
+        key=rng.root(config.seed),
+        dataset=dataset,
+        partition=partition,
+        federation=data.build_federation(dataset, partition, residency),
+        model=model,
+        algorithm=algorithm,
+        hparams=hparams,
+        frequency=options,
+    )
+
+
+def views(options: ConfigDict, dataset: data.Dataset) -> Views:
+    """The views of `config.augment`, and the normalisation of a data set."""
+    settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
+    mean, std = np.float32(dataset.mean), np.float32(dataset.std)
+    weak, strong = partial(augment.weak, options=settings), partial(augment.strong, options=settings)
+    return Views(
+        weak=weak,
+        strong=strong,
+        supervised=strong if options.supervised == 'strong' else weak,
+        normalise=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
+    )
+
+
+def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Cohort]]:
+    """What the jitted round takes beside its state, for round `first` (0-based) and all after it.
+
+    With the client images on the host, each federation holds the images that its round will draw.
+    """
+    config, federation = experiment.config, experiment.federation
+    clients, active = config.federation.num_clients, config.federation.num_active
+    draw = partial(data.draw_cohort, config.seed, num_clients=clients, num_active=active)
+    if not experiment.algorithm.uses_clients:
+        nobody = data.make_cohort(np.arange(active), np.zeros(clients, np.int32))
+        yield from itertools.repeat((federation.layout, nobody))
+
+    rows_of = jax.jit(_rows, static_argnames='hparams')
+    visits = data.visits_before(config.seed, first, clients, active, first=config.pre_rounds)
+    for index in itertools.count(first):
+        ids = draw(index)
+        cohort = data.make_cohort(ids, visits)
+        if isinstance(federation, data.HostFederation):
+            layout = federation.layout.replace(streamed=False)
+            yield federation.streamed(rows_of(experiment.key, layout, cohort, hparams=experiment.hparams)), cohort
+        else:
+            yield federation, cohort
+        if index >= config.pre_rounds:
+            visits = data.add_visit(visits, ids)
+
+
+def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.HParams) -> Array:
+    """Rows [A, K_u, B] of the training set that a cohort draws in one round."""
+    sizes = hparams.k_u, hparams.batch_size, hparams.labeled_rows
+    return sampling.client_rows(key, layout, cohort, *sizes)[0]
+
+
+def images_per_round(experiment: Experiment, index: int, k_s: int) -> int:
+    """Images that the student sees in round `index` (0-based): labelled ones and those of all active clients."""
+    config = experiment.config
+    count = k_s * config.server_batch_size
+    if has_cross_entity_phase(experiment, index):
+        count += config.k_u * config.batch_size * config.federation.num_active
+    return count
+
+
+def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:
+    """Whether clients take part in round `index` (0-based)."""
+    return experiment.algorithm.uses_clients and index >= experiment.config.pre_rounds
+
+
+def describe(experiment: Experiment) -> list[str]:
+    """What a run is about, in a few lines."""
+    config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
+    height, width, channels = dataset.train_images.shape[1:]
+    sizes = [len(rows) for rows in partition.client_index]
+    split = partition.settings['partition']
+    split += f'(alpha={partition.settings["alpha"]})' if split == 'dirichlet' else ''
+    pieces = {
+        name: sum(leaf.size for leaf in jax.tree.leaves(piece['params']))
+        for name, piece in jax.eval_shape(experiment.model.init, experiment.key)._asdict().items()
+    }
+    device = jax.devices()[0]
+    lines = [
+        f'algorithm  {config.algorithm}, seed {config.seed}, {config.rounds} rounds',
+        f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
+        f'images of {height}x{width}x{channels}, {dataset.num_classes} classes',
+        f'split      {len(partition.server_index):,} labelled images at the server; {len(sizes)} clients, {split}, '
+        f'{min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round',
+        f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
+        f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
+        f'device     {device.platform} ({device.device_kind})',
+    ]
+    if dataset.fake:
+        lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')
+    return lines

@@ -1,0 +1,54 @@
+"""The progress of a run: a bar on a terminal, a plain line now and then in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class Progress:
+    """Shows round, losses, accuracy of the headline model, K_s and the time left."""
+
+    def __init__(self, done: int, rounds: int, headline: str):
+        self._key = f'{headline}_accuracy'
+        self._rounds, self._first = rounds, done
+        self._accuracy = ''
+        self._start = self._last_line = time.monotonic()
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False)
+
+    def update(self, record: dict[str, Any]) -> None:
+        """Takes in one line of metrics.jsonl."""
+        evaluated = self._key in record
+        if evaluated:
+            self._accuracy = f' {self._key.replace("_", " ")} {record[self._key]:.2%}'
+        losses = ' '.join(
+            f'{name} {record[key]:.3f}'
+            for name, key in (
+                ('sup', 'loss_supervised'),
+                ('cons', 'loss_consistency'),
+                ('clust', 'loss_clustering'),
+            )
+            if record[key] is not None
+        )
+        text = f'{losses}{self._accuracy} K_s {record["k_s"]}'
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update()
+            return
+        now, done = time.monotonic(), record['round']
+        if evaluated or now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            left = (now - self._start) / (done - self._first) * (self._rounds - done)
+            print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(left)} left', flush=True)
+
+    def close(self) -> None:
+        """Takes the bar off the screen."""
+        if self._bar is not None:
+            self._bar.close()

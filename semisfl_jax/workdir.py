@@ -1,0 +1,87 @@
+"""The folder of a run: whose it is, and whether it can be written."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from semisfl_jax import config as config_lib
+from semisfl_jax import data, metrics
+from semisfl_jax.errors import UserError
+
+
+def check(folder: Path, config: ConfigDict) -> None:
+    """Makes sure, without writing, that a run of `config` (resolved) may write to `folder` or create it.
+
+    Raises:
+      UserError: it cannot be written, or holds something else.
+    """
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        raise UserError(f'the workdir {folder} cannot be made: {existing} is not a folder; choose another --workdir')
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f'no permission to write to {existing}; choose another --workdir')
+    file = folder / 'config.json'
+    if not file.exists():
+        if foreign := [name for name in ('metrics.jsonl', 'checkpoints') if (folder / name).exists()]:
+            raise UserError(f'{folder} holds {foreign[0]} but no config.json to go with it; choose another --workdir')
+        return
+    try:
+        written = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError(f'{file} cannot be read ({error}); choose another --workdir') from error
+    if differing := config_lib.differences(config, written):
+        raise UserError(
+            f'{folder} belongs to a different configuration ({"; ".join(differing[:6])}); choose another --workdir'
+        )
+
+
+def check_partition(folder: Path, partition: data.Partition) -> None:
+    """Makes sure that a split is the one that `folder` began with.
+
+    Raises:
+      UserError: it is another one.
+    """
+    file = folder / 'partition.npz'
+    if file.exists() and data.load_partition(file).content_hash != partition.content_hash:
+        raise UserError(f'the data or their split are not those that {file} was made from; choose another --workdir')
+
+
+@contextmanager
+def hold(folder: Path, config: ConfigDict, partition: data.Partition) -> Iterator[None]:
+    """Creates `folder`, writes config.json and partition.npz, and keeps other processes out for the time of the block.
+
+    Raises:
+      UserError: it cannot be written, or another process is running in it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / '.lock').open('w') as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
+            metrics.write_json(folder / 'config.json', config.to_dict())
+            if not (folder / 'partition.npz').exists():
+                data.save(partition, folder / 'partition.npz')
+            yield
+    except OSError as error:
+        if error.filename and Path(error.filename).is_relative_to(folder):
+            raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
+        raise
+
+
+def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
+    """summary.json of a run that has `rounds` rounds behind it, else None."""
+    try:
+        summary = json.loads((folder / 'summary.json').read_text())
+        return summary if summary['rounds'] >= rounds else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,79 @@
+"""Tiny runs of the command, in this process or in one of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import launch
+from semisfl_jax import command_line
+
+ROOT = Path(launch.__file__).parent
+TIMES = ('wall_seconds', 'images_per_second')
+DIGITS = f'--config={ROOT}/configs/digits.py'
+# Four rounds with an evaluation after each and a checkpoint after every second one. K_s is compared over windows of
+# one round and checked every second round.
+TINY = {
+    'rounds': 4,
+    'k_s': 8,
+    'k_u': 2,
+    'batch_size': 4,
+    'server_batch_size': 4,
+    'queue_size': 16,
+    'eval_every': 1,
+    'checkpoint_every': 2,
+    'federation.num_active': 3,
+    'federation.partition': 'uniform',  # shapes, and so compiled programs, that no seed changes
+    'frequency.period': 1,
+    'frequency.horizon': 2,
+    'frequency.check_every': 2,
+}
+
+
+def words(workdir, **changes):
+    """The command line of a tiny digits run. Dots in keys are written as two underscores."""
+    settings = TINY | {key.replace('__', '.'): value for key, value in changes.items()}
+    return [DIGITS, f'--workdir={workdir}', *(f'--config.{key}={value}' for key, value in settings.items())]
+
+
+def run(workdir, **changes):
+    """Runs in this process; returns the exit status."""
+    return launch.main(['launch.py', *words(workdir, **changes)])
+
+
+def run_process(workdir, prelude='', **changes):
+    """Runs in a process of its own, after the Python statements `prelude`."""
+    code = f'import sys, launch\n{prelude}\nsys.exit(launch.main(sys.argv))'
+    return subprocess.run(
+        [sys.executable, '-c', code, *words(workdir, **changes)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)},
+        check=False,
+    )
+
+
+def lines(workdir):
+    """metrics.jsonl without the times, which alone may differ between two runs; the rest byte for byte."""
+    text = (Path(workdir) / 'metrics.jsonl').read_text()
+    assert text.endswith('\n')
+    kept = [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in text.splitlines()]
+    return [json.dumps(record) for record in kept]
+
+
+def records(workdir):
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines()]
+
+
+def files(folder):
+    """Every file below a folder, with its content."""
+    return {path: path.read_bytes() for path in sorted(Path(folder).rglob('*')) if path.is_file()}
+
+
+def config(**changes):
+    """The configuration of a tiny digits run."""
+    return command_line.parse(['launch.py', *words('', **changes)]).config

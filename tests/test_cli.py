@@ -1,0 +1,214 @@
+"""The command line: help, and one clear line for every mistake."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import launch
+from semisfl_jax import command_line
+from tests import runs
+
+
+def test_help_shows_every_configuration_key_flag_and_output(capsys):
+    assert launch.main(['launch.py', '--help']) == 0
+    text = capsys.readouterr().out
+    for path in (runs.ROOT / 'configs').glob('*.py'):
+        assert (f'configs/{path.name}' in text) == (path.stem != '__init__')
+    for word in ('--workdir', '--config.KEY=VALUE', 'metrics.jsonl', 'checkpoints', 'Ctrl-C'):
+        assert word in text
+    assert len(text.splitlines()) < 50
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_overrides_arrive_with_their_type():
+    command = command_line.parse(
+        [
+            'launch.py',
+            runs.DIGITS,
+            '--workdir=x/y',
+            '--config.seed=3',
+            '--config.lr=1e-3',
+            '--config.federation.num_active',
+            '4',
+            '--config.nesterov=false',
+            '--noconfig.ema_warmup',
+            '--config.model.split_index=1',
+        ]
+    )
+    config = command.config
+    assert (command.name, command.workdir) == ('digits', 'x/y')
+    assert (config.seed, config.lr, config.federation.num_active) == (3, 0.001, 4)
+    assert (config.nesterov, config.ema_warmup, config.model.split_index) == (False, False, 1)
+    assert config.is_locked
+
+
+def test_settings_after_a_colon():
+    assert command_line.parse(['launch.py', f'{runs.DIGITS}:code']).config.queue == 'single_ring'
+    assert command_line.parse(['launch.py', f'{runs.DIGITS}:paper']).config.queue == 'two_level'
+
+
+# What is wrong -> what is added to the command line of a tiny digits run, and words of the message.
+MISTAKES = {
+    'unknown flag': (['--wrkdir=x'], ["flag 'wrkdir'"]),
+    'unknown key': (['--config.seeed=1'], ['config.seeed', 'did you mean config.seed']),
+    'key without its group': (['--config.num_labeled=1'], ['did you mean config.data.num_labeled']),
+    'group as a key': (['--config.data=x'], ['config.data is not a key']),
+    'key within a key': (['--config.seed.x=1'], ['config.seed.x is not a key']),
+    'wrong type': (['--config.seed=one'], ['--config.seed=one', 'int']),
+    'wrong boolean': (['--config.nesterov=perhaps'], ['--config.nesterov=perhaps', 'bool']),
+    'no value': (['--config.seed'], ['--config.seed']),
+    'stray word': (['digits'], ["'digits'"]),
+    'unknown algorithm': (['--config.algorithm=fedavgg'], ["'fedavgg'", 'semisfl']),
+    'unknown data set': (['--config.data.name=digitz'], ['digitz']),
+    'unknown model': (['--config.model.name=resnet'], ["'resnet'", 'small_cnn']),
+    'more active clients than clients': (['--config.federation.num_active=11'], ['num_active=11', 'num_clients=10']),
+    'alpha 0': (['--config.federation.alpha=0'], ['federation.alpha=0']),
+    'alpha below 0': (['--config.federation.alpha=-1'], ['federation.alpha=-1']),
+    'more labels than samples': (['--config.data.num_labeled=2000'], ['2000', '1437']),
+    'split index 0': (['--config.model.split_index=0'], ['split_index=0', '1 to 3']),
+    'split index too large': (['--config.model.split_index=4'], ['split_index=4', '1 to 3']),
+    'model too large for the images': (['--config.model.name=vgg13'], ['8x8']),
+    'data set that is not prepared': (['--config.data.name=svhn_cropped', '--config.data.data_dir={tmp}'], ['svhn']),
+    'no partition file': (['--config.data.partition_file={tmp}/none.npz'], ['none.npz']),
+    'partition file for another data set': (
+        [
+            '--config.data.partition_file={reference}/partition.npz',
+            '--config.data.name=mnist',
+            '--config.data.fake=True',
+        ],
+        ["'digits'", "'mnist'"],
+    ),
+    'unknown settings': ([f'{runs.DIGITS}:paperr'], ["'paperr'"]),
+    'no such configuration': (['--config=configs/digit.py'], ['configs/digit.py']),
+}
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    """A short finished run."""
+    folder = tmp_path_factory.mktemp('reference') / 'run'
+    assert runs.run(folder, algorithm='supervised_only', rounds=1) == 0
+    return folder
+
+
+def assert_one_line(error, words):
+    assert error.startswith('error: ')
+    assert error.endswith('\n')
+    assert error.count('\n') == 1
+    for word in words:
+        assert word in error
+
+
+@pytest.mark.parametrize('mistake', MISTAKES)
+def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, reference, tmp_path, capsys):
+    added, words = MISTAKES[mistake]
+    added = [word.format(tmp=tmp_path, reference=reference) for word in added]
+    workdir = tmp_path / 'run'
+    status = launch.main(['launch.py', *runs.words(workdir), *added])
+    assert status == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert not workdir.exists()
+
+
+def test_a_mistake_in_a_process_of_its_own(tmp_path):
+    result = runs.run_process(tmp_path / 'run', model__name='resnet')
+    assert result.returncode == 2
+    assert_one_line(result.stderr, ["'resnet'"])
+    assert not (tmp_path / 'run').exists()
+
+
+def test_the_configuration_is_asked_for(capsys):
+    assert launch.main(['launch.py', '--config.seed=1']) == 2
+    assert_one_line(capsys.readouterr().err, ['--config is missing', 'configs/digits.py'])
+
+
+def test_a_folder_of_another_configuration_is_left_alone(reference, capsys):
+    before = runs.files(reference)
+    assert runs.run(reference, algorithm='supervised_only', rounds=9, lr=0.03, seed=4) == 2
+    assert_one_line(capsys.readouterr().err, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4'])
+    assert runs.files(reference) == before
+
+
+def test_a_folder_whose_split_is_another_one_is_left_alone(reference, tmp_path, capsys):
+    assert runs.run(tmp_path / 'run', algorithm='supervised_only', rounds=1, seed=1) == 0
+    other = tmp_path / 'run' / 'partition.npz'
+    other.write_bytes((reference / 'partition.npz').read_bytes())
+    before = runs.files(tmp_path / 'run')
+    capsys.readouterr()
+    assert runs.run(tmp_path / 'run', algorithm='supervised_only', rounds=2, seed=1) == 2
+    assert_one_line(capsys.readouterr().err, ['split', 'partition.npz'])
+    assert runs.files(tmp_path / 'run') == before
+
+
+def test_a_folder_with_damaged_checkpoints_alone_is_left_alone(tmp_path, capsys):
+    folder = tmp_path / 'run'
+    assert runs.run(folder, algorithm='supervised_only', rounds=1) == 0
+    for path in (folder / 'checkpoints').rglob('*'):
+        if path.is_file():
+            os.truncate(path, 0)
+    before = runs.files(folder)
+    capsys.readouterr()
+    assert runs.run(folder, algorithm='supervised_only', rounds=2) == 2
+    assert_one_line(capsys.readouterr().err, ['no checkpoint', 'round 1'])
+    assert runs.files(folder) == before
+
+
+@pytest.mark.parametrize('name', ['config.json', 'metrics.jsonl'])
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path, capsys, name):
+    (tmp_path / name).write_text('{"half')
+    before = runs.files(tmp_path)
+    assert runs.run(tmp_path) == 2
+    assert_one_line(capsys.readouterr().err, [name])
+    assert runs.files(tmp_path) == before
+
+
+def test_a_file_in_the_way(tmp_path, capsys):
+    (tmp_path / 'file').write_text('text')
+    assert runs.run(tmp_path / 'file' / 'run') == 2
+    assert_one_line(capsys.readouterr().err, [str(tmp_path / 'file'), '--workdir'])
+    assert runs.run('/proc/semisfl') == 2  # looks writable to root, and is not
+    assert_one_line(capsys.readouterr().err, ['/proc/semisfl', '--workdir'])
+
+
+def test_no_permission_to_write(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / 'folder'
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):  # root may write anywhere: see the folder as anybody else does
+        real = os.access
+        monkeypatch.setattr(os, 'access', lambda path, mode: real(path, mode) and str(path) != str(folder))
+    assert runs.run(folder / 'run') == 2
+    assert_one_line(capsys.readouterr().err, ['no permission', str(folder)])
+    assert runs.run(folder) == 2
+    assert_one_line(capsys.readouterr().err, ['no permission', str(folder)])
+    assert not list(folder.iterdir())
+
+
+def test_without_a_workdir_the_same_experiment_finds_its_folder_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = ['--config.algorithm=supervised_only', '--config.k_s=1', '--config.eval_every=1']
+    for rounds in (1, 2):
+        assert launch.main(['launch.py', runs.DIGITS, *small, f'--config.rounds={rounds}']) == 0
+    (folder,) = (tmp_path / 'runs').iterdir()
+    assert folder.name.startswith('digits-')
+    assert json.loads((folder / 'summary.json').read_text())['rounds'] == 2
+    assert launch.main(['launch.py', runs.DIGITS, *small, '--config.rounds=1', '--config.seed=1']) == 0
+    assert len(list((tmp_path / 'runs').iterdir())) == 2
+
+
+def test_a_bug_still_shows_its_traceback(tmp_path):
+    result = runs.run_process(tmp_path / 'run', 'from semisfl_jax import train; train.run = lambda *_, **__: 1 / 0')
+    assert result.returncode == 1
+    assert 'ZeroDivisionError' in result.stderr
+
+
+def test_the_script_itself():
+    result = subprocess.run(
+        [sys.executable, str(runs.ROOT / 'launch.py'), '--help'], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0
+    assert 'configs/digits.py' in result.stdout
+    assert not result.stderr

@@ -1,0 +1,51 @@
+"""The comparison of runs against arithmetic by hand."""
+
+import json
+import math
+
+import pytest
+
+from semisfl_jax import compare
+
+
+def write(folder, seed, algorithm, teacher, student, headline):
+    folder.mkdir()
+    config = {'seed': seed, 'algorithm': algorithm, 'rounds': 12, 'data': {'name': 'digits', 'data_dir': str(folder)}}
+    (folder / 'config.json').write_text(json.dumps(config))
+    (folder / 'summary.json').write_text(json.dumps({'rounds': 12, 'headline': headline}))
+    lines = [{'round': i, 'teacher_accuracy': t, 'student_accuracy': student} for i, t in enumerate(teacher)]
+    (folder / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    return folder
+
+
+def test_groups_means_errors_and_paired_differences(tmp_path, capsys):
+    folders = []
+    for seed, (ours, theirs) in enumerate([(0.90, 0.80), (0.92, 0.85)]):
+        # the first two of twelve evaluations do not count
+        folders.append(write(tmp_path / f'a{seed}', seed, 'semisfl', [0.1, 0.1] + [ours] * 10, 0.5, 'teacher'))
+        folders.append(write(tmp_path / f'b{seed}', seed, 'supervised_only', [0.3] * 12, theirs, 'student'))
+    assert compare.main([str(folder) for folder in folders]) == 0
+    printed = capsys.readouterr().out
+    # semisfl: mean of 90 and 92, standard deviation sqrt(2), over sqrt(2): 1
+    assert '* algorithm=semisfl: teacher 91.00 ± 1.00 % (2 seeds)' in printed
+    assert '  algorithm=semisfl: student 50.00 ± 0.00 % (2 seeds)' in printed
+    # 80 and 85: 82.5 ± 5 / 2
+    assert '* algorithm=supervised_only: student 82.50 ± 2.50 % (2 seeds)' in printed
+    # differences 10 and 7: 8.5 ± 3 / 2
+    assert 'difference [algorithm=semisfl] - [algorithm=supervised_only]: +8.50 ± 1.50 (2 seeds, paired)' in printed
+
+
+def test_one_run_has_no_error():
+    mean, error = compare.mean_and_error([3.0])
+    assert mean == 3.0
+    assert math.isnan(error)
+
+
+@pytest.mark.parametrize('broken', ['nothing', 'twice'])
+def test_mistakes_end_in_one_line(tmp_path, capsys, broken):
+    folder = write(tmp_path / 'a', 0, 'semisfl', [0.5], 0.5, 'teacher')
+    arguments = [str(folder), str(folder)] if broken == 'twice' else [str(tmp_path)]
+    assert compare.main(arguments) == 2
+    captured = capsys.readouterr().err
+    assert captured.startswith('error: ')
+    assert captured.count('\n') == 1

@@ -1,0 +1,193 @@
+"""Configurations: what is accepted, what is refused, and what makes two of them one experiment."""
+
+import importlib
+import math
+
+import pytest
+from ml_collections import ConfigDict
+
+from configs import default
+from semisfl_jax import config as config_lib
+from semisfl_jax.errors import UserError
+
+NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
+# Facts 1.7 and 1.10: data set, model, labels, B, B_s, supervised-only rounds.
+PAPER = {
+    'cifar10': ('cifar10', 'alexnet', 4000, 64, 64, 0),
+    'svhn': ('svhn_cropped', 'cnn', 1000, 64, 64, 0),
+    'stl10': ('stl10', 'vgg13', 5000, 32, 64, 0),
+    'image100': ('image100', 'vgg16', 5000, 64, 128, 20),
+}
+
+
+def get(name, settings='paper'):
+    return importlib.import_module(f'configs.{name}').get_config(settings)
+
+
+def changed(**changes):
+    """The default configuration with changes; dots in keys are written as two underscores."""
+    config = default.get_config()
+    config.update_from_flattened_dict({key.replace('__', '.'): value for key, value in changes.items()})
+    return config
+
+
+@pytest.mark.parametrize('settings', ['paper', 'code'])
+@pytest.mark.parametrize('name', NAMES)
+def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
+    config = get(name, settings)
+    config_lib.check(config)
+    assert config_lib.flatten(config).keys() == config_lib.flatten(default.get_config()).keys()
+    assert config.queue == ('two_level' if settings == 'paper' else 'single_ring')
+    assert config.k_s_rule == settings
+    assert config.client_teacher_bn == ('eval' if settings == 'paper' else 'train')
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_unknown_settings_are_refused(name):
+    with pytest.raises(UserError, match="unknown settings 'papr'"):
+        get(name, 'papr')
+
+
+@pytest.mark.parametrize('name', PAPER)
+def test_the_papers_experiments(name):
+    config = get(name)
+    found = (
+        config.data.name,
+        config.model.name,
+        config.data.num_labeled,
+        config.batch_size,
+        config.server_batch_size,
+        config.pre_rounds,
+    )
+    assert found == PAPER[name]
+    assert (config.rounds, config.k_s, config.k_u) == (1000, 100, 50)
+    assert (config.federation.num_clients, config.federation.num_active) == (30, 10)
+    assert (config.lr, config.lr_min, config.momentum, config.weight_decay) == (0.02, 0.005, 0.9, 5e-4)
+    assert config.augment.supervised == ('weak' if name == 'svhn' else 'strong')
+
+
+@pytest.mark.parametrize('name', ['digits', 'mnist', 'fashion_mnist'])
+def test_short_configurations_check_k_s_within_the_run(name):
+    config = get(name)
+    assert config.frequency.horizon <= config.rounds / 2
+    assert config.frequency.check_every <= config.rounds / 2
+    assert config.lr_rounds == config.rounds
+    assert config.augment.flip is (name == 'fashion_mnist')
+
+
+@pytest.mark.parametrize(
+    ('key', 'value'),
+    [
+        ('algorithm', 'semisf'),
+        ('seed', -1),
+        ('rounds', 0),
+        ('eval_every', 0),
+        ('checkpoints_kept', 0),
+        ('data.num_labeled', 0),
+        ('data.labeled_split', 'equal'),
+        ('data.client_labels', 4000),
+        ('data.residency', 'disk'),
+        ('federation.num_clients', 0),
+        ('federation.num_active', 31),
+        ('federation.partition', 'iid'),
+        ('federation.alpha', 0.0),
+        ('federation.alpha', -0.5),
+        ('federation.alpha', math.nan),
+        ('model.name', 'resnet'),
+        ('model.projection', 'MLP'),
+        ('model.convolution', 'fft'),
+        ('k_s', 0),
+        ('k_u', -3),
+        ('k_s_rule', 'codex'),
+        ('batch_size', 0),
+        ('server_batch_size', 0),
+        ('lr', 0.0),
+        ('lr', math.inf),
+        ('lr_min', 0.03),
+        ('momentum', 1.0),
+        ('weight_decay', -1e-4),
+        ('threshold', 0.0),
+        ('threshold', 1.5),
+        ('temperature', 0.0),
+        ('clustering_weight', -1.0),
+        ('supervised_references', 'keys'),
+        ('queue', 'three_level'),
+        ('queue_size', 0),
+        ('queue_empty_slots', 'skip'),
+        ('ema_decay', 1.0),
+        ('client_teacher_bn', 'frozen'),
+        ('frequency.alpha', 0.5),
+        ('frequency.horizon', 105),
+        ('frequency.horizon', 10),
+        ('augment.crop', 1.0),
+        ('augment.magnitude', 1),
+        ('augment.cutout', -1),
+        ('augment.supervised', 'both'),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_key_and_value(key, value):
+    with pytest.raises(UserError) as error:
+        config_lib.check(changed(**{key: value}))
+    assert f'{key}=' in str(error.value)
+    assert str(value) in str(error.value)
+    assert '\n' not in str(error.value)
+
+
+def test_a_client_batch_must_be_divisible_into_its_parts():
+    config_lib.check(changed(data__client_labels=100, federation__mu=7, batch_size=64))
+    config_lib.check(changed(data__client_labels=0, federation__mu=7, batch_size=60))
+    with pytest.raises(UserError, match='multiple of 8'):
+        config_lib.check(changed(data__client_labels=100, federation__mu=7, batch_size=60))
+
+
+def test_resolving_fills_in_the_length_of_the_schedule():
+    config = changed(lr_rounds=0, rounds=70)
+    resolved = config_lib.resolve(config)
+    assert resolved.lr_rounds == 70
+    assert config.lr_rounds == 0
+    assert resolved.is_locked
+    assert config_lib.resolve(changed(lr_rounds=30, rounds=70)).lr_rounds == 30
+
+
+def other(value):
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    return {str: 'other', int: 12345, float: 0.12345, type(None): 2}[type(value)]
+
+
+@pytest.mark.parametrize('key', config_lib.flatten(default.get_config()))
+def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
+    config = default.get_config()
+    twin = changed(**{key: other(config_lib.flatten(config)[key])})
+    inert = key in (
+        'rounds',
+        'checkpoint_every',
+        'checkpoints_kept',
+        'data.data_dir',
+        'data.cache_dir',
+        'data.residency',
+    )
+    assert (config_lib.identity_hash(config) == config_lib.identity_hash(twin)) == inert
+    found = config_lib.differences(twin, config.to_dict())
+    assert [line.split(':')[0] for line in found] == ([] if inert else [key])
+
+
+def test_differences_show_both_values_and_missing_keys():
+    old = default.get_config().to_dict()
+    del old['k_u']
+    assert config_lib.differences(changed(lr=0.5), old) == ['k_u: (absent) -> 50', 'lr: 0.02 -> 0.5']
+
+
+def test_the_default_folder_depends_on_the_resolved_configuration():
+    plain = config_lib.default_workdir(changed(rounds=70, lr_rounds=70), 'digits')
+    assert plain.startswith('runs/digits-')
+    assert len(plain) == len('runs/digits-') + 8
+    assert plain == config_lib.default_workdir(changed(rounds=70, lr_rounds=0), 'digits')
+    assert plain == config_lib.default_workdir(changed(rounds=99, lr_rounds=70), 'digits')
+    assert plain != config_lib.default_workdir(changed(rounds=99, lr_rounds=0), 'digits')
+
+
+def test_flatten():
+    nested = ConfigDict({'a': 1, 'b': {'c': 'x', 'd': {'e': None}}})
+    assert config_lib.flatten(nested) == {'a': 1, 'b.c': 'x', 'b.d.e': None}

@@ -1,0 +1,57 @@
+"""Test accuracy: exact counts, whatever the size of the last batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax.evaluate import make_evaluate
+
+
+def predict(state, images):
+    """Two linear models of the mean colour and a corner pixel."""
+    x = images.astype(jnp.float32) / 255.0
+    features = jnp.concatenate([x.mean(axis=(1, 2)), x[:, 0, 0]], axis=-1)
+    return {'teacher': features @ state['w'], 'student': features @ -state['w']}
+
+
+@pytest.mark.parametrize(('count', 'batch_size'), [(23, 5), (20, 5), (4, 50), (1, 1), (7, 6)])
+def test_accuracy_equals_a_count_in_numpy(count, batch_size):
+    rng = np.random.default_rng(count)
+    images = rng.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
+    labels = rng.integers(0, 4, count)
+    w = rng.normal(size=(6, 4)).astype(np.float32)
+
+    x = images.astype(np.float64) / 255.0
+    logits = np.concatenate([x.mean(axis=(1, 2)), x[:, 0, 0]], axis=-1) @ w
+    expected = {
+        'teacher': sum(int(a.argmax()) == b for a, b in zip(logits, labels, strict=True)) / count,
+        'student': sum(int(a.argmin()) == b for a, b in zip(logits, labels, strict=True)) / count,
+    }
+    assert make_evaluate(predict, images, labels, batch_size)({'w': jnp.asarray(w)}) == expected
+
+
+def test_rows_that_fill_up_the_last_batch_do_not_count():
+    """Image 0 fills up the batch, and it is the only one the model gets right."""
+    images = np.zeros((5, 2, 2, 1), np.uint8)
+    images[0] = 255
+    labels = np.array([1, 1, 1, 1, 1])
+
+    def bright(state, images):
+        share = images.astype(jnp.float32).mean(axis=(1, 2, 3)) / 255.0
+        return {'student': jnp.stack([1 - share, share], axis=-1)}
+
+    assert make_evaluate(bright, images, labels, 4)({}) == {'student': 0.2}
+
+
+def test_one_trace_serves_all_evaluations():
+    traces = []
+
+    def counting(state, images):
+        traces.append(images.shape)
+        return predict(state, images)
+
+    evaluate = make_evaluate(counting, np.zeros((10, 4, 4, 3), np.uint8), np.zeros(10, int), 3)
+    for seed in range(3):
+        evaluate({'w': jax.random.normal(jax.random.key(seed), (6, 4))})
+    assert traces == [(3, 4, 4, 3)]

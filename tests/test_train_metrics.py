@@ -1,0 +1,100 @@
+"""What a run writes down: numbers, lines and progress."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import metrics
+from semisfl_jax.errors import UserError
+from semisfl_jax.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'),
+    [
+        (np.float32(0.1), '0.1'),  # not 0.10000000149011612
+        (jnp.float32(1) / 3, '0.33333334'),
+        (0.1 + 0.2, '0.30000000000000004'),
+        (np.float32(np.nan), 'null'),
+        (np.float32(-np.inf), 'null'),
+        (np.int32(7), '7'),
+        (jnp.int32(7), '7'),
+        (True, 'true'),
+        (None, 'null'),
+        ('text', '"text"'),
+    ],
+)
+def test_numbers_by_their_shortest_digits(value, text):
+    assert json.dumps(metrics.plain(value)) == text
+
+
+def test_every_float32_survives():
+    values = np.random.default_rng(0).normal(size=200).astype(np.float32) * np.float32(10.0) ** np.arange(-20, 20, 0.2)
+    for value in values.astype(np.float32):
+        assert np.float32(metrics.plain(value)) == value
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Five lines, the last one cut short."""
+    path = tmp_path / 'metrics.jsonl'
+    for number in range(1, 5):
+        metrics.append(path, {'round': number, 'x': number * 0.5})
+    path.write_text(path.read_text() + '{"round": 5, "x"')
+    return path
+
+
+def test_a_line_cut_short_is_not_read(path):
+    assert metrics.read(path) == [{'round': number, 'x': number * 0.5} for number in range(1, 5)]
+    assert metrics.read(path.with_name('absent')) == []
+
+
+@pytest.mark.parametrize('rounds', [0, 1, 4])
+def test_cutting_back_keeps_the_first_lines_byte_for_byte(path, rounds):
+    expected = ''.join(f'{{"round": {number}, "x": {number * 0.5}}}\n' for number in range(1, rounds + 1))
+    metrics.check_rounds(path, rounds)
+    metrics.cut_back(path, rounds)
+    assert path.read_text() == expected
+    assert [file.name for file in path.parent.iterdir()] == ['metrics.jsonl']
+
+
+def test_cutting_back_nothing_makes_no_file(tmp_path):
+    metrics.cut_back(tmp_path / 'metrics.jsonl', 0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('text', ['', '{"round": 2}\n', '{"round": 1}\nhalf\n', '[1]\n[2]\n', '{"x": 1}\n{"x": 2}\n'])
+def test_missing_rounds_are_noticed(tmp_path, text):
+    path = tmp_path / 'metrics.jsonl'
+    path.write_text(text)
+    with pytest.raises(UserError, match='rounds 1 to 2'):
+        metrics.check_rounds(path, 2)
+
+
+def test_the_mean_is_over_the_last_ten_evaluations():
+    records = [{'round': i, 'k_s': 100 - i, 'wall_seconds': 0.5} for i in range(1, 31)]
+    accuracy = {i: ((7 * i) % 31) / 31 for i in range(2, 31, 2)}
+    for i, value in accuracy.items():
+        records[i - 1]['student_accuracy'] = value
+        records[i - 1]['teacher_accuracy'] = 0.0
+    summary = metrics.summarize(records, 'student')
+    assert summary['final_accuracy'] == accuracy[30]
+    assert summary['best_accuracy'] == max(accuracy.values())
+    assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy[i] for i in range(12, 31, 2)) / 10)
+    assert (summary['evaluations'], summary['rounds'], summary['k_s'], summary['wall_seconds']) == (15, 30, 70, 15.0)
+
+
+def test_a_log_file_gets_a_line_per_evaluation_and_no_control_characters(capsys):
+    progress = Progress(0, 4, 'teacher')
+    record = {'k_s': 20, 'loss_supervised': 1.25, 'loss_consistency': None, 'loss_clustering': None}
+    progress.update({'round': 1, **record})
+    assert capsys.readouterr() == ('', '')
+    progress.update({'round': 2, 'teacher_accuracy': 0.5, **record})
+    progress.close()
+    printed = capsys.readouterr()
+    assert printed.out.startswith('round 2/4  sup 1.250 teacher accuracy 50.00% K_s 20  ')
+    assert printed.out.endswith(' left\n')
+    assert '\r' not in printed.out
+    assert not printed.err

@@ -1,0 +1,166 @@
+"""Whole runs of the command on the digits: what they write, that they repeat, and that they go on."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from tensorboardX.proto import event_pb2
+
+from semisfl_jax import algorithms
+from tests import runs
+
+LOSSES = ('loss_supervised', 'loss_consistency', 'loss_clustering')
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    """A run of four rounds that nothing disturbed."""
+    folder = tmp_path_factory.mktemp('reference') / 'run'
+    assert runs.run(folder) == 0
+    return folder
+
+
+def test_outputs(reference):
+    assert sorted(path.name for path in reference.iterdir()) == [
+        '.lock',
+        'checkpoints',
+        'config.json',
+        'metrics.jsonl',
+        'partition.npz',
+        'summary.json',
+        'tensorboard',
+    ]
+    records = runs.records(reference)
+    assert [record['round'] for record in records] == [1, 2, 3, 4]
+    for index, record in enumerate(records):
+        assert all(np.isfinite(record[key]) and record[key] >= 0 for key in LOSSES)
+        assert 0 <= record['mask_rate'] <= 1
+        assert record['pseudo_label_accuracy'] is None or 0 <= record['pseudo_label_accuracy'] <= 1
+        assert record['lr'] == pytest.approx(0.005 + 0.0075 * (1 + np.cos(np.pi * index / 150)), rel=1e-6)
+        for model in ('teacher', 'student'):  # shares of the 360 test images
+            assert record[f'{model}_accuracy'] * 360 == pytest.approx(round(record[f'{model}_accuracy'] * 360))
+        images = record['k_s'] * 4 + 2 * 4 * 3
+        assert record['images_per_second'] == pytest.approx(images / record['wall_seconds'], rel=0.02)
+        assert 'fake' not in record
+    config = json.loads((reference / 'config.json').read_text())
+    assert config['k_u'] == 2
+    assert config['data']['num_labeled'] == 40
+
+
+def test_summary_follows_from_the_lines(reference):
+    records = runs.records(reference)
+    accuracy = [record['teacher_accuracy'] for record in records]
+    summary = json.loads((reference / 'summary.json').read_text())
+    assert summary['headline'] == 'teacher'
+    assert summary['final_accuracy'] == accuracy[-1]
+    assert summary['best_accuracy'] == max(accuracy)
+    assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy) / 4)
+    assert (summary['rounds'], summary['fake']) == (4, False)
+    assert summary['wall_seconds'] == pytest.approx(sum(record['wall_seconds'] for record in records), abs=1e-3)
+    assert summary['compile_seconds'] > 0
+    assert summary['peak_memory_bytes'] > 2**20
+    assert summary['versions']['jax'] == jax.__version__
+    assert jax.devices()[0].platform in summary['device']
+
+
+def events(folder):
+    """(step, tag, value) of every scalar in the TensorBoard files of a run, and the steps from which they purge."""
+    scalars, purges = [], []
+    for path in sorted((folder / 'tensorboard').iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        content, at = path.read_bytes(), 0
+        while at < len(content):  # TFRecord: length, CRC, payload, CRC
+            length = int.from_bytes(content[at : at + 8], 'little')
+            event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
+            at += 16 + length
+            scalars += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+            purges += [event.step] if event.HasField('session_log') else []
+    return scalars, purges
+
+
+def test_tensorboard_holds_the_same_numbers(reference):
+    scalars, _ = events(reference)
+    for record in runs.records(reference):
+        for key in ('k_s', 'loss_supervised', 'teacher_accuracy'):
+            assert (record['round'], key, np.float32(record[key])) in scalars
+
+
+def test_k_s_changes_within_one_compilation(tmp_path, monkeypatch):
+    traces = []
+    build = algorithms.build
+
+    def counting(*arguments):
+        algorithm = build(*arguments)
+
+        def round_(*inputs):
+            traces.append(1)
+            return algorithm.round(*inputs)
+
+        return algorithm._replace(round=round_)
+
+    monkeypatch.setattr(algorithms, 'build', counting)
+    assert runs.run(tmp_path / 'run', rounds=8) == 0
+    assert len({record['k_s'] for record in runs.records(tmp_path / 'run')}) >= 2
+    assert len(traces) == 1
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(reference, tmp_path):
+    assert runs.run(tmp_path / 'same') == 0
+    assert runs.lines(tmp_path / 'same') == runs.lines(reference)
+    assert runs.run(tmp_path / 'other', seed=1) == 0
+    assert runs.lines(tmp_path / 'other') != runs.lines(reference)
+
+
+def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
+    assert runs.run(tmp_path / 'run', data__residency='host') == 0
+    assert runs.lines(tmp_path / 'run') == runs.lines(reference)
+
+
+def test_more_rounds_go_on_from_the_last(reference, tmp_path, capsys):
+    folder = tmp_path / 'run'
+    assert runs.run(folder, rounds=3) == 0
+    assert runs.run(folder, rounds=4) == 0
+    assert 'going on from the checkpoint of round 3' in capsys.readouterr().out
+    assert runs.lines(folder) == runs.lines(reference)
+    assert json.loads((folder / 'summary.json').read_text())['rounds'] == 4
+    assert json.loads((folder / 'config.json').read_text())['rounds'] == 4
+    assert events(folder)[1][-1] == 4  # TensorBoard hides what an earlier process wrote of round 4 and later
+
+
+def test_a_finished_run_is_left_alone(reference, capsys):
+    before = runs.files(reference)
+    assert runs.run(reference) == 0
+    assert runs.run(reference, rounds=2) == 0
+    assert 'teacher accuracy' in capsys.readouterr().out
+    assert runs.files(reference) == before
+
+
+def test_supervised_only_reads_no_client_and_names_its_missing_losses(tmp_path):
+    assert runs.run(tmp_path, algorithm='supervised_only', rounds=2) == 0
+    for record in runs.records(tmp_path):
+        assert record['loss_supervised'] > 0
+        assert record['loss_consistency'] is None
+        assert record['loss_clustering'] is None
+        assert record['images_per_second'] == pytest.approx(8 * 4 / record['wall_seconds'], rel=0.02)
+    assert json.loads((tmp_path / 'summary.json').read_text())['headline'] == 'student'
+
+
+def test_rounds_without_clients_are_no_error_and_count_no_visit(tmp_path):
+    assert runs.run(tmp_path / 'whole', pre_rounds=2) == 0
+    losses = [record['loss_clustering'] for record in runs.records(tmp_path / 'whole')]
+    assert losses[:2] == [None, None]
+    assert all(loss > 0 for loss in losses[2:])
+    assert runs.run(tmp_path / 'parts', pre_rounds=2, rounds=3) == 0
+    assert runs.run(tmp_path / 'parts', pre_rounds=2) == 0
+    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
+
+
+def test_made_up_data_mark_every_output(tmp_path, capsys):
+    assert runs.run(tmp_path, algorithm='supervised_only', rounds=2, data__fake=True) == 0
+    assert all(record['fake'] is True for record in runs.records(tmp_path))
+    assert json.loads((tmp_path / 'summary.json').read_text())['fake'] is True
+    assert json.loads((tmp_path / 'config.json').read_text())['data']['fake'] is True
+    assert all(tag.startswith('FAKE/') for _, tag, _ in events(tmp_path)[0])
+    printed = capsys.readouterr().out
+    assert printed.startswith('*** FAKE DATA')
+    assert 'accuracy on FAKE data' in printed

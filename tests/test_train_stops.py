@@ -1,0 +1,202 @@
+"""Runs that end early: killed, stopped, with a damaged checkpoint, with numbers that blow up."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from semisfl_jax import algorithms, checkpoint, experiment, interrupt, train, workdir
+from semisfl_jax import config as config_lib
+from tests import runs
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    """A run of four rounds that nothing disturbed."""
+    folder = tmp_path_factory.mktemp('reference') / 'run'
+    assert runs.run(folder) == 0
+    return folder
+
+
+KILL = 'import os, signal; kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)'
+KILLED_AT = {
+    'before any line': 'from semisfl_jax import metrics; metrics.append = kill',
+    'after line 1, before any checkpoint': """
+from semisfl_jax import metrics
+metrics.log_events = kill""",
+    'after line 3': """
+from semisfl_jax import metrics
+metrics.log_events = lambda events, record: record['round'] == 3 and kill()""",
+    'while line 3 is written': """
+from semisfl_jax import metrics
+append = metrics.append
+def cut_short(path, record):
+    if record['round'] == 3:
+        path.open('a').write('{"round": 3, "k_s"')
+        kill()
+    append(path, record)
+metrics.append = cut_short""",
+    'between checkpoint 2 and its digest': 'from semisfl_jax import checkpoint; checkpoint._digest = kill',
+    'before checkpoint 4': """
+from semisfl_jax import checkpoint
+save = checkpoint.save
+checkpoint.save = lambda manager, number, state: kill() if number == 4 else save(manager, number, state)""",
+    'before the summary': 'from semisfl_jax import train; train._summary = kill',
+}
+
+
+@pytest.mark.parametrize('moment', KILLED_AT)
+def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
+    killed = runs.run_process(tmp_path, prelude=f'{KILL}\n{KILLED_AT[moment]}')
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / 'summary.json').exists()
+    assert runs.run(tmp_path) == 0
+    assert runs.lines(tmp_path) == runs.lines(reference)
+    assert json.loads((tmp_path / 'summary.json').read_text())['rounds'] == 4
+
+
+@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_saves_and_stops(reference, tmp_path, signum):
+    prelude = f"""
+import os
+from semisfl_jax import metrics
+metrics.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
+    stopped = runs.run_process(tmp_path, prelude, rounds=200)
+    assert stopped.returncode == 128 + signum
+    assert 'Traceback' not in stopped.stderr
+    done = checkpoint.rounds_saved(tmp_path / 'checkpoints')[-1]
+    assert f'stopped after round {done}; the same command goes on from there' in stopped.stdout
+    assert done < 20
+    assert runs.run(tmp_path, rounds=max(done, 4)) == 0
+    assert runs.lines(tmp_path)[:4] == runs.lines(reference)
+
+
+def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, capsys):
+    compile_round = train._compile
+
+    def interrupted(*arguments):
+        compiled = compile_round(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)  # another thread takes note
+        return compiled
+
+    monkeypatch.setattr(train, '_compile', interrupted)
+    assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 130
+    assert 'stopped before the first round: nothing to save' in capsys.readouterr().out
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_second_signal_ends_at_once():
+    code = """
+import os, signal, time
+from semisfl_jax import interrupt
+with interrupt.listen() as request:
+    os.kill(os.getpid(), signal.SIGINT)
+    while not request.signum:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+"""
+    start = time.monotonic()
+    ended = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert time.monotonic() - start < 30
+    assert 'once more ends at once' in ended.stderr
+
+
+def test_signals_are_given_back():
+    before = {signum: signal.getsignal(signum) for signum in interrupt.SIGNALS}
+    with interrupt.listen() as request:
+        assert request.signum == 0
+        assert all(signal.getsignal(signum) != before[signum] for signum in before)
+    assert before == {signum: signal.getsignal(signum) for signum in before}
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, tmp_path, capsys):
+    folder = tmp_path / 'run'
+    assert runs.run(folder, rounds=3) == 0
+    capsys.readouterr()
+    assert checkpoint.rounds_saved(folder / 'checkpoints') == [2, 3]
+    for path in (folder / 'checkpoints' / '3').rglob('*'):
+        if path.is_file() and path.stat().st_size:
+            os.truncate(path, path.stat().st_size // 2)
+    assert runs.run(folder) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith('warning: the checkpoint of round 3 is damaged')
+    assert 'going on from the checkpoint of round 2' in printed.out
+    assert runs.lines(folder) == runs.lines(reference)
+
+
+def broken(monkeypatch, spoil):
+    """Lets `spoil` change what round 3 returns: (state, metrics) -> (state, metrics)."""
+    build = algorithms.build
+
+    def build_broken(*arguments):
+        algorithm = build(*arguments)
+
+        def round_(key, state, *rest):
+            after = algorithm.round(key, state, *rest)
+            return jax.tree.map(lambda bad, good: jnp.where(state.round == 2, bad, good), spoil(*after), after)
+
+        return algorithm._replace(round=round_)
+
+    monkeypatch.setattr(algorithms, 'build', build_broken)
+
+
+def nan_losses(name):
+    return lambda state, metrics: (state, metrics | {name: jnp.float32(jnp.nan)})
+
+
+def infinite_weights(state, metrics):
+    return state.replace(student=jax.tree.map(lambda x: x / 0, state.student)), metrics
+
+
+@pytest.mark.parametrize(
+    ('spoil', 'message'),
+    [
+        (nan_losses('loss_supervised'), 'loss_supervised is nan in round 3: stopped.'),
+        (infinite_weights, 'weights are infinite or not a number after round 3: stopped.'),
+    ],
+    ids=['loss', 'weights'],
+)
+def test_numbers_that_blow_up_end_the_run_and_spare_the_last_checkpoint(tmp_path, monkeypatch, capsys, spoil, message):
+    settings = {'algorithm': 'supervised_only', 'rounds': 3}
+    with monkeypatch.context() as patch:
+        broken(patch, spoil)
+        assert runs.run(tmp_path, **settings) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f'error: {message} The checkpoint of round 2 is kept')
+    assert error.count('\n') == 1
+    assert checkpoint.rounds_saved(tmp_path / 'checkpoints') == [2]
+    assert not (tmp_path / 'summary.json').exists()
+    assert runs.run(tmp_path, **settings) == 0  # with the fault gone, it goes on from there
+
+
+def test_a_loss_of_the_clients_may_be_missing_only_where_no_client_takes_part(tmp_path, monkeypatch, capsys):
+    broken(monkeypatch, nan_losses('loss_clustering'))
+    assert runs.run(tmp_path, rounds=3) == 2
+    assert capsys.readouterr().err.startswith('error: loss_clustering is nan in round 3')
+
+
+def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
+    config = config_lib.resolve(runs.config())
+    partition = experiment.build(config).partition
+    with workdir.hold(tmp_path, config, partition):
+        assert runs.run(tmp_path) == 2
+    assert 'another process is running in' in capsys.readouterr().err
+    assert not (tmp_path / 'metrics.jsonl').exists()
+
+
+def test_lost_lines_are_noticed(tmp_path, capsys):
+    assert runs.run(tmp_path, rounds=2) == 0
+    lines = tmp_path / 'metrics.jsonl'
+    lines.write_text(lines.read_text().splitlines(keepends=True)[1])
+    capsys.readouterr()
+    assert runs.run(tmp_path, rounds=3) == 2
+    assert 'does not hold the rounds 1 to 2' in capsys.readouterr().err
