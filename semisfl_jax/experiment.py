@@ -146,9 +146,9 @@ def describe(experiment: Experiment) -> list[str]:
     sizes = [len(rows) for rows in partition.client_index]
     split = partition.settings['partition']
     split += f'(alpha={partition.settings["alpha"]})' if split == 'dirichlet' else ''
+    student = jax.eval_shape(experiment.algorithm.init, experiment.key).student
     pieces = {
-        name: sum(leaf.size for leaf in jax.tree.leaves(piece['params']))
-        for name, piece in jax.eval_shape(experiment.model.init, experiment.key)._asdict().items()
+        name: sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for name, piece in student._asdict().items()
     }
     device = jax.devices()[0]
     lines = [

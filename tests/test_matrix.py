@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from configs import default
-from semisfl_jax import algorithms, experiment, models
+from semisfl_jax import algorithms, experiment
 from semisfl_jax import config as config_lib
+
+FAMILIES = ('small_cnn', 'cnn', 'alexnet', 'vgg13')  # VGG16 differs from VGG13 in the number of layers alone
 
 
 def small(algorithm, model, partition):
@@ -27,7 +29,7 @@ def small(algorithm, model, partition):
 
 
 @pytest.mark.parametrize('partition', ['uniform', 'dirichlet'])
-@pytest.mark.parametrize('model', models.NAMES)
+@pytest.mark.parametrize('model', FAMILIES)
 @pytest.mark.parametrize('algorithm', algorithms.NAMES)
 def test_one_round(algorithm, model, partition):
     built = small(algorithm, model, partition)
@@ -45,8 +47,10 @@ def test_one_round(algorithm, model, partition):
             old, new = (getattr(getattr(s, who), piece)['params'] for s in (before, state))
             for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
                 assert not np.array_equal(a, b), f'{who} {piece} stood still'
-    moved = not np.array_equal(*(jax.tree.leaves(s.student.proj['params'])[0] for s in (before, state)))
-    assert moved == (algorithm == 'semisfl')  # nothing trains the projection head without the contrastive terms
+    heads = [jax.tree.leaves(s.student.proj['params']) for s in (before, state)]
+    assert bool(heads[0]) == (algorithm == 'semisfl')  # without contrastive terms there is no projection head
+    for a, b in zip(*heads, strict=True):
+        assert not np.array_equal(a, b)
 
     assert np.isfinite(metrics['loss_supervised'])
     assert np.isfinite(metrics['loss_unlabeled']) == (algorithm == 'semisfl')

@@ -20,7 +20,7 @@ def supervised_only(model: SplitModel, views: Views, hparams: HParams, client_ma
     supervised = phases.build_supervised(model, views, hparams, memory=None)
 
     def init(key: Array) -> phases.State:
-        return phases.init_state(key, model, memory=())
+        return phases.init_state(key, model, memory=(), projection=False)
 
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array

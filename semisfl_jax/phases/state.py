@@ -24,9 +24,14 @@ class State:
     memory: Any  # of the queue policy
 
 
-def init_state(key: Array, model: SplitModel, memory: Any) -> State:
-    """The state before the first round: the teacher is a copy of the student."""
+def init_state(key: Array, model: SplitModel, memory: Any, projection: bool = True) -> State:
+    """The state before the first round: the teacher is a copy of the student.
+
+    Without `projection` there is no projection head, for methods that have no contrastive term.
+    """
     student = model.init(rng.fold(key, 'init'))
+    if not projection:
+        student = student._replace(proj={'params': {}})
     return State(
         round=jnp.zeros((), jnp.int32),
         step=jnp.zeros((), jnp.int32),  # a buffer of its own: the state is donated
