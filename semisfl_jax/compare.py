@@ -1,8 +1,8 @@
-"""Puts finished runs side by side: python -m semisfl_jax.compare runs/*
+"""Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] RUN [RUN ...]
 
-Runs that differ in nothing but the seed form a group. For every group the accuracy is given as mean ± standard error
-over seeds, for the model the method is judged by and for the other one; for every two groups the mean of the paired
-differences over the seeds they share.
+A run counts by the mean of its last N evaluations, 10 if not said otherwise. Runs that differ in nothing but the seed
+form a group. For every group the accuracy is given as mean ± standard error over seeds, for the model the method is
+judged by and for the other one; for every two groups the mean of the paired differences over the seeds they share.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import flags
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import metrics
 from semisfl_jax.errors import UserError
-
-EVALUATIONS = 10  # a run counts by the mean of its last evaluations
 
 
 class Run(NamedTuple):
@@ -32,8 +31,8 @@ class Run(NamedTuple):
     accuracy: dict[str, float]  # model -> per cent, mean of the last evaluations
 
 
-def load(folder: Path) -> Run:
-    """Reads a finished run.
+def load(folder: Path, last: int) -> Run:
+    """Reads a finished run, its accuracy being the mean of the `last` evaluations.
 
     Raises:
       UserError: `folder` holds no finished run.
@@ -48,7 +47,7 @@ def load(folder: Path) -> Run:
     for model in ('teacher', 'student'):
         values = [record[f'{model}_accuracy'] for record in records if f'{model}_accuracy' in record]
         if values:
-            accuracy[model] = 100.0 * float(np.mean(values[-EVALUATIONS:]))
+            accuracy[model] = 100.0 * float(np.mean(values[-last:]))
     settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
     return Run({**settings, 'rounds': summary['rounds']}, config['seed'], summary['headline'], accuracy)
 
@@ -93,18 +92,21 @@ def report(runs: list[Run]) -> list[str]:
     return [*lines, '* what the method is judged by']
 
 
-def main(folders: list[str]) -> int:
-    """Prints the comparison of the runs in `folders` and returns the exit status."""
-    if not folders or folders[0] in ('-h', '--help'):
+def main(argv: list[str]) -> int:
+    """Prints the comparison that the command line `argv` (program name first) asks for; returns the exit status."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer('last', 10, 'evaluations that count', lower_bound=1, flag_values=values)
+    if len(argv) < 2 or {'-h', '--help'} & set(argv):
         print(__doc__)
-        return 0 if folders else 2
+        return 0 if len(argv) > 1 else 2
     try:
-        print('\n'.join(report([load(Path(folder)) for folder in folders])))
-    except UserError as error:
-        print('error:', error, file=sys.stderr)
+        folders = values(argv)[1:]
+        print('\n'.join(report([load(Path(folder), values.last) for folder in folders])))
+    except (UserError, flags.Error) as error:
+        print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2
     return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv))

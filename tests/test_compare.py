@@ -24,7 +24,7 @@ def test_groups_means_errors_and_paired_differences(tmp_path, capsys):
         # the first two of twelve evaluations do not count
         folders.append(write(tmp_path / f'a{seed}', seed, 'semisfl', [0.1, 0.1] + [ours] * 10, 0.5, 'teacher'))
         folders.append(write(tmp_path / f'b{seed}', seed, 'supervised_only', [0.3] * 12, theirs, 'student'))
-    assert compare.main([str(folder) for folder in folders]) == 0
+    assert compare.main(['compare', *map(str, folders)]) == 0
     printed = capsys.readouterr().out
     # semisfl: mean of 90 and 92, standard deviation sqrt(2), over sqrt(2): 1
     assert '* algorithm=semisfl: teacher 91.00 ± 1.00 % (2 seeds)' in printed
@@ -33,6 +33,14 @@ def test_groups_means_errors_and_paired_differences(tmp_path, capsys):
     assert '* algorithm=supervised_only: student 82.50 ± 2.50 % (2 seeds)' in printed
     # differences 10 and 7: 8.5 ± 3 / 2
     assert 'difference [algorithm=semisfl] - [algorithm=supervised_only]: +8.50 ± 1.50 (2 seeds, paired)' in printed
+
+
+def test_last_evaluations(tmp_path, capsys):
+    folder = write(tmp_path / 'a', 0, 'semisfl', [0.1, 0.2, 0.4, 0.6], 0.5, 'teacher')
+    assert compare.main(['compare', '--last=2', str(folder)]) == 0
+    assert 'teacher 50.00 ± nan %' in capsys.readouterr().out
+    assert compare.main(['compare', '--last=0', str(folder)]) == 2
+    assert capsys.readouterr().err.startswith('error: ')
 
 
 def test_one_run_has_no_error():
@@ -45,7 +53,7 @@ def test_one_run_has_no_error():
 def test_mistakes_end_in_one_line(tmp_path, capsys, broken):
     folder = write(tmp_path / 'a', 0, 'semisfl', [0.5], 0.5, 'teacher')
     arguments = [str(folder), str(folder)] if broken == 'twice' else [str(tmp_path)]
-    assert compare.main(arguments) == 2
+    assert compare.main(['compare', *arguments]) == 2
     captured = capsys.readouterr().err
     assert captured.startswith('error: ')
     assert captured.count('\n') == 1
