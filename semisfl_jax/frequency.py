@@ -62,7 +62,7 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
       state: before the round; `state.k_s` is the K_s the round ran with.
       options: settings.
       loss_s: mean loss (cross-entropy + contrastive) of the supervised phase.
-      loss_u: mean loss (consistency + clustering) of the cross-entity phase.
+      loss_u: mean loss (consistency + clustering) of the cross-entity phase; NaN where there was none.
       lr: learning rate of the round.
     """
     rounds = int(state.rounds) + 1
@@ -80,8 +80,11 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
 
 
 def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
-    """R: the share of consecutive pairs of windows [n, 4] in which the unlabelled loss falls faster."""
-    loss_s, loss_u, lr, k_s = windows.T
+    """R: the share of consecutive pairs of windows [n, 4] in which the unlabelled loss falls faster.
+
+    Windows with rounds that had no cross-entity phase, and so no unlabelled loss, are left out.
+    """
+    loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
     fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]
     if options.rule == 'paper':
         return float(np.mean(fall_u > fall_s)) if len(fall_s) else 0.0

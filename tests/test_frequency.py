@@ -83,6 +83,17 @@ def test_last_horizon_is_what_counts():
     assert shares == [0.1, 0.0]
 
 
+def test_rounds_without_an_unlabeled_loss_are_left_out():
+    """15 warm-up rounds spoil the first two windows. Of the 7 pairs left at the first check, 4 fall: R = 4 / 7."""
+
+    def loss_u(h):
+        return np.nan if h < 15 else -float(min(h // 10, 6))
+
+    assert changes(run(options('paper'), 100, loss_u=loss_u)) == [66]
+    assert changes(run(options('paper'), 100, loss_u=lambda h: loss_u(h) if h < 50 else -5.0)) == []  # 3 / 7
+    assert changes(run(options('paper'), 300, loss_u=lambda h: np.nan)) == []
+
+
 def test_scaled_down_schedule_and_literal_reading():
     short = options('paper', share=0.02, period=2, horizon=10, check_every=10, k_u=10)
     assert changes(run(short, 40)) == [66, 44, 29, 19]
