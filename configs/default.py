@@ -23,6 +23,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.eval_batch_size = 500
     config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
     config.checkpoints_kept = 2
+    config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that a second start is quick
 
     # --- data
     config.data = ConfigDict()

@@ -16,7 +16,15 @@ from semisfl_jax.errors import UserError
 
 # Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
 INERT = frozenset(
-    {'rounds', 'checkpoint_every', 'checkpoints_kept', 'data.data_dir', 'data.cache_dir', 'data.residency'}
+    {
+        'rounds',
+        'checkpoint_every',
+        'checkpoints_kept',
+        'compilation_cache',
+        'data.data_dir',
+        'data.cache_dir',
+        'data.residency',
+    }
 )
 
 _CHOICES = {

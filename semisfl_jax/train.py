@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, frequency, interrupt, metrics, workdir
+from semisfl_jax import checkpoint, compilation, data, frequency, interrupt, metrics, workdir
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax.errors import UserError
@@ -70,6 +70,8 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
         _print_end(summary, folder)
         return summary
 
+    if config.compilation_cache:
+        compilation.keep(data.default_cache_dir() / 'compiled')
     experiment = experiment_lib.build(config)
     workdir.check_partition(folder, experiment.partition)
     print('\n'.join([*experiment_lib.describe(experiment), f'workdir    {folder}']), flush=True)
@@ -142,9 +144,10 @@ def _compile(function: Callable, *arguments) -> tuple[Callable, float]:
     """Compiles the round for these arguments, giving the state's memory to the next state; and the seconds it took."""
     print('compiling the round …', end=' ', flush=True)
     start = time.monotonic()
-    compiled = jax.jit(function, donate_argnums=1).lower(*arguments).compile()
+    with compilation.count() as programs:
+        compiled = jax.jit(function, donate_argnums=1).lower(*arguments).compile()
     seconds = time.monotonic() - start
-    print(f'{seconds:.1f} s', flush=True)
+    print(f'{seconds:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
     return compiled, seconds
 
 

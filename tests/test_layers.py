@@ -30,6 +30,7 @@ ROOMS = (
     'evaluate',
     'progress',
     'interrupt',
+    'compilation',
     'experiment',
     'train',
     'command_line',

@@ -1,0 +1,38 @@
+"""A second start finds the programs of the first."""
+
+import json
+
+from tests import runs
+
+COUNT = """
+import atexit, json
+from semisfl_jax import compilation
+counting = compilation.count()
+counted = counting.__enter__()
+atexit.register(lambda: print(json.dumps([counted.hits, counted.misses])))"""
+
+
+def start(tmp_path, monkeypatch, name, **changes):
+    """Hits and misses of a process, and what it printed."""
+    monkeypatch.delenv('JAX_COMPILATION_CACHE_DIR', raising=False)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+    result = runs.run_process(tmp_path / name, prelude=COUNT, rounds=2, **changes)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1]), result.stdout
+
+
+def test_a_second_start_compiles_no_large_program(tmp_path, monkeypatch):
+    (hits, misses), printed = start(tmp_path, monkeypatch, 'first')
+    assert misses > 0
+    assert 'kept from an earlier start' not in printed
+    (hits, misses), printed = start(tmp_path, monkeypatch, 'second')
+    assert hits > 0
+    assert misses == 0
+    assert 'kept from an earlier start' in printed
+    assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
+
+
+def test_it_can_be_switched_off(tmp_path, monkeypatch):
+    (hits, misses), _ = start(tmp_path, monkeypatch, 'run', compilation_cache=False, algorithm='supervised_only')
+    assert (hits, misses) == (0, 0)
+    assert not (tmp_path / 'cache' / 'semisfl_jax' / 'compiled').exists()
