@@ -47,6 +47,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.num_active = 10  # N_h, drawn afresh each round, uniformly and without replacement
     config.federation.partition = 'uniform'  # 'uniform' | 'dirichlet'
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
+    config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
     # 0: their labels are ignored
 

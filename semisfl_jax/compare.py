@@ -58,25 +58,27 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), error
 
 
-def group(runs: list[Run]) -> dict[str, dict[int, Run]]:
-    """Groups of runs by what tells them apart, {label: {seed: run}}, in order of first appearance."""
-    varying = sorted(
-        key
-        for key in set().union(*(run.settings for run in runs))
-        if len({json.dumps(run.settings.get(key)) for run in runs}) > 1
-    )
+def group(runs: list[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
+    """Groups of runs by what tells them apart.
+
+    Returns:
+      {label: {seed: run}} in order of first appearance, and the keys that only some runs know, because they are of
+      different versions; those are not compared.
+    """
+    known = set.intersection(*(set(run.settings) for run in runs))
+    varying = [key for key in sorted(known) if len({json.dumps(run.settings[key]) for run in runs}) > 1]
     groups: dict[str, dict[int, Run]] = {}
     for run in runs:
-        label = ', '.join(f'{key}={run.settings.get(key)}' for key in varying) or run.settings['algorithm']
+        label = ', '.join(f'{key}={run.settings[key]}' for key in varying) or run.settings['algorithm']
         if run.seed in groups.setdefault(label, {}):
             raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
         groups[label][run.seed] = run
-    return groups
+    return groups, sorted(set().union(*(run.settings for run in runs)) - known)
 
 
 def report(runs: list[Run]) -> list[str]:
     """The lines of the comparison."""
-    groups, lines = group(runs), []
+    (groups, unknown), lines = group(runs), []
     for label, members in groups.items():
         headline = next(iter(members.values())).headline
         for model in sorted(set.intersection(*(set(run.accuracy) for run in members.values()))):
@@ -89,6 +91,8 @@ def report(runs: list[Run]) -> list[str]:
             pairs = [(first[s].accuracy[first[s].headline], second[s].accuracy[second[s].headline]) for s in shared]
             mean, error = mean_and_error([x - y for x, y in pairs])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
+    if unknown:
+        lines.append(f'not compared, for some of the runs do not know it: {", ".join(unknown)}')
     return [*lines, '* what the method is judged by']
 
 

@@ -52,7 +52,10 @@ _RANGES = {
     'seed': (lambda x: 0 <= x < 2**32, 'must be in 0 .. 2**32 - 1'),
     **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
     'data.num_labeled': _POSITIVE,
-    **dict.fromkeys(('data.client_labels', 'data.fake_size', 'data.image_size', 'federation.mu'), _NOT_NEGATIVE),
+    **dict.fromkeys(
+        ('data.client_labels', 'data.fake_size', 'data.image_size', 'federation.mu', 'federation.client_chunk'),
+        _NOT_NEGATIVE,
+    ),
     'federation.num_clients': _POSITIVE,
     'federation.num_active': _POSITIVE,
     'federation.alpha': _ABOVE_ZERO,

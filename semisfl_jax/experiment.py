@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, data, frequency, models, rng, sampling
+from semisfl_jax import algorithms, augment, data, frequency, models, parallel, rng, sampling
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Views
 
@@ -55,7 +55,8 @@ def build(config: ConfigDict) -> Experiment:
         config.model.convolution,
     )
     hparams = hparams_lib.from_config(config)
-    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams)
+    client_map = parallel.client_map(config.federation.client_chunk)
+    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, client_map)
     residency = config.data.residency if algorithm.uses_clients else 'host'  # images nobody reads stay where they are
     options = frequency.FrequencyOptions(
         rule=config.k_s_rule,

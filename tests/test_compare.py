@@ -43,6 +43,16 @@ def test_last_evaluations(tmp_path, capsys):
     assert capsys.readouterr().err.startswith('error: ')
 
 
+def test_a_key_that_an_older_run_lacks_makes_no_group(tmp_path, capsys):
+    folders = [write(tmp_path / f'a{seed}', seed, 'semisfl', [0.5], 0.5, 'teacher') for seed in (0, 1)]
+    config = json.loads((folders[1] / 'config.json').read_text())
+    (folders[1] / 'config.json').write_text(json.dumps(config | {'new': 1}))
+    assert compare.main(['compare', *map(str, folders)]) == 0
+    printed = capsys.readouterr().out
+    assert '* semisfl: teacher 50.00 ± 0.00 % (2 seeds)' in printed
+    assert 'not compared, for some of the runs do not know it: new' in printed
+
+
 def test_one_run_has_no_error():
     mean, error = compare.mean_and_error([3.0])
     assert mean == 3.0

@@ -23,6 +23,7 @@ ROOMS = (
     'phases',
     'algorithms',
     'data',
+    'parallel',
     'config',
     'metrics',
     'checkpoint',

@@ -61,16 +61,11 @@ def build_cross_entity(
     weak, strong = client_map(views.weak), client_map(views.strong)
     train_bottoms = client_map(lambda variables, x, key: model.bottom(variables, x, key, True))
     teacher_axis = 0 if hparams.client_teacher_ema else None
-    if hparams.client_teacher_bn == 'train':
-        teacher_bottoms = client_map(
-            lambda variables, x, key: model.bottom(variables, x, key, True)[0], in_axes=(teacher_axis, 0, 0)
-        )
-    elif hparams.client_teacher_ema:
-        teacher_bottoms = client_map(lambda variables, x, key: model.bottom(variables, x, None, False)[0])
-    else:  # frozen, the same everywhere: one large batch
-
-        def teacher_bottoms(variables, x, keys):
-            return model.bottom(variables, x.reshape(-1, *x.shape[2:]), None, False)[0]
+    own_statistics = hparams.client_teacher_bn == 'train'
+    # Where clients share the teacher's weights, the map over clients is one large batch, not many small ones.
+    teacher_bottoms = client_map(
+        lambda variables, x, key: model.bottom(variables, x, key, own_statistics)[0], in_axes=(teacher_axis, 0, 0)
+    )
 
     def pseudo_label(teacher: SplitParams, features: Array, truth: Array, labeled: Array, present: Array):
         """Targets and keys of teacher features [A * B, D]; a client's own labels go before pseudo-labels."""
