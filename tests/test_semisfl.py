@@ -92,8 +92,7 @@ def test_switches_change_the_numbers(variant):
     assert np.max(np.abs(a - b)) > 1e-6
 
 
-@pytest.mark.parametrize('split_index', [1, 2, 3])
-@pytest.mark.parametrize('projection', ['mlp', 'linear', 'none'])
+@pytest.mark.parametrize(('split_index', 'projection'), [(1, 'mlp'), (2, 'linear'), (2, 'none'), (3, 'mlp')])
 def test_one_client_equals_unsplit_training(split_index, projection):
     """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (facts 13)."""
     hparams = dataclasses.replace(toy.HPARAMS, queue='off')
