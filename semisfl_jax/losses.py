@@ -58,33 +58,30 @@ def consistency(logits: Array, pseudo_labels: Array, confident: Array, weight: A
     return row_mean(cross_entropy_rows(logits, pseudo_labels) * confident, weight)
 
 
-def contrastive(
+def contrastive_rows(
     anchors: Array,
     labels: Array,
     references: References,
     temperature: float,
-    weight: Array,
     comparable: Array | None = None,
 ) -> Array:
-    """Supervised-contrastive loss (Eq. 3) and clustering regularization (Eq. 5).
+    """Supervised-contrastive loss (Eq. 3) and clustering regularization (Eq. 5) of every anchor.
 
     For anchor j with positives P_j, references of its label that are confident:
 
         C_j = -1 / max(1, |P_j|) * sum_{a in P_j} (z_j . k_a / kappa - log sum_{a in A} exp(z_j . k_a / kappa))
 
-    A is every reference that is present, confident or not. An anchor without a positive has C_j = 0 and still
-    counts in the mean.
+    A is every reference that is present, confident or not. An anchor without a positive has C_j = 0.
 
     Args:
       anchors: [R, P] unit rows z.
       labels: [R] int32, labels or pseudo-labels of the anchors.
       references: T references.
       temperature: kappa.
-      weight: [R].
       comparable: [R, T] bool, False takes a reference away from an anchor; None compares all.
 
     Returns:
-      The mean of C_j over the anchors.
+      C [R].
     """
     similarity = anchors @ references.keys.T / temperature  # [R, T]
     present = references.present[None, :]
@@ -98,5 +95,16 @@ def contrastive(
     positive = present & references.confident[None, :] & (labels[:, None] == references.labels[None, :])
     count = jnp.sum(positive, axis=-1)
     attraction = jnp.sum(jnp.where(positive, similarity, 0.0), axis=-1)
-    rows = (count * log_total - attraction) / jnp.maximum(count, 1)
-    return row_mean(rows, weight)
+    return (count * log_total - attraction) / jnp.maximum(count, 1)
+
+
+def contrastive(
+    anchors: Array,
+    labels: Array,
+    references: References,
+    temperature: float,
+    weight: Array,
+    comparable: Array | None = None,
+) -> Array:
+    """The mean of `contrastive_rows` over all anchors, those without a positive included; weight [R]."""
+    return row_mean(contrastive_rows(anchors, labels, references, temperature, comparable), weight)

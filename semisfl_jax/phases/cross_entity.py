@@ -92,13 +92,14 @@ def build_cross_entity(
         features = features.reshape(-1, model.feature_size)  # what travels up: [A * B, D]
         logits, top = model.top(student.top, features, key, True)
         consistency = losses.consistency(logits, targets.labels, targets.confident, weight)
-        clustering = losses.contrastive(
-            model.project(student.proj, features),
-            targets.labels,
-            memory.cross_entity_references(exchange.memory, targets),
-            hparams.temperature,
-            weight,
+        references = memory.cross_entity_references(exchange.memory, targets)
+        # The anchors of one client at a time, so that a map in chunks never holds all similarities [A * B, T].
+        clustering_of_client = client_map(
+            lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
         )
+        rows = model.project(student.proj, features).reshape(x.shape[0], hparams.batch_size, -1)
+        clustering = clustering_of_client(rows, targets.labels.reshape(rows.shape[:2])).reshape(-1)
+        clustering = losses.row_mean(clustering, weight)
         value = hparams.consistency_weight * consistency + hparams.clustering_weight * clustering
         metrics = {'loss_unlabeled': value, 'loss_consistency': consistency, 'loss_clustering': clustering}
         return value, (SplitParams(bottom, top, student.proj), metrics)
