@@ -1,0 +1,1 @@
+"""Measurements against PyTorch: python -m benchmarks.run --help."""

@@ -1,0 +1,135 @@
+"""From raw figures to a table and a plot."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from pathlib import Path
+
+NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'jax': 'this project', 'torch': 'PyTorch'}
+
+
+def machine() -> dict:
+    """What the figures were measured on, devices aside."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        cores = os.cpu_count()
+    return {'platform': platform.platform(), 'processor': platform.machine(), 'cores': cores}
+
+
+def rate(case: dict, side: str, task: str) -> list[float]:
+    """Images per second of one side of a measured case: median, lowest, highest."""
+    images, seconds = case['images'][task], case['seconds'][side][task]
+    return [images / value for value in (statistics.median(seconds), max(seconds), min(seconds))]
+
+
+def matmul_flops(case: dict) -> float:
+    """Operations per second of a large matrix product, the median."""
+    return case['facts']['jax']['matmul_flops'] / statistics.median(case['seconds']['jax']['matmul'])
+
+
+def table(result: dict) -> str:
+    """Markdown: one row per model, augmentation, task and side, and what it was measured on."""
+    lines = [
+        '| model | augmentation | what | side | images/s (lowest to highest) | ratio | ms | GFLOP/s | share of peak '
+        '| peak memory | compile s |',
+        '|---|---|---|---|---|---|---|---|---|---|---|',
+    ]
+    for case in result['cases']:
+        spec = case['case']
+        for task in case['images']:
+            for side in case['facts']:
+                lines.append(_row(case, spec, task, side))
+    return '\n'.join([*lines, '', *_notes(result)]) + '\n'
+
+
+def _row(case: dict, spec: dict, task: str, side: str) -> str:
+    median, low, high = rate(case, side, task)
+    flops = case['flops'][task] / case['images'][task] * median
+    milliseconds = 1000 * case['images'][task] / median / (spec['k_u'] if task == 'iteration' else 1)
+    ratio = f'{median / rate(case, "torch", task)[0]:.2f}' if side == 'jax' and 'torch' in case['facts'] else ''
+    memory = case['memory'][side]
+    device = f', device {_gib(memory["peak_device"])}' if memory['peak_device'] else ''
+    compiled = f'{case["facts"][side]["compile_s"][task]:.1f}' if side == 'jax' else ''
+    mode = f' ({spec["mode"]})' if side == 'torch' else ''
+    cells = [
+        NAMES[spec['model']],
+        'yes' if spec['augment'] else 'no',
+        task,
+        NAMES[side] + mode,
+        f'{median:,.0f} ({low:,.0f} to {high:,.0f})',
+        ratio,
+        f'{milliseconds:,.1f}',
+        f'{flops / 1e9:,.0f}',
+        f'{flops / matmul_flops(case):.0%}',
+        _gib(memory['peak_rss']) + device,
+        compiled,
+    ]
+    return f'| {" | ".join(cells)} |'
+
+
+def _notes(result: dict) -> list[str]:
+    first, sizes = result['cases'][0], []
+    for case in result['cases']:
+        spec = case['case']
+        size = f'{NAMES[spec["model"]]}: {spec["clients"]} clients x {spec["batch_size"]}, K_s {spec["k_s"]}, '
+        size += f'K_u {spec["k_u"]}, {len(case["seconds"]["jax"]["round"])} repeats'
+        sizes += [size] if size not in sizes else []
+    peaks = [f'{matmul_flops(case) / 1e9:,.0f}' for case in result['cases']]
+    versions = {name: number for facts in first['facts'].values() for name, number in facts['versions'].items()}
+    devices = ', '.join(f'{NAMES[side]} on {facts["device"]}' for side, facts in first['facts'].items())
+    machine = result['machine']
+    return [
+        f'{"; ".join(sizes)}. Medians. Peak: large float32 matrix products, {", ".join(peaks)} GFLOP/s in the cases in '
+        'this order; the share leaves out augmentation, the optimizer and the queue. Memory is of the main process.',
+        f'{devices}; {machine["cores"]} cores, {machine["platform"]}; TF32 {"on" if first["case"]["tf32"] else "off"} '
+        'where the device has it.',
+        ', '.join(f'{name} {number}' for name, number in {'python': result['python'], **versions}.items()) + '.',
+    ]
+
+
+def _gib(size: int) -> str:
+    return f'{size / 2**30:.2f} GiB'
+
+
+def plot(result: dict, folder: Path) -> None:
+    """Images per second as bars, one panel per model; told apart by shade and hatching as well as by colour."""
+    import matplotlib
+
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+
+    models = list(dict.fromkeys(case['case']['model'] for case in result['cases']))
+    styles = {'jax': {'color': '#0072B2'}, 'torch': {'color': '#E69F00', 'hatch': '//'}}
+    figure, axes = pyplot.subplots(
+        1, len(models), figsize=(4.5 * len(models), 3.6), squeeze=False, layout='constrained'
+    )
+    for axis, model in zip(axes[0], models, strict=True):
+        groups = [(case, task) for case in result['cases'] if case['case']['model'] == model for task in case['images']]
+        sides = list(groups[0][0]['facts'])
+        for offset, side in enumerate(sides):
+            rates = [rate(case, side, task) for case, task in groups]
+            spread = [[m - low for m, low, _ in rates], [high - m for m, _, high in rates]]
+            places = [i + 0.4 * (offset - (len(sides) - 1) / 2) for i in range(len(groups))]
+            axis.bar(
+                places,
+                [m for m, _, _ in rates],
+                0.38,
+                yerr=spread,
+                capsize=2,
+                label=NAMES[side],
+                edgecolor='black',
+                linewidth=0.6,
+                **styles[side],
+            )
+        labels = [f'{task}\n{"augmented" if case["case"]["augment"] else "no augment."}' for case, task in groups]
+        axis.set_xticks(range(len(groups)), labels, fontsize=8)
+        axis.set_title(NAMES[model])
+        axis.set_ylabel('images per second')
+        axis.spines[['top', 'right']].set_visible(False)
+    axes[0][0].legend(frameon=False, fontsize=8, loc='lower left', bbox_to_anchor=(0, 1.08), ncols=2)
+    for suffix in ('png', 'svg'):
+        figure.savefig(folder / f'speed.{suffix}', dpi=200)
+    pyplot.close(figure)

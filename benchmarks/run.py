@@ -1,0 +1,148 @@
+"""Measures this project against the PyTorch reference, side by side: one cross-entity iteration and a whole round,
+with and without augmentation.
+
+    python -m benchmarks.run                              both models; the CNN takes 3 minutes on 2 cores
+    python -m benchmarks.run --models=cnn --k_s=100 --k_u=50 --repeats=3
+    python -m benchmarks.run --no_torch                   this project alone
+
+The two take turns, A B A B …, each in a process of its own; figures are medians. An iteration is measured as a
+phase of K_u iterations, broadcast and average included, divided by K_u; loader processes run, but idle, when it
+starts. The PyTorch side is the fastest of its modes in a short trial. Shares are of the rate of a large matrix
+product on the same machine, measured in the same turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import platform
+import statistics
+import sys
+from pathlib import Path
+
+from absl import app, flags
+
+from benchmarks import report
+from benchmarks.arithmetic import FORWARD
+from benchmarks.sides import Case, Remote
+
+TASKS = ('iteration', 'round')
+TRIALS = 2  # of each mode, after a first run that does not count
+SIZES = {  # K_s, K_u and repeats where no flag says otherwise; on a GPU, the paper's round
+    'cpu': {'cnn': (10, 10, 5), 'alexnet': (2, 2, 3)},
+    'gpu': {'cnn': (100, 50, 5), 'alexnet': (100, 50, 3)},
+}
+
+flags.DEFINE_list('models', ['cnn', 'alexnet'], 'what to measure: cnn (SVHN), alexnet (CIFAR-10)')
+flags.DEFINE_integer('clients', 10, 'active clients', lower_bound=1)
+flags.DEFINE_integer('batch_size', 64, 'images per client and iteration, and per supervised step', lower_bound=1)
+flags.DEFINE_integer('k_s', 0, 'supervised steps; 0: 10 (cnn) or 2 (alexnet) on a CPU, 100 on a GPU', lower_bound=0)
+flags.DEFINE_integer(
+    'k_u', 0, 'cross-entity iterations; 0: 10 (cnn) or 2 (alexnet) on a CPU, 50 on a GPU', lower_bound=0
+)
+flags.DEFINE_integer('repeats', 0, 'measurements of everything; 0: 5 (cnn) or 3 (alexnet)', lower_bound=0)
+flags.DEFINE_enum('augmentation', 'both', ['both', 'on', 'off'], 'with and without augmentation, or only one of them')
+flags.DEFINE_bool('tf32', True, 'TensorFloat-32 products on a GPU, on both sides')
+flags.DEFINE_enum('convolution', 'auto', ['auto', 'patches', 'native'], 'config.model.convolution of this project')
+flags.DEFINE_integer('client_chunk', 0, 'config.federation.client_chunk of this project', lower_bound=0)
+flags.DEFINE_string('out', 'benchmark_results', 'folder for results.json, table.md and the plot')
+flags.DEFINE_bool('no_torch', False, 'measure this project alone')
+flags.register_validator(
+    'models', lambda names: names and set(names) <= set(FORWARD), 'choose among ' + ', '.join(FORWARD)
+)
+
+
+def measure(case: Case, repeats: int, sides: list[str]) -> dict:
+    """All raw figures of a case: seconds of every repeat per side and task, facts, memory."""
+    with contextlib.ExitStack() as stack:
+        remotes = {name: stack.enter_context(Remote(name, case)) for name in sides}
+        seconds = {name: {task: [] for task in TASKS} for name in sides}
+        seconds['jax']['matmul'] = []
+        for remote in remotes.values():
+            remote.time('iteration')  # the first run touches memory for the first time
+        remotes['jax'].time('matmul')
+        for repeat in range(repeats):
+            for task in TASKS:
+                for name, remote in remotes.items():
+                    seconds[name][task].append(remote.time(task))
+            seconds['jax']['matmul'].append(remotes['jax'].time('matmul'))
+            last = [f'{task} {seconds[name][task][-1]:.2f} s {name}' for task in TASKS for name in sides]
+            print(f'  {repeat + 1}/{repeats}: {", ".join(last)}', flush=True)
+        return {
+            'case': dataclasses.asdict(case),
+            'images': {task: case.images(task) for task in TASKS},
+            'flops': {task: case.flops(task) for task in TASKS},
+            'seconds': seconds,
+            'facts': {name: remote.facts for name, remote in remotes.items()},
+            'memory': {name: remote.memory() for name, remote in remotes.items()},
+        }
+
+
+def choose_mode(case: Case) -> tuple[str, dict[str, list[float]]]:
+    """The fastest mode of the PyTorch side, and the seconds per iteration of all."""
+    with Remote('trial', case) as remote:
+        seconds = {mode: [remote.time(mode) for _ in range(1 + TRIALS)][1:] for mode in remote.facts['modes']}
+    return min(seconds, key=lambda mode: statistics.median(seconds[mode])), seconds
+
+
+def main(argv: list[str]) -> None:
+    values = flags.FLAGS
+    if len(argv) > 1:
+        raise app.UsageError(f"'{argv[1]}' is not a flag")
+    sides = ['jax'] if values.no_torch else ['jax', 'torch']
+    if not values.no_torch and importlib.util.find_spec('torch') is None:
+        sys.exit("error: torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
+    backend, out = _backend(), Path(values.out)
+    out.mkdir(parents=True, exist_ok=True)
+    result = {'machine': report.machine(), 'python': platform.python_version(), 'trials_s': {}, 'cases': []}
+    for model in values.models:
+        k_s, k_u, repeats = SIZES[backend][model]
+        case = Case(
+            model=model,
+            augment=False,
+            clients=values.clients,
+            batch_size=values.batch_size,
+            k_s=values.k_s or k_s,
+            k_u=values.k_u or k_u,
+            tf32=values.tf32,
+            convolution=values.convolution,
+            client_chunk=values.client_chunk,
+        )
+        if not values.no_torch:
+            print(f'{model}: trying the modes of the PyTorch side …', flush=True)
+            mode, result['trials_s'][model] = choose_mode(case)
+            case = dataclasses.replace(case, mode=mode)
+        for augment in {'both': (False, True), 'on': (True,), 'off': (False,)}[values.augmentation]:
+            case = dataclasses.replace(case, augment=augment)
+            print(f'{model}, {"with" if augment else "without"} augmentation …', flush=True)
+            result['cases'].append(measure(case, values.repeats or repeats, sides))
+            # at once: a long run may be cut short
+            (out / 'results.json').write_text(json.dumps(result, indent=1) + '\n')
+            (out / 'table.md').write_text(report.table(result))
+
+    print('\n' + report.table(result))
+    if importlib.util.find_spec('matplotlib') is None:
+        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
+    else:
+        report.plot(result, out)
+
+
+def _backend() -> str:
+    """'cpu' or 'gpu', as JAX sees it, asked in another process so that this one holds no device memory."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
+        return 'cpu' if pool.submit(_platform).result() == 'cpu' else 'gpu'
+
+
+def _platform() -> str:
+    import jax
+
+    return jax.default_backend()
+
+
+if __name__ == '__main__':
+    app.run(main)

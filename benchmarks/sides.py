@@ -1,0 +1,256 @@
+"""The two sides of the comparison, each in a process of its own, so that memory is told apart and neither imports the
+other. A side is a dictionary of tasks that run once, to the end, and return a number, which must be finite."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import math
+import multiprocessing
+import os
+import resource
+import time
+import traceback
+from typing import Any, NamedTuple
+
+from benchmarks import arithmetic
+
+NUM_LABELED, PER_CLIENT = 1000, 500
+MATRIX = {'cpu': 2048, 'gpu': 8192}  # side of the matrices whose product tells the machine's rate
+PRODUCTS = 8  # at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is measured."""
+
+    model: str
+    augment: bool
+    clients: int
+    batch_size: int
+    k_s: int
+    k_u: int
+    tf32: bool  # on a GPU, on both sides
+    convolution: str = 'auto'  # of the JAX side, as config.model.convolution
+    client_chunk: int = 0  # of the JAX side, as config.federation.client_chunk
+    mode: str = ''  # of the PyTorch side
+
+    def images(self, task: str) -> int:
+        """Images that the student sees in one task."""
+        clients = self.k_u * self.clients * self.batch_size
+        return clients + (self.k_s * self.batch_size if task == 'round' else 0)
+
+    def flops(self, task: str) -> int:
+        """Arithmetic of one task."""
+        server = self.k_s * self.batch_size if task == 'round' else 0
+        clients = self.images('iteration')
+        return clients * arithmetic.cross_entity(self.model) + server * arithmetic.supervised(self.model)
+
+
+class Side(NamedTuple):
+    """Tasks by name, facts, and a function that tells the most device memory used, in bytes (None on a CPU)."""
+
+    tasks: dict
+    facts: dict[str, Any]
+    device_memory: Any
+
+
+def configuration(case: Case):
+    """The package's configuration of a case: the data set's own, on made-up images, all clients active."""
+    from configs import cifar10, svhn
+    from semisfl_jax import config as config_lib
+
+    config = {'cnn': svhn, 'alexnet': cifar10}[case.model].get_config()
+    config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
+    config.federation.update(num_clients=case.clients, num_active=case.clients, client_chunk=case.client_chunk)
+    config.model.convolution = case.convolution
+    config.update(k_s=case.k_s, k_u=case.k_u, batch_size=case.batch_size, server_batch_size=case.batch_size)
+    if not case.augment:
+        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
+    config_lib.check(config)
+    return config_lib.resolve(config)
+
+
+def jax_side(case: Case) -> Side:
+    """This project."""
+    os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.45')  # of a GPU that two processes share
+    import jax
+    import jax.numpy as jnp
+
+    from semisfl_jax import experiment as experiment_lib
+    from semisfl_jax import parallel, phases, queue
+    from semisfl_jax.hparams import learning_rate
+
+    device = jax.devices()[0]
+    if device.platform != 'cpu':
+        jax.config.update('jax_default_matmul_precision', 'tensorfloat32' if case.tf32 else 'float32')
+    jax.config.update('jax_enable_compilation_cache', False)  # compile seconds are those of a first start
+    config = configuration(case)
+    experiment = experiment_lib.build(config)
+    hparams, model = experiment.hparams, experiment.model
+    memory = queue.build(
+        hparams.queue, hparams.queue_size, model.projection_size, hparams.queue_stride, hparams.queue_empty_slots
+    )
+    views = experiment_lib.views(config.augment, experiment.dataset)
+    phase = phases.build_cross_entity(
+        model, views, hparams, memory, parallel.client_map(config.federation.client_chunk)
+    )
+    inputs = next(experiment_lib.inputs(experiment, 0))
+
+    def cross_entity(key, state, federation, cohort):
+        return phase(key, state, federation, cohort, learning_rate(hparams, state.round))
+
+    compile_seconds = {}
+
+    def prepare(name, function, *more):
+        state = jax.jit(experiment.algorithm.init)(experiment.key)
+        start = time.perf_counter()
+        compiled = jax.jit(function, donate_argnums=1).lower(experiment.key, state, *inputs, *more).compile()
+        compile_seconds[name] = time.perf_counter() - start
+
+        def task():
+            nonlocal state
+            state, metrics = compiled(experiment.key, state, *inputs, *more)
+            jax.block_until_ready(state)
+            return float(metrics['loss_unlabeled'])
+
+        return task
+
+    side = MATRIX['cpu' if device.platform == 'cpu' else 'gpu']
+    matrices = jnp.ones((2, side, side)) / side
+    product = jax.jit(jnp.matmul)
+
+    def matmul():
+        """`PRODUCTS` products, each waiting for the one before; all entries stay 1 / side."""
+        left = matrices[0]
+        for _ in range(PRODUCTS):
+            left = product(left, matrices[1])
+        return float(left[0, 0])
+
+    tasks = {
+        'iteration': prepare('iteration', cross_entity),
+        'round': prepare('round', experiment.algorithm.round, jnp.int32(case.k_s)),
+        'matmul': matmul,
+    }
+    facts = {
+        'versions': {name: importlib.metadata.version(name) for name in ('jax', 'jaxlib', 'flax', 'optax', 'numpy')},
+        'device': f'{device.platform} ({device.device_kind})',
+        'compile_s': compile_seconds,
+        'matmul_flops': 2 * side**3 * PRODUCTS,
+    }
+    return Side(tasks, facts, lambda: (device.memory_stats() or {}).get('peak_bytes_in_use'))
+
+
+def torch_side(case: Case) -> Side:
+    """The PyTorch reference, in the mode `case.mode`."""
+    import torch
+
+    gpu, rounds = torch.cuda.is_available(), _torch_rounds(case, case.mode)
+    facts = {
+        'versions': {name: importlib.metadata.version(name) for name in ('torch', 'pillow')},
+        'device': f'gpu ({torch.cuda.get_device_name()})' if gpu else 'cpu',
+    }
+    tasks = {'iteration': lambda: rounds.run(supervised=False), 'round': rounds.run}
+    return Side(tasks, facts, lambda: torch.cuda.max_memory_allocated() if gpu else None)
+
+
+def trial_side(case: Case) -> Side:
+    """One iteration of the PyTorch reference in each of its modes, as tasks named by the mode."""
+    from benchmarks.torch_reference import MODES
+
+    short = dataclasses.replace(case, k_u=1, augment=False)
+    rounds = {mode: _torch_rounds(short, mode) for mode in MODES}
+    return Side(
+        {mode: lambda own=own: own.run(supervised=False) for mode, own in rounds.items()},
+        {'modes': MODES},
+        lambda: None,
+    )
+
+
+def _torch_rounds(case: Case, mode: str):
+    """The images are noise, which takes Pillow as long as any other picture."""
+    import numpy as np
+    import torch
+
+    from benchmarks.torch_reference import Options, Rounds
+
+    torch.set_float32_matmul_precision('high' if case.tf32 else 'highest')
+    torch.backends.cudnn.allow_tf32 = case.tf32
+    torch.backends.cudnn.benchmark = True
+    generator = np.random.default_rng(0)
+    count = NUM_LABELED + PER_CLIENT * case.clients
+    images = generator.integers(0, 256, (count, 32, 32, 3), np.uint8)
+    options = Options(
+        model=case.model,
+        clients=case.clients,
+        k_s=case.k_s,
+        k_u=case.k_u,
+        batch_size=case.batch_size,
+        server_batch_size=case.batch_size,
+        augment=case.augment,
+        supervised_views='weak' if case.model == 'cnn' else 'strong',
+    )
+    return Rounds(options, images, generator.integers(0, 10, count), NUM_LABELED, mode)
+
+
+SIDES = {'jax': jax_side, 'torch': torch_side, 'trial': trial_side}
+
+
+def _serve(connection, name: str, case: Case) -> None:
+    """Answers each task's name with its seconds, and None with the memory used, then ends."""
+    try:
+        side = SIDES[name](case)
+        connection.send(side.facts)
+        while task := connection.recv():
+            start = time.perf_counter()
+            value = side.tasks[task]()
+            seconds = time.perf_counter() - start
+            if not math.isfinite(value):
+                raise FloatingPointError(f'{task}: the loss is {value}')
+            connection.send(seconds)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
+        connection.send({'peak_rss': peak, 'peak_device': side.device_memory()})
+    except EOFError:
+        return  # nobody asks any more
+    except Exception:
+        connection.send(RuntimeError(f'the {name} side failed:\n{traceback.format_exc()}'))
+
+
+class Remote:
+    """A side in a fresh process, which ends with the `with` block."""
+
+    def __init__(self, name: str, case: Case):
+        context = multiprocessing.get_context('spawn')
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, name, case))
+        self.process.start()
+        theirs.close()
+        self.facts = self._answer()
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.connection.close()
+        self.process.join()
+
+    def time(self, task: str) -> float:
+        """Runs a task once and returns its seconds."""
+        self.connection.send(task)
+        return self._answer()
+
+    def memory(self) -> dict[str, int | None]:
+        """The most memory it ever held, in bytes, loader processes not counted. No task can follow."""
+        self.connection.send(None)
+        return self._answer()
+
+    def _answer(self):
+        try:
+            answer = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            raise RuntimeError(f'a process ended with status {self.process.exitcode}; out of memory?') from None
+        if isinstance(answer, Exception):
+            self.process.join()
+            raise answer
+        return answer

@@ -1,0 +1,257 @@
+"""The PyTorch reference does the same work as the package, the arithmetic is counted right, and the command runs."""
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from semisfl_jax import models
+from semisfl_jax.algorithms.semisfl import semisfl
+from semisfl_jax.augment import tables
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models.layers import DenseLayer
+from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
+from semisfl_jax.types import Cohort, Federation, Views
+from tests.test_augment import pillow_operation
+
+torch = pytest.importorskip('torch', reason="the benchmark needs PyTorch: pip install -e '.[benchmark]'")
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from benchmarks import arithmetic, pillow_views, torch_reference  # noqa: E402
+
+CLIENTS, BATCH, LABELED = 3, 4, 5
+STEPS = 2  # of each phase: the second sees momentum, a moved teacher and a filled queue
+MAP = {'cnn': (5, 5, 64), 'alexnet': (4, 4, 256)}  # feature map (H, W, C) at the cut
+VIEWS = Views(*(lambda key, images: images,) * 3, lambda images: (images / 255.0 - 0.5) / 0.5)
+MODES = [*(('cnn', mode) for mode in torch_reference.MODES), ('alexnet', 'loop')]
+
+
+def flax_model(name):
+    """The package's model, without dropout: its random numbers are not PyTorch's."""
+    whole = ARCHITECTURES[name](10, 'patches')
+    layers = (partial(m, dropout=0.0) if m.func is DenseLayer else m for m in whole.layers)
+    return models.cut(Architecture(tuple(layers), whole.paper_split), (32, 32, 3), None, 'mlp', 128)
+
+
+def as_torch(variables, shape):
+    """Weights and biases of a Flax SplitParams in the order and layout of `torch_reference.networks`."""
+    arrays = []
+    for piece in variables:
+        names = sorted(piece['params'])  # layer_0 …, or hidden, out
+        for name in names:
+            layer = piece['params'][name]
+            kernel, bias = (np.asarray(layer.get('dense', layer)[key]) for key in ('kernel', 'bias'))
+            if kernel.ndim == 4:
+                kernel = kernel.transpose(3, 2, 0, 1)
+            elif piece is not variables.bottom and name == names[0]:  # features: H, W, C here and C, H, W there
+                kernel = kernel.reshape(*shape, -1).transpose(3, 2, 0, 1).reshape(-1, kernel.shape[0])
+            else:
+                kernel = kernel.T
+            arrays += [kernel, bias]
+    return arrays
+
+
+def load(networks, arrays):
+    with torch.no_grad():
+        for parameter, array in zip(networks.parameters(), arrays, strict=True):
+            parameter.copy_(torch.from_numpy(array.copy()))
+
+
+def assert_close(networks, arrays):
+    for (name, parameter), array in zip(networks.named_parameters(), arrays, strict=True):
+        np.testing.assert_allclose(parameter.detach().numpy(), array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def pictures(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), np.uint8)
+
+
+def normalised(images):
+    return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def reference(name, mode='loop'):
+    """With batches of all that a client, or the server, has, so that no order of drawing matters."""
+    options = torch_reference.Options(
+        model=name, clients=CLIENTS, batch_size=BATCH, server_batch_size=LABELED, dropout=0.0
+    )
+    return torch_reference.SemiSFL(options, torch.device('cpu'), mode)
+
+
+@pytest.mark.parametrize(
+    ('name', 'counts'), [('cnn', (53_696, 824_842, 2_766_528)), ('alexnet', (2_251_584, 33_603_594, 17_305_728))]
+)
+def test_the_models_have_the_papers_numbers_of_parameters(name, counts):
+    theirs = torch_reference.networks(name)
+    assert tuple(sum(p.numel() for p in piece.parameters()) for piece in theirs) == counts
+    ours = jax.eval_shape(models.build(name, 10, (32, 32, 3)).init, jax.random.key(0))
+    assert tuple(sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for piece in ours) == counts
+
+
+@functools.cache
+def flax_start(name):
+    """Model, initial state, and the method that came with them."""
+    model = flax_model(name)
+    return model, jax.jit(semisfl(model, VIEWS, HParams()).init)(jax.random.key(0))
+
+
+@functools.cache
+def flax_round(name, threshold):
+    """State and metrics after one round of the package."""
+    model, state = flax_start(name)
+    hparams = HParams(k_u=STEPS, batch_size=BATCH, server_batch_size=LABELED, lr_min=0.02, threshold=threshold)
+    federation = Federation(
+        jnp.asarray(pictures(LABELED)),
+        jnp.arange(LABELED) % 3,
+        jnp.asarray(pictures(CLIENTS * BATCH, seed=1)),
+        jnp.full(CLIENTS * BATCH, -1),
+        jnp.arange(CLIENTS * BATCH).reshape(CLIENTS, BATCH),
+        jnp.full(CLIENTS, BATCH),
+        jnp.zeros((CLIENTS, 0), jnp.int32),
+        jnp.zeros(CLIENTS, jnp.int32),
+    )
+    cohort = Cohort(jnp.arange(CLIENTS), jnp.ones(CLIENTS), jnp.zeros(CLIENTS, jnp.int32))
+    return jax.jit(semisfl(model, VIEWS, hparams).round)(jax.random.key(0), state, federation, cohort, STEPS)
+
+
+@pytest.mark.parametrize(('name', 'mode'), MODES)
+def test_a_round_gives_the_same_features_logits_losses_and_weights(name, mode):
+    model, state = flax_start(name)
+    theirs = reference(name, mode)
+    for networks in (theirs.student, theirs.teacher):
+        load(networks, as_torch(state.student, MAP[name]))
+    labeled, unlabeled = (
+        normalised(images).to(memory_format=theirs.format)
+        for images in (pictures(LABELED), pictures(CLIENTS * BATCH, seed=1))
+    )
+
+    images = jnp.asarray(labeled.permute(0, 2, 3, 1).numpy())
+    features, _ = model.bottom(state.student.bottom, images, None, False)
+    logits, _ = model.top(state.student.top, features, None, False)
+    bottom, top, _ = theirs.student
+    their_features = bottom(labeled)
+    ordered = features.reshape(-1, *MAP[name]).transpose(0, 3, 1, 2).reshape(features.shape)
+    np.testing.assert_allclose(their_features.detach(), ordered, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(top(their_features).detach(), logits, rtol=1e-4, atol=1e-5)
+
+    supervised_loss = theirs.supervised([(labeled, labeled, torch.arange(LABELED) % 3)] * STEPS)
+    teacher_bottom, teacher_top, _ = theirs.teacher
+    confidence = teacher_top(teacher_bottom(unlabeled)).softmax(1).amax(1).sort().values
+    threshold = round(confidence[5:7].mean().item(), 5)  # between two rows, so that it tells rows apart
+    state, metrics = flax_round(name, threshold)
+    np.testing.assert_allclose(metrics['mask_rate'], 0.5, atol=0.1)
+    np.testing.assert_allclose(supervised_loss, metrics['loss_supervised'], rtol=1e-4)
+    assert_close(theirs.teacher, as_torch(state.teacher, MAP[name]))
+
+    theirs.options = dataclasses.replace(theirs.options, threshold=threshold)
+    loss = theirs.cross_entity([(unlabeled, unlabeled)] * STEPS)
+    np.testing.assert_allclose(loss, metrics['loss_unlabeled'], rtol=1e-4)
+    assert_close(theirs.student, as_torch(state.student, MAP[name]))
+
+
+@pytest.mark.parametrize('augment', [False, True])
+def test_rounds_feed_every_image_once_per_epoch_to_its_owner(augment):
+    options = torch_reference.Options(
+        clients=2, k_s=2, k_u=2, batch_size=3, server_batch_size=2, augment=augment, supervised_views='weak'
+    )
+    images = np.broadcast_to(np.arange(16, dtype=np.uint8)[:, None, None, None], (16, 32, 32, 3)).copy()
+    rounds = torch_reference.Rounds(options, images, np.arange(16), 4, 'loop')
+
+    def marks(views):
+        return ((views[:, 0, 3, 5] + 1) * 127.5).round().int().tolist()
+
+    for _ in range(2):
+        seen = {'supervised': [], 'cross_entity': []}
+        rounds.method.supervised = seen['supervised'].extend
+        rounds.method.cross_entity = lambda batches, seen=seen: seen['cross_entity'].extend(batches) or torch.zeros(())
+        rounds.run()
+        labels = [own.tolist() for *_, own in seen['supervised']]
+        assert sorted(labels[0] + labels[1]) == [0, 1, 2, 3]
+        for view in (0, 1):
+            assert labels == [marks(batch[view]) for batch in seen['supervised']]
+        one, two = (marks(weak) for weak, _ in seen['cross_entity'])
+        assert sorted(one[:3] + two[:3]) == list(range(4, 10))
+        assert sorted(one[3:] + two[3:]) == list(range(10, 16))
+        changed = [not torch.equal(*batch) for batch in seen['cross_entity']]
+        assert changed == [augment, augment]
+
+
+@pytest.mark.parametrize('index', range(14))
+def test_pillow_operations_are_the_authors(index, monkeypatch):
+    monkeypatch.setattr(pillow_views.random, 'randrange', lambda count: index)
+    image = Image.fromarray(pictures(1)[0])
+    for v in (1, 5, 9):
+        for sign in (1, -1):
+            ours = pillow_views._operation(image, v, sign)
+            expected = pillow_operation(tables.OPERATIONS[index], image, v, sign)
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(expected))
+
+
+def test_loader_processes_return_two_views_in_the_order_asked():
+    images = np.broadcast_to(np.arange(6, dtype=np.uint8)[:, None, None, None], (6, 32, 32, 3)).copy()
+    stream = pillow_views.loader(images, processes=2, pin=False)
+    for _ in range(2):  # the processes serve again
+        got = list(stream([([0, 1], ('weak', 'weak')), ([5, 2], ('weak', 'strong')), ([4, 3], ('weak', 'weak'))]))
+        assert [pair[0][:, 7, 9, 1].tolist() for pair in got] == [[0, 1], [5, 2], [4, 3]]
+        assert all(view.shape == (2, 32, 32, 3) and view.dtype == torch.uint8 for pair in got for view in pair)
+        assert not torch.equal(*got[1]), 'a strong view has a grey patch'
+
+
+def test_arithmetic_by_hand():
+    forward = 2 * (28 * 28 * 75 * 32 + 10 * 10 * 800 * 64 + 1600 * 512 + 512 * 10 + 1600 * 1600 + 1600 * 128)
+    assert arithmetic.cross_entity('cnn') == 4 * forward - 2 * 28 * 28 * 75 * 32
+    assert arithmetic.supervised('cnn') == arithmetic.cross_entity('cnn') - 2 * (1600 * 512 + 512 * 10)
+
+
+@pytest.mark.parametrize('name', ['cnn', 'alexnet'])
+def test_arithmetic_against_pytorchs_counter(name):
+    theirs = reference(name)
+    images = normalised(pictures(CLIENTS * BATCH))
+    with FlopCounterMode(display=False) as counter:
+        theirs.cross_entity([(images, images)])
+    rows = CLIENTS * BATCH
+    similarity = 2 * 2 * rows * rows * 128  # products with the batch's own keys, and their gradient
+    assert counter.get_total_flops() == rows * arithmetic.cross_entity(name) + similarity
+    images = normalised(pictures(LABELED))
+    with FlopCounterMode(display=False) as counter:
+        theirs.supervised([(images, images, torch.zeros(LABELED, dtype=torch.long))])
+    similarity = 2 * 2 * LABELED**2 * 128
+    assert counter.get_total_flops() == LABELED * arithmetic.supervised(name) + similarity
+
+
+def run_benchmark(*words):
+    command = [sys.executable, '-m', 'benchmarks.run', *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=Path(__file__).parents[1]
+    )
+
+
+def test_the_command_writes_figures_table_and_plot(tmp_path):
+    sizes = ('--models=cnn', '--clients=2', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
+    done = run_benchmark(*sizes, '--augmentation=off', f'--out={tmp_path}')
+    assert done.returncode == 0, done.stderr
+    assert '| CNN | no | iteration | this project |' in done.stdout
+    (case,) = json.loads((tmp_path / 'results.json').read_text())['cases']
+    assert case['images'] == {'iteration': 2 * 2 * 4, 'round': 2 * 2 * 4 + 4}
+    assert [len(case['seconds'][side][task]) for side in ('jax', 'torch') for task in ('iteration', 'round')] == [2] * 4
+    assert all(memory['peak_rss'] > 2**26 for memory in case['memory'].values())
+    plotted = importlib.util.find_spec('matplotlib') is not None
+    expected = {'results.json', 'table.md'} | ({'speed.png', 'speed.svg'} if plotted else set())
+    assert {path.name for path in tmp_path.iterdir()} == expected
+
+
+def test_wrong_flags_are_told_in_words():
+    done = run_benchmark('--models=resnet')
+    assert done.returncode != 0
+    assert 'choose among cnn, alexnet' in done.stderr
+    assert 'Traceback' not in done.stderr
