@@ -9,30 +9,13 @@ is another digit, or none.
 
 from ml_collections import ConfigDict
 
-from configs import default
+from configs import fashion_mnist
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:
     """`settings`: 'paper' or 'code', the authors' code."""
-    config = default.get_config(settings)
-    config.rounds = 200
-    config.eval_every = 10
-    config.checkpoint_every = 20
-
+    config = fashion_mnist.get_config(settings)
     config.data.name = 'mnist'
     config.data.num_labeled = 100
-
-    config.federation.partition = 'dirichlet'
-
-    config.model.name = 'cnn'
-
-    config.k_s = 20
-    config.k_u = 10
-    config.lr_rounds = 200
-
-    config.frequency.period = 2
-    config.frequency.horizon = 20
-    config.frequency.check_every = 20
-
     config.augment.flip = False
     return config
