@@ -112,8 +112,8 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
         ids = draw(index)
         cohort = data.make_cohort(ids, visits)
         if isinstance(federation, data.HostFederation):
-            layout = federation.layout.replace(streamed=False)
-            yield federation.streamed(rows_of(experiment.key, layout, cohort, hparams=experiment.hparams)), cohort
+            rows = rows_of(experiment.key, federation.layout, cohort, hparams=experiment.hparams)
+            yield federation.streamed(rows), cohort
         else:
             yield federation, cohort
         if index >= config.pre_rounds:
