@@ -84,8 +84,8 @@ def _notes(result: dict) -> list[str]:
     return [
         f'{"; ".join(sizes)}. Medians. Peak: large float32 matrix products, {", ".join(peaks)} GFLOP/s in the cases in '
         'this order; the share leaves out augmentation, the optimizer and the queue. Memory is of the main process.',
-        f'{devices}; {machine["cores"]} cores, {machine["platform"]}; TF32 {"on" if first["case"]["tf32"] else "off"} '
-        'where the device has it.',
+        f'{devices}; {machine["cores"]} cores, {machine["platform"]}; precision '
+        f'{first["case"]["precision"]} (a CPU has no tf32: it computes float32).',
         ', '.join(f'{name} {number}' for name, number in {'python': result['python'], **versions}.items()) + '.',
     ]
 

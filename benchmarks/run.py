@@ -27,6 +27,9 @@ from absl import app, flags
 from benchmarks import report
 from benchmarks.arithmetic import FORWARD
 from benchmarks.sides import Case, Remote
+from semisfl_jax.compilation import PRECISIONS
+from semisfl_jax.models import CONVOLUTIONS
+from semisfl_jax.parallel import CLIENT_MAPS
 
 TASKS = ('iteration', 'round')
 TRIALS = 2  # of each mode, after a first run that does not count
@@ -44,8 +47,9 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer('repeats', 0, 'measurements of everything; 0: 5 (cnn) or 3 (alexnet)', lower_bound=0)
 flags.DEFINE_enum('augmentation', 'both', ['both', 'on', 'off'], 'with and without augmentation, or only one of them')
-flags.DEFINE_bool('tf32', True, 'TensorFloat-32 products on a GPU, on both sides')
-flags.DEFINE_enum('convolution', 'auto', ['auto', 'patches', 'native'], 'config.model.convolution of this project')
+flags.DEFINE_enum('precision', 'tf32', PRECISIONS, 'of both sides, as config.precision')
+flags.DEFINE_enum('convolution', 'auto', CONVOLUTIONS, 'config.model.convolution of this project')
+flags.DEFINE_enum('client_map', 'auto', CLIENT_MAPS, 'config.federation.client_map of this project')
 flags.DEFINE_integer('client_chunk', 0, 'config.federation.client_chunk of this project', lower_bound=0)
 flags.DEFINE_string('out', 'benchmark_results', 'folder for results.json, table.md and the plot')
 flags.DEFINE_bool('no_torch', False, 'measure this project alone')
@@ -106,8 +110,9 @@ def main(argv: list[str]) -> None:
             batch_size=values.batch_size,
             k_s=values.k_s or k_s,
             k_u=values.k_u or k_u,
-            tf32=values.tf32,
+            precision=values.precision,
             convolution=values.convolution,
+            client_map=values.client_map,
             client_chunk=values.client_chunk,
         )
         if not values.no_torch:

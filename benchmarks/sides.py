@@ -30,8 +30,9 @@ class Case:
     batch_size: int
     k_s: int
     k_u: int
-    tf32: bool  # on a GPU, on both sides
+    precision: str = 'tf32'  # of both sides, as config.precision
     convolution: str = 'auto'  # of the JAX side, as config.model.convolution
+    client_map: str = 'auto'  # of the JAX side, as config.federation.client_map
     client_chunk: int = 0  # of the JAX side, as config.federation.client_chunk
     mode: str = ''  # of the PyTorch side
 
@@ -62,8 +63,10 @@ def configuration(case: Case):
 
     config = {'cnn': svhn, 'alexnet': cifar10}[case.model].get_config()
     config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
-    config.federation.update(num_clients=case.clients, num_active=case.clients, client_chunk=case.client_chunk)
+    config.federation.update(num_clients=case.clients, num_active=case.clients)
+    config.federation.update(client_map=case.client_map, client_chunk=case.client_chunk)
     config.model.convolution = case.convolution
+    config.precision = case.precision
     config.update(k_s=case.k_s, k_u=case.k_u, batch_size=case.batch_size, server_batch_size=case.batch_size)
     if not case.augment:
         config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
@@ -77,13 +80,11 @@ def jax_side(case: Case) -> Side:
     import jax
     import jax.numpy as jnp
 
+    from semisfl_jax import compilation, parallel, phases, queue
     from semisfl_jax import experiment as experiment_lib
-    from semisfl_jax import parallel, phases, queue
     from semisfl_jax.hparams import learning_rate
 
     device = jax.devices()[0]
-    if device.platform != 'cpu':
-        jax.config.update('jax_default_matmul_precision', 'tensorfloat32' if case.tf32 else 'float32')
     jax.config.update('jax_enable_compilation_cache', False)  # compile seconds are those of a first start
     config = configuration(case)
     experiment = experiment_lib.build(config)
@@ -93,7 +94,7 @@ def jax_side(case: Case) -> Side:
     )
     views = experiment_lib.views(config.augment, experiment.dataset)
     phase = phases.build_cross_entity(
-        model, views, hparams, memory, parallel.client_map(config.federation.client_chunk)
+        model, views, hparams, memory, parallel.client_map(case.client_chunk, case.client_map)
     )
     inputs = next(experiment_lib.inputs(experiment, 0))
 
@@ -105,7 +106,8 @@ def jax_side(case: Case) -> Side:
     def prepare(name, function, *more):
         state = jax.jit(experiment.algorithm.init)(experiment.key)
         start = time.perf_counter()
-        compiled = jax.jit(function, donate_argnums=1).lower(experiment.key, state, *inputs, *more).compile()
+        jitted = compilation.jit(function, config.precision, config.deterministic, donate_argnums=1)
+        compiled = jitted.lower(experiment.key, state, *inputs, *more).compile()
         compile_seconds[name] = time.perf_counter() - start
 
         def task():
@@ -118,7 +120,7 @@ def jax_side(case: Case) -> Side:
 
     side = MATRIX['cpu' if device.platform == 'cpu' else 'gpu']
     matrices = jnp.ones((2, side, side)) / side
-    product = jax.jit(jnp.matmul)
+    product = compilation.jit(jnp.matmul, config.precision)
 
     def matmul():
         """`PRODUCTS` products, each waiting for the one before; all entries stay 1 / side."""
@@ -174,8 +176,8 @@ def _torch_rounds(case: Case, mode: str):
 
     from benchmarks.torch_reference import Options, Rounds
 
-    torch.set_float32_matmul_precision('high' if case.tf32 else 'highest')
-    torch.backends.cudnn.allow_tf32 = case.tf32
+    torch.set_float32_matmul_precision('highest' if case.precision == 'float32' else 'high')
+    torch.backends.cudnn.allow_tf32 = case.precision != 'float32'
     torch.backends.cudnn.benchmark = True
     generator = np.random.default_rng(0)
     count = NUM_LABELED + PER_CLIENT * case.clients
@@ -188,6 +190,7 @@ def _torch_rounds(case: Case, mode: str):
         batch_size=case.batch_size,
         server_batch_size=case.batch_size,
         augment=case.augment,
+        bfloat16=case.precision == 'bfloat16',
         supervised_views='weak' if case.model == 'cnn' else 'strong',
     )
     return Rounds(options, images, generator.integers(0, 10, count), NUM_LABELED, mode)

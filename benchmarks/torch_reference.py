@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ class Options:
     queue_size: int = 1024
     queue_stride: int = 10
     ema_decay: float = 0.99
+    bfloat16: bool = False  # autocast; parameters stay float32
 
 
 def networks(name: str, dropout: float = 0.5, classes: int = 10, width: int = 128) -> nn.ModuleList:
@@ -122,6 +124,8 @@ class SemiSFL:
         self.student = networks(options.model, options.dropout).to(device, memory_format=self.format)
         self.teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
         self.step = 0
+        # entered anew in each iteration: on leaving it, the copies of weights that it keeps are dropped
+        self.autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=options.bfloat16)
         self.supervised_ring, self.unlabeled_ring = (Ring(options.queue_size, 128, device) for _ in range(2))
 
     def _sgd(self, parameters: Iterable[Tensor]) -> torch.optim.SGD:
@@ -135,13 +139,15 @@ class SemiSFL:
         (bottom, top, head), (teacher_bottom, _, teacher_head) = self.student, self.teacher
         optimizer, total, steps = self._sgd(self.student.parameters()), 0.0, 0
         for view, other_view, labels in batches:
-            with torch.no_grad():
-                keys = F.normalize(teacher_head(teacher_bottom(other_view)))
+            with torch.no_grad(), self.autocast():
+                keys = F.normalize(teacher_head(teacher_bottom(other_view)).float())
             batch = References(keys, labels, torch.ones_like(labels, dtype=torch.bool))
-            features = bottom(view)
             references = [batch, self.supervised_ring.used()]
-            loss = F.cross_entropy(top(features), labels)
-            loss = loss + contrastive(F.normalize(head(features)), labels, references, self.options.temperature)
+            with self.autocast():
+                features = bottom(view)
+                loss = F.cross_entropy(top(features), labels)
+                z = F.normalize(head(features).float())
+                loss = loss + contrastive(z, labels, references, self.options.temperature)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -160,16 +166,18 @@ class SemiSFL:
         optimizer = self._sgd([*clients.parameters, *top.parameters(), *head.parameters()])
         total, steps = 0.0, 0
         for weak, strong in batches:
-            with torch.no_grad():
+            with torch.no_grad(), self.autocast():
                 teacher_features = teacher_bottom(weak)
                 confidence, labels = teacher_top(teacher_features).softmax(1).max(1)
-                batch = References(F.normalize(teacher_head(teacher_features)), labels, confidence >= o.threshold)
-            features = clients.features(strong)
-            features.register_hook(lambda gradient: gradient * o.clients)  # a client follows the mean of its own rows
-            rows = F.cross_entropy(top(features), labels, reduction='none')
+                keys = F.normalize(teacher_head(teacher_features).float())
+                batch = References(keys, labels, confidence >= o.threshold)
             references = [batch, self.unlabeled_ring.used(), self.supervised_ring.used()]
-            loss = (rows * batch.confident).mean()
-            loss = loss + contrastive(F.normalize(head(features)), labels, references, o.temperature)
+            with self.autocast():
+                features = clients.features(strong)
+                features.register_hook(lambda gradient: gradient * o.clients)  # a client follows its own rows' mean
+                rows = F.cross_entropy(top(features), labels, reduction='none')
+                loss = (rows * batch.confident).mean()
+                loss = loss + contrastive(F.normalize(head(features).float()), labels, references, o.temperature)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

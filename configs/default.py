@@ -23,6 +23,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.eval_batch_size = 500
     config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
     config.checkpoints_kept = 2
+    config.precision = 'tf32'  # of the arithmetic, not of the weights: 'float32' | 'tf32': float32 with products in
+    # TensorFloat-32 where the device has it (GPUs since Ampere; a CPU computes float32) | 'bfloat16' activations
+    config.deterministic = True  # on a GPU, only kernels that give the same bits from run to run; False may be faster
     config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that a second start is quick
 
     # --- data
@@ -47,6 +50,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.num_active = 10  # N_h, drawn afresh each round, uniformly and without replacement
     config.federation.partition = 'uniform'  # 'uniform' | 'dirichlet'
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
+    config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
     # 0: their labels are ignored
@@ -57,7 +61,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model.split_index = config_dict.placeholder(int)  # layers at the client; None: the paper's cut
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
-    config.model.convolution = 'auto'  # 'patches' | 'native' | 'auto': patches on CPU, native elsewhere
+    config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round

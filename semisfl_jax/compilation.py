@@ -1,15 +1,41 @@
-"""Compiled programs kept from one start to the next, and whether one was found there."""
+"""How programs are compiled, kept from one start to the next, and whether one was found there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 
 import jax
 
+# config.precision -> precision of the matrix products and convolutions that are left in float32
+PRECISIONS = {'float32': 'highest', 'tf32': 'tensorfloat32', 'bfloat16': 'tensorfloat32'}
+
+# On a CPU, XLA hands convolutions and matrix products to YNNPACK, which computes ours 2 to 8 times slower than the
+# library that takes its place when it is switched off (JAX 0.10 and 0.11; docs/performance.md).
+_CPU_OPTIONS = {'xla_cpu_experimental_ynn_fusion_type': ''}
 _HIT, _MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
+
+
+def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True, donate_argnums: int | tuple = ()):
+    """`jax.jit` with the compiler options that this package is measured with.
+
+    Args:
+      function: to compile.
+      precision: config.precision. Activations become bfloat16 in the model, not here.
+      deterministic: on a GPU, only kernels that give the same bits from run to run.
+      donate_argnums: as in `jax.jit`.
+    """
+
+    @wraps(function)
+    def at_precision(*arguments):
+        with jax.default_matmul_precision(PRECISIONS[precision]):
+            return function(*arguments)
+
+    options = {'cpu': _CPU_OPTIONS, 'gpu': {'xla_gpu_deterministic_ops': deterministic}}.get(jax.default_backend())
+    return jax.jit(at_precision, donate_argnums=donate_argnums, compiler_options=options)
 
 
 def keep(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, frequency, models
+from semisfl_jax import algorithms, augment, compilation, frequency, models, parallel
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
@@ -28,10 +28,12 @@ INERT = frozenset(
 )
 
 _CHOICES = {
+    'precision': tuple(compilation.PRECISIONS),
     'algorithm': algorithms.NAMES,
     'data.labeled_split': LABELED_SPLITS,
     'data.residency': RESIDENCIES,
     'federation.partition': PARTITIONS,
+    'federation.client_map': parallel.CLIENT_MAPS,
     'model.name': models.NAMES,
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,

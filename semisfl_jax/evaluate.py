@@ -9,19 +9,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax import compilation
 from semisfl_jax.types import Array
 
 
 def make_evaluate(
-    predict: Callable[[Any, Array], dict[str, Array]], images: np.ndarray, labels: np.ndarray, batch_size: int
+    predict: Callable[[Any, Array], dict[str, Array]],
+    like: Any,
+    images: np.ndarray,
+    labels: np.ndarray,
+    batch_size: int,
+    jit: Callable = compilation.jit,
 ) -> Callable[[Any], dict[str, float]]:
-    """Puts the test set on the device and compiles nothing yet.
+    """Puts the test set on the device and compiles.
 
     Args:
       predict: (state, images [B, H, W, C] uint8) -> {model: logits [B, K]}.
+      like: a state, or its shapes.
       images: [T, H, W, C] uint8. The last batch is filled up with rows that do not count.
       labels: [T].
       batch_size: B.
+      jit: `compilation.jit`, or that with settings.
 
     Returns:
       state -> {model: share of the T images whose largest logit is the label's}, exact counts behind it.
@@ -35,7 +43,6 @@ def make_evaluate(
     label_batches = jax.device_put(labels[filled].astype(np.int32).reshape(shape))
     counts_batches = jax.device_put((np.arange(len(filled)) < count).reshape(shape))
 
-    @jax.jit
     def hits(state, image_batches, label_batches, counts_batches):
         def one(batch):
             batch_images, batch_labels, counts = batch
@@ -44,8 +51,10 @@ def make_evaluate(
 
         return jax.tree.map(jnp.sum, jax.lax.map(one, (image_batches, label_batches, counts_batches)))
 
+    compiled = jit(hits).lower(like, image_batches, label_batches, counts_batches).compile()
+
     def evaluate(state: Any) -> dict[str, float]:
-        found = jax.device_get(hits(state, image_batches, label_batches, counts_batches))
+        found = jax.device_get(compiled(state, image_batches, label_batches, counts_batches))
         return {model: int(right) / count for model, right in found.items()}
 
     return evaluate

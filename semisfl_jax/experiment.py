@@ -53,9 +53,10 @@ def build(config: ConfigDict) -> Experiment:
         config.model.projection,
         config.model.projection_dim,
         config.model.convolution,
+        'bfloat16' if config.precision == 'bfloat16' else 'float32',
     )
     hparams = hparams_lib.from_config(config)
-    client_map = parallel.client_map(config.federation.client_chunk)
+    client_map = parallel.client_map(config.federation.client_chunk, config.federation.client_map)
     algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, client_map)
     residency = config.data.residency if algorithm.uses_clients else 'host'  # images nobody reads stay where they are
     options = frequency.FrequencyOptions(

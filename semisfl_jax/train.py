@@ -13,8 +13,9 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,11 +79,15 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
 
     key, algorithm, dataset = experiment.key, experiment.algorithm, experiment.dataset
     done, state, controller = _start(experiment, folder)
-    evaluate = make_evaluate(algorithm.predict, dataset.test_images, dataset.test_labels, config.eval_batch_size)
     stream = experiment_lib.inputs(experiment, done)
     with interrupt.listen() as request:
         upcoming = next(stream)
-        round_, compile_seconds = _compile(algorithm.round, key, state, *upcoming, jnp.int32(0))
+        jit = partial(compilation.jit, precision=config.precision, deterministic=config.deterministic)
+        with _compiling('round') as round_seconds:
+            round_ = jit(algorithm.round, donate_argnums=1).lower(key, state, *upcoming, jnp.int32(0)).compile()
+        with _compiling('evaluation') as evaluation_seconds:
+            test = dataset.test_images, dataset.test_labels
+            evaluate = make_evaluate(algorithm.predict, state, *test, config.eval_batch_size, jit)
         if request.signum:
             raise interrupt.Stopped('stopped before the first round: nothing to save', request.signum)
 
@@ -115,7 +120,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     message = f'stopped after round {number}; the same command goes on from there'
                     raise interrupt.Stopped(message, request.signum)
 
-            summary = _summary(experiment, metrics.read(out.lines), compile_seconds)
+            summary = _summary(experiment, metrics.read(out.lines), round_seconds[0], evaluation_seconds[0])
             metrics.write_json(folder / 'summary.json', summary)
     _print_end(summary, folder)
     return summary
@@ -140,15 +145,16 @@ def _start(experiment: Experiment, folder: Path) -> tuple[int, Any, frequency.Fr
     return restored.round, jax.tree.map(jnp.array, restored.state['algorithm']), restored.state['frequency']
 
 
-def _compile(function: Callable, *arguments) -> tuple[Callable, float]:
-    """Compiles the round for these arguments, giving the state's memory to the next state; and the seconds it took."""
-    print('compiling the round …', end=' ', flush=True)
+@contextmanager
+def _compiling(what: str) -> Iterator[list[float]]:
+    """Announces a compilation; the seconds it took are put into the list."""
+    print(f'compiling the {what} …', end=' ', flush=True)
+    seconds: list[float] = []
     start = time.monotonic()
     with compilation.count() as programs:
-        compiled = jax.jit(function, donate_argnums=1).lower(*arguments).compile()
-    seconds = time.monotonic() - start
-    print(f'{seconds:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
-    return compiled, seconds
+        yield seconds
+    seconds.append(time.monotonic() - start)
+    print(f'{seconds[0]:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
 
 
 @contextmanager
@@ -219,7 +225,9 @@ def _record(
     }
 
 
-def _summary(experiment: Experiment, records: list[dict[str, Any]], compile_seconds: float) -> dict[str, Any]:
+def _summary(
+    experiment: Experiment, records: list[dict[str, Any]], round_seconds: float, evaluation_seconds: float
+) -> dict[str, Any]:
     """The content of summary.json. Memory and compile time are those of the last process of the run."""
     config, device = experiment.config, jax.devices()[0]
     on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
@@ -230,7 +238,8 @@ def _summary(experiment: Experiment, records: list[dict[str, Any]], compile_seco
         'fake': experiment.dataset.fake,
         'seed': config.seed,
         **metrics.summarize(records, experiment.algorithm.headline),
-        'compile_seconds': round(compile_seconds, 3),
+        'compile_seconds': round(round_seconds, 3),
+        'compile_seconds_evaluation': round(evaluation_seconds, 3),
         'peak_memory_bytes': on_device or resident,
         'peak_memory_of': 'device' if on_device else 'process',
         'device': f'{device.platform} ({device.device_kind})',

@@ -19,7 +19,7 @@ from semisfl_jax import models
 from semisfl_jax.algorithms.semisfl import semisfl
 from semisfl_jax.augment import tables
 from semisfl_jax.hparams import HParams
-from semisfl_jax.models.layers import DenseLayer
+from semisfl_jax.models.layers import FLOAT32, DenseLayer
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
 from semisfl_jax.types import Cohort, Federation, Views
 from tests.test_augment import pillow_operation
@@ -38,7 +38,7 @@ MODES = [*(('cnn', mode) for mode in torch_reference.MODES), ('alexnet', 'loop')
 
 def flax_model(name):
     """The package's model, without dropout: its random numbers are not PyTorch's."""
-    whole = ARCHITECTURES[name](10, 'patches')
+    whole = ARCHITECTURES[name](10, FLOAT32)
     layers = (partial(m, dropout=0.0) if m.func is DenseLayer else m for m in whole.layers)
     return models.cut(Architecture(tuple(layers), whole.paper_split), (32, 32, 3), None, 'mlp', 128)
 

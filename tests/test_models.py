@@ -1,6 +1,7 @@
 """Parameter counts of facts 7, convolutions against SciPy-like loops, cuts."""
 
 import itertools
+from functools import partial
 
 import flax
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.errors import UserError
-from semisfl_jax.models import layers, zoo
+from semisfl_jax.models import convolution, layers, pooling, zoo
 from semisfl_jax.models.split import ProjectionHead, Stack
 
 SHAPES = {
@@ -95,13 +96,69 @@ def convolve(x, kernel, padding):
     return out
 
 
-@pytest.mark.parametrize('lowering', ['patches', 'native'])
+@pytest.mark.parametrize('lowering', sorted(convolution.LOWERINGS))
 @pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0)])
 def test_convolutions(lowering, size, padding):
     rng = np.random.default_rng(0)
     x, kernel = rng.normal(size=(2, 9, 7, 3)).astype(np.float32), rng.normal(size=(size, size, 3, 4)).astype(np.float32)
-    got = layers.LOWERINGS[lowering](x, kernel, padding)
+    got = convolution.LOWERINGS[lowering](x, kernel, padding)
     np.testing.assert_allclose(got, convolve(x, kernel, padding), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('lowering', sorted(convolution.LOWERINGS))
+@pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
+def test_gradients_of_convolutions(lowering, size, padding):
+    """A convolution is linear in each argument, so its gradients are sums over the positions, taken here in float64."""
+    rng = np.random.default_rng(1)
+    x, kernel = rng.normal(size=(2, 9, 7, 3)), rng.normal(size=(size, size, 3, 4))
+    out = rng.normal(size=(2, 9 + 2 * padding - size + 1, 7 + 2 * padding - size + 1, 4))
+    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    of_padded, of_kernel = np.zeros_like(padded), np.zeros_like(kernel)
+    for i, j in itertools.product(range(size), range(size)):
+        window = np.s_[:, i : i + out.shape[1], j : j + out.shape[2]]
+        of_padded[window] += out @ kernel[i, j].T
+        of_kernel[i, j] = np.einsum('bhwc,bhwf->cf', padded[window], out)
+    of_x = of_padded[:, padding : padding + 9, padding : padding + 7]
+
+    function = partial(convolution.LOWERINGS[lowering], padding=padding)
+    _, back = jax.vjp(function, jnp.float32(x), jnp.float32(kernel))
+    for got, expected in zip(back(jnp.float32(out)), (of_x, of_kernel), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
+@pytest.mark.parametrize('channels', [1, 3])
+def test_corners_of_windows(size, padding, channels):
+    """`direct_corners` holds the same numbers as the convolution, window by window, odd sides included."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(2, 10, 9, channels)).astype(np.float32)
+    kernel = rng.normal(size=(size, size, channels, 4)).astype(np.float32)
+    whole = convolve(x, kernel, padding)
+    height, width = whole.shape[1] // 2, whole.shape[2] // 2
+    expected = np.stack([whole[:, i : 2 * height : 2, j : 2 * width : 2] for i in (0, 1) for j in (0, 1)], axis=-2)
+    got = convolution.direct_corners(jnp.asarray(x), jnp.asarray(kernel), padding)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_every_convolution_of_a_cnn_keeps_the_fast_form_inside_a_loop():
+    """Kernels and batch as XLA's CPU backend wants them in all passes, and no groups."""
+    model = models.build('cnn', 10, (32, 32, 3), convolution='direct')
+    bottom = model.init(jax.random.key(0)).bottom
+
+    def loss(parameters, x):
+        return jnp.sum(model.bottom({'params': parameters}, x, None, True)[0] ** 2)
+
+    def looped(parameters, x):
+        return jax.lax.map(lambda one: jax.grad(loss)(*one), (parameters, x))
+
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), bottom['params'])
+    text = jax.jit(looped).lower(stacked, jnp.zeros((2, 4, 32, 32, 3))).as_text(dialect='hlo')
+    convolutions = [line for line in text.splitlines() if ' convolution(' in line]
+    assert len(convolutions) == 2 + 2 + 1  # forward, kernels, and the input of the second; images need no gradient
+    for line in convolutions:
+        assert 'dim_labels=b01f_01io->b01f' in line
+        assert 'feature_group_count' not in line
+        assert 'batch_group_count' not in line
 
 
 @pytest.mark.parametrize('pad', [False, True])
@@ -113,7 +170,36 @@ def test_max_pool(side, pad):
     expected = np.stack(
         [[padded[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2)) for j in range(out)] for i in range(out)]
     )
-    np.testing.assert_array_equal(layers.max_pool(jnp.asarray(x), pad), expected.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(pooling.max_pool(jnp.asarray(x), pad), expected.transpose(2, 0, 1, 3))
+
+
+def test_gradient_of_max_pool_goes_to_the_first_largest():
+    x = np.array([[1.0, 3, 0, 0], [3, 2, 0, 0], [-1, -2, 5, 5], [-3, -1, 5, 5]], np.float32)[None, :, :, None]
+    gradient = jax.grad(lambda x: jnp.sum(pooling.max_pool(x) * jnp.array([[1.0, 2], [3, 4]])[None, :, :, None]))(x)
+    expected = np.array([[0, 1, 2, 0], [0, 0, 0, 0], [3, 0, 4, 0], [0, 0, 0, 0]], np.float32)
+    np.testing.assert_array_equal(gradient[0, :, :, 0], expected)
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
+    """Parameters, features, logits and projections are float32; products in between take bfloat16 on both sides."""
+    model = models.build('cnn', 10, (32, 32, 3), convolution='native', dtype='bfloat16')
+    exact = models.build('cnn', 10, (32, 32, 3), convolution='native')
+    params = model.init(jax.random.key(0))
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype('float32')}
+    x = jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
+
+    def outputs(model):
+        features, _ = model.bottom(params.bottom, x, None, False)
+        return features, model.top(params.top, features, None, False)[0], model.project(params.proj, features)
+
+    for got, expected in zip(outputs(model), outputs(exact), strict=True):
+        assert got.dtype == jnp.float32
+        error = jnp.linalg.norm(got - expected) / jnp.linalg.norm(expected)
+        assert 1e-5 < error < 0.05  # bfloat16 keeps 8 bits: 0.4 % a number
+    text = jax.jit(lambda: outputs(model)).lower().as_text()
+    products = [line for line in text.splitlines() if 'stablehlo.convolution' in line or 'stablehlo.dot' in line]
+    assert products
+    assert all('bf16' in line for line in products)
 
 
 def test_initial_weights_are_pytorch_uniform():
@@ -131,7 +217,7 @@ def test_initial_weights_are_pytorch_uniform():
 def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     """Bottom and top of every cut, glued together, are the uncut model: same logits, same gradient."""
     shape = SHAPES[name]
-    architecture = zoo.ARCHITECTURES[name](10, 'native')
+    architecture = zoo.ARCHITECTURES[name](10, layers.FLOAT32)
     whole = Stack(architecture.layers)
     images = jax.random.normal(jax.random.key(1), (2, *shape))
     parameters = whole.init(jax.random.key(0), images, train=False)['params']

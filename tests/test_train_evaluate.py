@@ -28,7 +28,7 @@ def test_accuracy_equals_a_count_in_numpy(count, batch_size):
         'teacher': sum(int(a.argmax()) == b for a, b in zip(logits, labels, strict=True)) / count,
         'student': sum(int(a.argmin()) == b for a, b in zip(logits, labels, strict=True)) / count,
     }
-    assert make_evaluate(predict, images, labels, batch_size)({'w': jnp.asarray(w)}) == expected
+    assert make_evaluate(predict, {'w': w}, images, labels, batch_size)({'w': jnp.asarray(w)}) == expected
 
 
 def test_rows_that_fill_up_the_last_batch_do_not_count():
@@ -41,7 +41,7 @@ def test_rows_that_fill_up_the_last_batch_do_not_count():
         share = images.astype(jnp.float32).mean(axis=(1, 2, 3)) / 255.0
         return {'student': jnp.stack([1 - share, share], axis=-1)}
 
-    assert make_evaluate(bright, images, labels, 4)({}) == {'student': 0.2}
+    assert make_evaluate(bright, {}, images, labels, 4)({}) == {'student': 0.2}
 
 
 def test_one_trace_serves_all_evaluations():
@@ -51,7 +51,9 @@ def test_one_trace_serves_all_evaluations():
         traces.append(images.shape)
         return predict(state, images)
 
-    evaluate = make_evaluate(counting, np.zeros((10, 4, 4, 3), np.uint8), np.zeros(10, int), 3)
+    evaluate = make_evaluate(
+        counting, {'w': jnp.zeros((6, 4))}, np.zeros((10, 4, 4, 3), np.uint8), np.zeros(10, int), 3
+    )
     for seed in range(3):
         evaluate({'w': jax.random.normal(jax.random.key(seed), (6, 4))})
     assert traces == [(3, 4, 4, 3)]

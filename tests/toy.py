@@ -9,7 +9,7 @@ import numpy as np
 
 from semisfl_jax import models
 from semisfl_jax.hparams import HParams
-from semisfl_jax.models.layers import ConvLayer, DenseLayer
+from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
 from semisfl_jax.models.zoo import Architecture
 from semisfl_jax.types import Cohort, Federation, Views
 
@@ -44,7 +44,7 @@ HPARAMS = HParams(
 @functools.cache
 def model(split_index=None, projection='mlp'):
     """conv (BatchNorm, pool) | conv | dense with dropout | dense."""
-    conv = partial(ConvLayer, lowering='patches')
+    conv = partial(ConvLayer, compute=Compute(convolution='patches'))
     layers = (
         partial(conv, 4, norm=True, pool='floor'),
         partial(conv, 5),

@@ -6,7 +6,8 @@ import jax
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import zoo
-from semisfl_jax.models.layers import LOWERINGS
+from semisfl_jax.models.convolution import LOWERINGS
+from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.split import SplitModel, cut
 
 NAMES = tuple(zoo.ARCHITECTURES)
@@ -22,10 +23,12 @@ def build(
     projection: str = 'mlp',
     projection_dim: int = 128,
     convolution: str = 'auto',
+    dtype: str = 'float32',
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
-    `convolution` 'auto' is 'patches' on a CPU, where native convolutions are slow inside loops, and 'native' elsewhere.
+    `dtype` is that of the computation, 'float32' or 'bfloat16'; parameters are float32.
+    `convolution` 'auto' is 'direct' on a CPU and 'native' elsewhere; see `semisfl_jax.models.convolution`.
 
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.
@@ -33,9 +36,10 @@ def build(
     if name not in zoo.ARCHITECTURES:
         raise UserError(f"model.name='{name}' is unknown; use one of {', '.join(NAMES)}")
     if convolution == 'auto':
-        convolution = 'patches' if jax.default_backend() == 'cpu' else 'native'
-    architecture = zoo.ARCHITECTURES[name](num_classes, convolution)
-    return cut(architecture, image_shape, split_index, projection, projection_dim)
+        convolution = 'direct' if jax.default_backend() == 'cpu' else 'native'
+    compute = Compute(dtype, convolution)
+    architecture = zoo.ARCHITECTURES[name](num_classes, compute)
+    return cut(architecture, image_shape, split_index, projection, projection_dim, compute)
 
 
 __all__ = ['CONVOLUTIONS', 'NAMES', 'PROJECTIONS', 'SplitModel', 'build', 'cut']

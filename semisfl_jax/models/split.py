@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from semisfl_jax import rng
 from semisfl_jax.errors import UserError
-from semisfl_jax.models.layers import DenseLayer
+from semisfl_jax.models.layers import FLOAT32, Compute, DenseLayer
 from semisfl_jax.models.zoo import Architecture, Maker
 from semisfl_jax.types import Array, SplitParams, Variables
 
@@ -49,14 +49,16 @@ class ProjectionHead(nn.Module):
 
     kind: str
     width: int
+    compute: Compute = FLOAT32
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
         x = features
         if self.kind == 'mlp':
-            x = DenseLayer(x.shape[-1], name='hidden')(x, train=False)
+            x = DenseLayer(x.shape[-1], compute=self.compute, name='hidden')(x, train=False)
         if self.kind != 'none':
-            x = DenseLayer(self.width, activation=False, name='out')(x, train=False)
+            x = DenseLayer(self.width, activation=False, compute=self.compute, name='out')(x, train=False)
+        x = x.astype(jnp.float32)
         # max(norm, 1e-12) as in PyTorch's normalize, written so that the gradient at 0 is 0 and not NaN
         return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-24))
 
@@ -67,6 +69,7 @@ def cut(
     split_index: int | None,
     projection: str,
     projection_dim: int,
+    compute: Compute = FLOAT32,
 ) -> SplitModel:
     """Cuts a model after `split_index` layers.
 
@@ -76,6 +79,7 @@ def cut(
       split_index: layers at the client, 1 .. layers - 1; None takes the paper's.
       projection: 'mlp', 'linear' or 'none'.
       projection_dim: P; with 'none' P is D.
+      compute: how the projection head computes. Features, logits and projections leave as float32 whatever the type.
 
     Raises:
       UserError: a cut that leaves one side without a layer, or images too small for the model's pooling.
@@ -88,7 +92,7 @@ def cut(
             f'use 1 to {len(layers) - 1}, the paper cuts at {architecture.paper_split}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
-    head = ProjectionHead(projection, projection_dim)
+    head = ProjectionHead(projection, projection_dim, compute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
         feature = jax.eval_shape(
@@ -128,10 +132,10 @@ def cut(
 
 def _run(module: nn.Module, variables: Variables, inputs: Array, key: Array | None, train: bool):
     if not train:
-        return module.apply(variables, inputs, train=False), variables
+        return module.apply(variables, inputs, train=False).astype(jnp.float32), variables
     rngs = None if key is None else {'dropout': key}
     outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
-    return outputs, {**variables, **moved}
+    return outputs.astype(jnp.float32), {**variables, **moved}
 
 
 def _filled(variables: Variables) -> Variables:

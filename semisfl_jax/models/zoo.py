@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import flax.linen as nn
 
-from semisfl_jax.models.layers import ConvLayer, DenseLayer
+from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
 
 Maker = Callable[..., nn.Module]  # called as maker(name=…)
 
@@ -24,25 +24,23 @@ class Architecture(NamedTuple):
     paper_split: int  # layers at the client
 
 
-def small_cnn(num_classes: int, lowering: str) -> Architecture:
+def small_cnn(num_classes: int, compute: Compute) -> Architecture:
     """Two 3x3 convolutions (16, 32) and two dense layers (64, K), for images of 8x8 to 28x28; not in the paper."""
-    conv = partial(ConvLayer, pool='floor', lowering=lowering)
-    return Architecture(
-        (partial(conv, 16), partial(conv, 32), partial(DenseLayer, 64), _classifier(num_classes)), paper_split=2
-    )
+    conv = partial(ConvLayer, pool='floor', compute=compute)
+    dense = partial(DenseLayer, 64, compute=compute)
+    return Architecture((partial(conv, 16), partial(conv, 32), dense, _classifier(num_classes, compute)), paper_split=2)
 
 
-def cnn(num_classes: int, lowering: str) -> Architecture:
+def cnn(num_classes: int, compute: Compute) -> Architecture:
     """The paper's CNN for SVHN: 878,538 parameters at 32x32x3 and 10 classes."""
-    conv = partial(ConvLayer, kernel=5, padding=0, pool='floor', lowering=lowering)
-    return Architecture(
-        (partial(conv, 32), partial(conv, 64), partial(DenseLayer, 512), _classifier(num_classes)), paper_split=2
-    )
+    conv = partial(ConvLayer, kernel=5, padding=0, pool='floor', compute=compute)
+    dense = partial(DenseLayer, 512, compute=compute)
+    return Architecture((partial(conv, 32), partial(conv, 64), dense, _classifier(num_classes, compute)), paper_split=2)
 
 
-def alexnet(num_classes: int, lowering: str) -> Architecture:
+def alexnet(num_classes: int, compute: Compute) -> Architecture:
     """AlexNet for 32x32 images, all kernels 3x3 as in the authors' code: 35,855,178 parameters for 10 classes."""
-    conv = partial(ConvLayer, lowering=lowering)
+    conv = partial(ConvLayer, compute=compute)
     return Architecture(
         (
             partial(conv, 64, pool='floor'),
@@ -50,44 +48,44 @@ def alexnet(num_classes: int, lowering: str) -> Architecture:
             partial(conv, 384),
             partial(conv, 256),
             partial(conv, 256, pool='floor'),
-            *_dense_head(num_classes),
+            *_dense_head(num_classes, compute),
         ),
         paper_split=5,
     )
 
 
-def vgg13(num_classes: int, lowering: str) -> Architecture:
+def vgg13(num_classes: int, compute: Compute) -> Architecture:
     """VGG13 with BatchNorm for 96x96 images: 45,111,626 parameters for 10 classes."""
-    return _vgg((64, 64, 'P', 128, 128, 'P', 256, 256, 'P', 512, 512, 'P*', 512, 512, 'P'), num_classes, lowering)
+    return _vgg((64, 64, 'P', 128, 128, 'P', 256, 256, 'P', 512, 512, 'P*', 512, 512, 'P'), num_classes, compute)
 
 
-def vgg16(num_classes: int, lowering: str) -> Architecture:
+def vgg16(num_classes: int, compute: Compute) -> Architecture:
     """VGG16 with BatchNorm for 144x144 images: 84,347,044 parameters for 100 classes."""
     stages = (64, 64, 'P', 128, 128, 'P', 256, 256, 256, 'P', 512, 512, 512, 'P*', 512, 512, 512, 'P')
-    return _vgg(stages, num_classes, lowering)
+    return _vgg(stages, num_classes, compute)
 
 
-def _vgg(stages: tuple[int | str, ...], num_classes: int, lowering: str) -> Architecture:
+def _vgg(stages: tuple[int | str, ...], num_classes: int, compute: Compute) -> Architecture:
     """`P` pools, `P*` pools after padding by one."""
     layers: list[Maker] = []
     for width, following in zip(stages, stages[1:] + (0,), strict=True):
         if isinstance(width, int):
             pool = {'P': 'floor', 'P*': 'pad'}.get(following, '')
-            layers.append(partial(ConvLayer, width, norm=True, pool=pool, lowering=lowering))
-    return Architecture((*layers, *_dense_head(num_classes)), paper_split=len(layers))
+            layers.append(partial(ConvLayer, width, norm=True, pool=pool, compute=compute))
+    return Architecture((*layers, *_dense_head(num_classes, compute)), paper_split=len(layers))
 
 
-def _classifier(num_classes: int, dropout: float = 0.0) -> Maker:
-    return partial(DenseLayer, num_classes, dropout=dropout, activation=False)
+def _classifier(num_classes: int, compute: Compute, dropout: float = 0.0) -> Maker:
+    return partial(DenseLayer, num_classes, dropout=dropout, activation=False, compute=compute)
 
 
-def _dense_head(num_classes: int) -> tuple[Maker, ...]:
+def _dense_head(num_classes: int, compute: Compute) -> tuple[Maker, ...]:
     """Dropout, 4096, dropout, 4096, classes: the head that AlexNet and the VGGs share."""
-    wide = partial(DenseLayer, 4096, dropout=0.5)
-    return wide, wide, _classifier(num_classes)
+    wide = partial(DenseLayer, 4096, dropout=0.5, compute=compute)
+    return wide, wide, _classifier(num_classes, compute)
 
 
-ARCHITECTURES: dict[str, Callable[[int, str], Architecture]] = {
+ARCHITECTURES: dict[str, Callable[[int, Compute], Architecture]] = {
     'small_cnn': small_cnn,
     'cnn': cnn,
     'alexnet': alexnet,

@@ -1,0 +1,99 @@
+"""Stride-1 convolutions, in the forms that some backend computes fast.
+
+    x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F]
+
+- `native`: XLA's own operator and XLA's own gradient, for GPU and TPU.
+- `direct`: the same operator, its two gradients written as convolutions of the one form (NHWC, HWIO) that XLA's CPU
+  backend gives to its fast kernel wherever it stands. XLA brings other forms into this one only outside loops, and
+  computes them number by number inside, about twelve times slower: a round is all loops.
+- `patches`: shifted slices side by side and one matrix product. It keeps its speed under `vmap` over kernels, where
+  the others become grouped convolutions.
+
+docs/performance.md has the measurements.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax.types import Array
+
+
+def _convolve(x: Array, kernel: Array, vertical: int, horizontal: int) -> Array:
+    padding = (vertical, vertical), (horizontal, horizontal)
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
+
+
+def native(x: Array, kernel: Array, padding: int) -> Array:
+    """XLA's convolution, differentiated by JAX."""
+    return _convolve(x, kernel, padding, padding)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def direct(x: Array, kernel: Array, padding: int) -> Array:
+    """XLA's convolution, with gradients that stay fast inside loops on a CPU."""
+    return native(x, kernel, padding)
+
+
+def _direct_forward(x: Array, kernel: Array, padding: int):
+    return native(x, kernel, padding), (x, kernel)
+
+
+def _direct_backward(padding: int, residuals, gradient: Array):
+    x, kernel = residuals
+    size, _, channels, features = kernel.shape
+    # Of x: each row of the kernel has its own outputs, which are then shifted and summed. As one convolution over a
+    # gradient with a border of size - 1 zeros, a 5 x 5 kernel on 14 x 14 would do twice the arithmetic.
+    by_row = jnp.flip(kernel, 1).transpose(1, 3, 0, 2).reshape(1, size, features, size * channels)
+    border = size - 1 - padding
+    rows = _convolve(gradient, by_row, 0, border)  # [B, H', W, k * C]
+    x_gradient = sum(
+        jax.lax.pad(part, jnp.zeros((), x.dtype), ((0, 0, 0), (i - padding, border - i, 0), (0, 0, 0), (0, 0, 0)))
+        for i, part in enumerate(jnp.split(rows, size, axis=-1))
+    )
+    # Of the kernel: channels take the place of the batch, and the batch is summed over as channels are.
+    images = x.transpose(3, 1, 2, 0)  # [C, H, W, B]
+    kernel_gradient = native(images, gradient.transpose(1, 2, 0, 3), padding)  # [C, k, k, F]
+    return x_gradient, kernel_gradient.transpose(1, 2, 0, 3)
+
+
+direct.defvjp(_direct_forward, _direct_backward)
+
+
+def patches(x: Array, kernel: Array, padding: int) -> Array:
+    """One matrix product."""
+    size, _, channels, features = kernel.shape
+    if padding:
+        x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    height, width = x.shape[1] - size + 1, x.shape[2] - size + 1
+    slices = [x[:, i : i + height, j : j + width, :] for i in range(size) for j in range(size)]
+    columns = jnp.concatenate(slices, axis=-1)  # [B, H', W', k * k * C]
+    product = columns.reshape(-1, size * size * channels) @ kernel.reshape(-1, features)
+    return product.reshape(x.shape[0], height, width, features)
+
+
+def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
+    """The four corners of every 2 x 2 window of `direct`'s output: [B, H' // 2, W' // 2, 4, F].
+
+    For inputs of few channels, such as images, where a convolution has too little to sum over. Pixels of a 2 x 2
+    block become channels, and a corner becomes a set of features with a kernel of its own: 1.44 times the arithmetic
+    of a 5 x 5 kernel, at more than twice the speed, and pooling is left with a maximum over neighbours in memory.
+    """
+    size, _, channels, features = kernel.shape
+    half = size // 2 + 1  # side of the kernel over blocks
+    height, width = (x.shape[axis] + 2 * padding - size + 1 for axis in (1, 2))
+    rows, columns = (2 * (length // 2 + half - 1) for length in (height, width))
+    x = jnp.pad(x, ((0, 0), (padding, padding + 1), (padding, padding + 1), (0, 0)))[:, :rows, :columns]
+    x = x.reshape(-1, rows // 2, 2, columns // 2, 2, channels).swapaxes(2, 3)
+    shifts = [((i, 2 * half - size - i), (j, 2 * half - size - j), (0, 0), (0, 0)) for i in (0, 1) for j in (0, 1)]
+    corners = jnp.stack([jnp.pad(kernel, shift) for shift in shifts], axis=-2)  # [2 * half, 2 * half, C, 4, F]
+    corners = corners.reshape(half, 2, half, 2, channels, 4, features).swapaxes(1, 2)
+    blocks = x.reshape(*x.shape[:3], 4 * channels)
+    y = direct(blocks, corners.reshape(half, half, 4 * channels, 4 * features), 0)
+    return y.reshape(*y.shape[:3], 4, features)
+
+
+LOWERINGS = {'direct': direct, 'native': native, 'patches': patches}
