@@ -60,7 +60,7 @@ def read(word: Array, offset: Array, size: Array) -> Array:
 
 
 def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
-    """Rows [B_s] of the labelled set for supervised step `step`, counted over the whole run."""
+    """Which [B_s] of `size` labelled images supervised step `step`, counted over the whole run, reads."""
     word = jax.random.bits(rng.fold(key, 'server_batches'))
     return read(word, step * batch_size + jnp.arange(batch_size), jnp.int32(size))
 

@@ -45,7 +45,8 @@ class Queue:
 class Federation:
     """The data of one experiment, as arrays that the jitted round takes as arguments.
 
-    `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabelled, and
+    `server_index` are the rows of `server_images` that the server holds; where several trials share one copy of the
+    images, each has its own. `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabelled, and
     `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
     padding. True labels of unlabelled images serve diagnostics alone; -1 where nobody knows them.
 
@@ -53,10 +54,11 @@ class Federation:
     draw, in drawing order [A * K_u * B, H, W, C], and `index` is not looked at.
     """
 
-    server_images: Array  # [L, H, W, C] uint8
-    server_labels: Array  # [L] int32
-    client_images: Array  # [M, H, W, C] uint8
-    client_labels: Array  # [M] int32
+    server_images: Array  # [L, H, W, C] uint8, shared by trials: more
+    server_labels: Array  # [L] int32, likewise
+    client_images: Array  # [M, H, W, C] uint8, shared by trials: more
+    client_labels: Array  # [M] int32, likewise
+    server_index: Array  # [L] int32
     index: Array  # [N, S] int32
     size: Array  # [N] int32
     labeled_index: Array  # [N, S_l] int32, S_l may be 0

@@ -115,6 +115,7 @@ def flax_round(name, threshold):
         jnp.arange(LABELED) % 3,
         jnp.asarray(pictures(CLIENTS * BATCH, seed=1)),
         jnp.full(CLIENTS * BATCH, -1),
+        jnp.arange(LABELED),
         jnp.arange(CLIENTS * BATCH).reshape(CLIENTS, BATCH),
         jnp.full(CLIENTS, BATCH),
         jnp.zeros((CLIENTS, 0), jnp.int32),

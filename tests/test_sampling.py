@@ -60,6 +60,7 @@ def federation(sizes, labeled_sizes=None):
         empty,
         empty,
         empty,
+        empty,
         jnp.asarray(index),
         jnp.asarray(sizes),
         jnp.asarray(labeled),

@@ -79,7 +79,13 @@ def federation(clients=5, labels_at_clients=False, seed=0):
             table[n, :count] = start + np.arange(count)
             start += count
     arrays = (images(server_labels), server_labels, images(client_labels), client_labels)
-    arrays += (index, np.array(sizes, np.int32), labeled_index, np.array(labeled_sizes, np.int32))
+    arrays += (
+        np.arange(12, dtype=np.int32),
+        index,
+        np.array(sizes, np.int32),
+        labeled_index,
+        np.array(labeled_sizes, np.int32),
+    )
     return Federation(*map(jnp.asarray, arrays))
 
 

@@ -164,7 +164,8 @@ class Server:
         h, model, total = self.h, self.model, 0.0
         optimizer = Sgd(h, self.learning_rate())
         for _ in range(k_s):
-            rows = sampling.server_rows(self.key, self.t, h.server_batch_size, len(federation.server_labels))
+            rows = sampling.server_rows(self.key, self.t, h.server_batch_size, len(federation.server_index))
+            rows = federation.server_index[rows]
             images, labels = federation.server_images[rows], np.asarray(federation.server_labels[rows])
             key = rng.fold(self.key, 'supervised', self.t)
             twice = jnp.concatenate([images, images])

@@ -7,7 +7,7 @@ rounds, `draw_cohort` picks the clients of each.
 from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.cohort import add_visit, draw_cohort, make_cohort, visits_before
 from semisfl_jax.data.dataset import Dataset
-from semisfl_jax.data.federation import HostFederation, build_federation
+from semisfl_jax.data.federation import HostFederation, build_federation, build_federations
 from semisfl_jax.data.partition import Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
@@ -19,6 +19,7 @@ __all__ = [
     'Partition',
     'add_visit',
     'build_federation',
+    'build_federations',
     'default_cache_dir',
     'describe',
     'draw_cohort',

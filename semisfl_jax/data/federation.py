@@ -7,6 +7,7 @@ on disk behind a memory map, and each round gets the rows that it is going to dr
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
 from semisfl_jax.errors import UserError
-from semisfl_jax.types import Federation
+from semisfl_jax.types import Array, Federation
 
 RESIDENCIES = ('device', 'host')
 
@@ -31,16 +32,18 @@ class HostFederation:
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
 
-    def streamed(self, rows) -> Federation:
+    def streamed(self, rows, trials: bool = False) -> Federation:
         """The federation of one round.
 
         Args:
           rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
+          trials: the rows are those of R trials, [R, A, ...], and `layout` holds their tables stacked.
 
         Returns:
-          A Federation with `streamed` set and client_images [rows.size, H, W, C].
+          A Federation with `streamed` set and client_images [rows.size, H, W, C]; for trials, [R, rows.size / R, …].
         """
-        rows = np.asarray(rows).reshape(-1)
+        rows = np.asarray(rows)
+        rows = rows.reshape(len(rows), -1) if trials else rows.reshape(-1)
         return self.layout.replace(
             client_images=jnp.asarray(self.images[rows]),
             client_labels=jnp.asarray(self.labels[rows]),
@@ -62,32 +65,78 @@ def build_federation(dataset: Dataset, partition: Partition, residency: str) -> 
     Raises:
       UserError: unknown residency.
     """
+    (federation,) = build_federations(dataset, [partition], residency)
+    return federation
+
+
+def build_federations(
+    dataset: Dataset, partitions: Sequence[Partition], residency: str
+) -> list[Federation] | list[HostFederation]:
+    """Lays out the training set once for several trials, each with a split of its own.
+
+    What is labelled in one trial is not in another. So, for several trials on the device, one copy of the images
+    serves the servers and the clients of all.
+
+    Args:
+      dataset: the data set.
+      partitions: R splits, of equally many labelled images and clients.
+      residency: 'device' or 'host'.
+
+    Returns:
+      R times what `build_federation` returns, with tables of equal shapes. `server_images` and `server_labels` are
+      the same arrays in all of them, and on the device so are `client_images` and `client_labels`.
+
+    Raises:
+      UserError: unknown residency.
+    """
     if residency not in RESIDENCIES:
         raise UserError(f"config.data.residency is '{residency}': use {' or '.join(map(repr, RESIDENCIES))}")
     on_host = residency == 'host'
-    rows = np.concatenate([*partition.client_index, *partition.client_labeled_index])
-    held = rows[:0] if on_host else np.sort(rows)
-    place = np.arange(len(dataset.train_labels), dtype=np.int32)  # training row -> row of client_images
-    if not on_host:
-        place[held] = np.arange(len(held))
-    index, size = _pad([place[r] for r in partition.client_index])
-    labeled_index, labeled_size = _pad([place[r] for r in partition.client_labeled_index])
-    federation = Federation(
-        server_images=jnp.asarray(dataset.train_images[partition.server_index]),
-        server_labels=jnp.asarray(dataset.train_labels[partition.server_index]),
-        client_images=jnp.asarray(dataset.train_images[held]),
-        client_labels=jnp.asarray(dataset.train_labels[held]),
-        index=jnp.asarray(index),
-        size=jnp.asarray(size),
-        labeled_index=jnp.asarray(labeled_index),
-        labeled_size=jnp.asarray(labeled_size),
-    )
-    return HostFederation(federation, dataset.train_images, dataset.train_labels) if on_host else federation
+    server = np.unique(np.concatenate([p.server_index for p in partitions]))  # rows of the training set
+    clients = np.unique(np.concatenate([r for p in partitions for r in (*p.client_index, *p.client_labeled_index)]))
+    if on_host:
+        clients = clients[:0]
+    elif len(partitions) > 1:
+        server = clients = np.union1d(server, clients)
+    at_server = _arrays(dataset, server)
+    at_clients = at_server if clients is server else _arrays(dataset, clients)
+
+    def place(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [part if on_host else np.searchsorted(clients, part) for part in parts]
+
+    tables = _pad([place(p.client_index) for p in partitions])
+    labeled_tables = _pad([place(p.client_labeled_index) for p in partitions])
+    federations = [
+        Federation(
+            *at_server,
+            *at_clients,
+            server_index=jnp.asarray(np.searchsorted(server, partition.server_index), jnp.int32),
+            index=jnp.asarray(index),
+            size=jnp.asarray(size),
+            labeled_index=jnp.asarray(labeled_index),
+            labeled_size=jnp.asarray(labeled_size),
+        )
+        for partition, (index, size), (labeled_index, labeled_size) in zip(
+            partitions, tables, labeled_tables, strict=True
+        )
+    ]
+    if on_host:
+        return [HostFederation(federation, dataset.train_images, dataset.train_labels) for federation in federations]
+    return federations
 
 
-def _pad(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """[N, longest] int32, zeros behind each part, and the lengths [N] int32."""
-    size = np.array([len(part) for part in parts], np.int32)
-    index = np.zeros((len(parts), size.max(initial=0)), np.int32)
-    index[np.arange(index.shape[1]) < size[:, None]] = np.concatenate(parts)
-    return index, size
+def _arrays(dataset: Dataset, rows: np.ndarray) -> tuple[Array, Array]:
+    """Images [n, H, W, C] and labels [n] of some rows of the training set, on the device."""
+    return jnp.asarray(dataset.train_images[rows]), jnp.asarray(dataset.train_labels[rows])
+
+
+def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each trial's N parts: [N, longest of all trials] int32, zeros behind each part, and the lengths [N] int32."""
+    width = max(len(part) for parts in trials for part in parts)
+    tables = []
+    for parts in trials:
+        size = np.array([len(part) for part in parts], np.int32)
+        index = np.zeros((len(parts), width), np.int32)
+        index[np.arange(width) < size[:, None]] = np.concatenate(parts)
+        tables.append((index, size))
+    return tables

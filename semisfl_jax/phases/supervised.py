@@ -71,7 +71,8 @@ def build_supervised(
         return value, (SplitParams(bottom, top, student.proj), metrics)
 
     def step(key: Array, state: State, momentum, federation: Federation, lr: Array):
-        rows = sampling.server_rows(key, state.step, hparams.server_batch_size, federation.server_labels.shape[0])
+        held = federation.server_index
+        rows = held[sampling.server_rows(key, state.step, hparams.server_batch_size, held.shape[0])]
         images, labels = federation.server_images[rows], federation.server_labels[rows]
         step_key = rng.fold(key, 'supervised', state.step)
         keys = None
