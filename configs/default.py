@@ -17,6 +17,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- the run
     config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
+    config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only'
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
@@ -54,6 +55,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
     # 0: their labels are ignored
+
+    # --- layout on the hardware
+    config.parallel = ConfigDict()
+    config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU
 
     # --- model
     config.model = ConfigDict()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,21 +60,58 @@ def restore(folder: Path, template: Any) -> Restored | None:
     Raises:
       UserError: there are checkpoints, and all are damaged. Nothing is renamed then.
     """
-    damaged: list[tuple[int, str]] = []
-    for number in reversed(rounds_saved(folder)):
-        state, fault = _read(folder / str(number), template)
-        if not fault:
+    restored = restore_all([folder], template)
+    return restored and Restored(restored.round, restored.state[0])
+
+
+def restore_all(folders: Sequence[Path], template: Any) -> Restored | None:
+    """The newest round of which each of several folders holds a whole checkpoint; None where a folder has none at all.
+
+    A run of several trials saves one after another, so a kill may leave the last of them a save behind.
+
+    Args:
+      folders: of the checkpoints of each trial.
+      template: of the state of one trial.
+
+    Returns:
+      The round, and as `state` the list of the trials' states.
+
+    Raises:
+      UserError: no round is in all folders, or what is there is damaged. Nothing is renamed then.
+    """
+    saved = [rounds_saved(folder) for folder in folders]
+    if not all(saved):
+        return None
+    common = sorted(set.intersection(*map(set, saved)))
+    if not common:
+        found = '; '.join(f'{folder}: {", ".join(map(str, own))}' for folder, own in zip(folders, saved, strict=True))
+        raise UserError(f'no round has a checkpoint of every trial ({found}); let each go on alone, by its own seed')
+    damaged: list[tuple[Path, str]] = []
+    for number in reversed(common):
+        paths = [folder / str(number) for folder in folders]
+        states, faults = zip(*(_read(path, template) for path in paths), strict=True)
+        if not any(faults):
             for bad, why in damaged:
-                _set_aside(folder / str(bad))
-                print(f'warning: the checkpoint of round {bad} is damaged ({why})', file=sys.stderr, flush=True)
-            return Restored(number, state)
-        damaged.append((number, fault))
-    if damaged:
-        faults = '; '.join(f'round {number}: {why}' for number, why in damaged)
-        raise UserError(
-            f'no checkpoint in {folder} can be read ({faults}); restore one from a copy, or start in another --workdir'
-        )
-    return None
+                _set_aside(bad)
+                print(
+                    f'warning: the checkpoint of round {bad.name} is damaged ({why}) in {bad.parent}',
+                    file=sys.stderr,
+                    flush=True,
+                )
+            return Restored(number, list(states))
+        damaged += [(path, fault) for path, fault in zip(paths, faults, strict=True) if fault]
+    faults = '; '.join(f'round {bad.name}: {why}' for bad, why in damaged)
+    where = ', '.join(dict.fromkeys(str(bad.parent) for bad, _ in damaged))
+    raise UserError(
+        f'no checkpoint in {where} can be read ({faults}); restore one from a copy, or start in another --workdir'
+    )
+
+
+def cut_back(folder: Path, round_number: int) -> None:
+    """Removes the checkpoints after round `round_number`: a run that goes on from there writes them again."""
+    for number in rounds_saved(folder):
+        if number > round_number:
+            shutil.rmtree(folder / str(number))
 
 
 def _read(folder: Path, template: Any) -> tuple[Any, str]:

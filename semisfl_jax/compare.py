@@ -1,15 +1,15 @@
 """Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] RUN [RUN ...]
 
-A run counts by the mean of its last N evaluations, 10 if not said otherwise. Runs that differ in nothing but the seed
-form a group. For every group the accuracy is given as mean ± standard error over seeds, for the model the method is
-judged by and for the other one; for every two groups the mean of the paired differences over the seeds they share.
+A run counts by the mean of its last N evaluations, 10 if not said otherwise. The folder of a run of several seeds
+stands for the runs of each. Runs that differ in nothing but the seed form a group. For every group the accuracy is
+given as mean ± standard error over seeds, for the model the method is judged by and for the other one; for every two
+groups the mean of the paired differences over the seeds they share.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,12 +52,6 @@ def load(folder: Path, last: int) -> Run:
     return Run({**settings, 'rounds': summary['rounds']}, config['seed'], summary['headline'], accuracy)
 
 
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean, and standard error of the mean (NaN for a single value)."""
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), error
-
-
 def group(runs: list[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
     """Groups of runs by what tells them apart.
 
@@ -76,20 +70,25 @@ def group(runs: list[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
     return groups, sorted(set().union(*(run.settings for run in runs)) - known)
 
 
+def trials(folder: Path) -> list[Path]:
+    """The folders of single runs that `folder` stands for: those of its seeds, or itself."""
+    return sorted(folder.glob('seed_*')) or [folder]
+
+
 def report(runs: list[Run]) -> list[str]:
     """The lines of the comparison."""
     (groups, unknown), lines = group(runs), []
     for label, members in groups.items():
         headline = next(iter(members.values())).headline
         for model in sorted(set.intersection(*(set(run.accuracy) for run in members.values()))):
-            mean, error = mean_and_error([run.accuracy[model] for run in members.values()])
+            mean, error = metrics.mean_and_error([run.accuracy[model] for run in members.values()])
             mark = '*' if model == headline else ' '
             lines.append(f'{mark} {label}: {model} {mean:.2f} ± {error:.2f} % ({len(members)} seeds)')
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         shared = sorted(first.keys() & second.keys())
         if len(shared) > 1:
             pairs = [(first[s].accuracy[first[s].headline], second[s].accuracy[second[s].headline]) for s in shared]
-            mean, error = mean_and_error([x - y for x, y in pairs])
+            mean, error = metrics.mean_and_error([x - y for x, y in pairs])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if unknown:
         lines.append(f'not compared, for some of the runs do not know it: {", ".join(unknown)}')
@@ -104,8 +103,8 @@ def main(argv: list[str]) -> int:
         print(__doc__)
         return 0 if len(argv) > 1 else 2
     try:
-        folders = values(argv)[1:]
-        print('\n'.join(report([load(Path(folder), values.last) for folder in folders])))
+        folders = [own for folder in values(argv)[1:] for own in trials(Path(folder))]
+        print('\n'.join(report([load(folder, values.last) for folder in folders])))
     except (UserError, flags.Error) as error:
         print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2

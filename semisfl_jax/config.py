@@ -43,6 +43,7 @@ _CHOICES = {
     'queue_empty_slots': ('auto', 'ignore', 'count'),
     'client_teacher_bn': ('eval', 'train'),
     'augment.supervised': ('strong', 'weak'),
+    'parallel.trials': parallel.TRIAL_MAPS,
 }
 
 # key -> (test, what the test asks for)
@@ -50,8 +51,9 @@ _POSITIVE = (lambda x: x >= 1, 'must be at least 1')
 _NOT_NEGATIVE = (lambda x: x >= 0, 'must be 0 or more')
 _ABOVE_ZERO = (lambda x: x > 0, 'must be above 0')
 _SHARE = (lambda x: 0 <= x < 1, 'must be in [0, 1)')
+_SEED = (lambda x: 0 <= x < 2**32, 'must be in 0 .. 2**32 - 1')
 _RANGES = {
-    'seed': (lambda x: 0 <= x < 2**32, 'must be in 0 .. 2**32 - 1'),
+    'seed': _SEED,
     **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
     'data.num_labeled': _POSITIVE,
     **dict.fromkeys(
@@ -92,8 +94,24 @@ def check(config: ConfigDict) -> None:
     for key, (test, demand) in _RANGES.items():
         if not math.isfinite(flat[key]) or not test(flat[key]):
             raise UserError(f'config.{key}={flat[key]} {demand}')
+    _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
     _check_pairs(flat)
+
+
+def _check_seeds(seed: int, seeds: list) -> None:
+    test, demand = _SEED
+    for value in seeds:
+        if type(value) is not int:
+            raise UserError(f'config.seeds holds {value!r}, which is no integer; write --config.seeds=0,1,2')
+        if not test(value):
+            raise UserError(f'config.seeds holds {value}: a seed {demand}')
+        if seeds.count(value) > 1:
+            raise UserError(f'config.seeds holds {value} more than once; give each seed once')
+    if seeds and seed:
+        raise UserError(
+            f'config.seed={seed} is ignored when config.seeds={tuple(seeds)} is given; leave one of the two out'
+        )
 
 
 def _check_pairs(flat: dict[str, Any]) -> None:
@@ -133,14 +151,27 @@ def resolve(config: ConfigDict) -> ConfigDict:
     return resolved.lock()
 
 
+def trials(config: ConfigDict) -> list[ConfigDict]:
+    """The configuration of every trial of a resolved configuration: that of a run of its seed alone."""
+    if not config.seeds:
+        return [config]
+    alone = []
+    for seed in config.seeds:
+        own = config.copy_and_resolve_references().unlock()
+        own.update(seed=seed, seeds=())
+        own.parallel.trials = 'auto'
+        alone.append(own.lock())
+    return alone
+
+
 def flatten(config: ConfigDict | dict) -> dict[str, Any]:
-    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}."""
+    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}; tuples become lists, as JSON has them."""
     flat = {}
     for key, value in config.items():
         if isinstance(value, (ConfigDict, dict)):
             flat.update({f'{key}.{inner}': leaf for inner, leaf in flatten(value).items()})
         else:
-            flat[key] = value
+            flat[key] = list(value) if isinstance(value, tuple) else value
     return flat
 
 

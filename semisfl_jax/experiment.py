@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -35,16 +35,27 @@ def build(config: ConfigDict) -> Experiment:
     """Loads the data, splits them, and builds model and algorithm. Writes nothing but the cache of decoded data.
 
     Args:
-      config: checked and resolved.
+      config: of one trial, checked and resolved.
 
     Raises:
       UserError: data that are not there or do not fit the configuration, or a model that does not fit the images.
     """
+    (experiment,) = build_trials([config])
+    return experiment
+
+
+def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
+    """Builds trials that differ in the seed alone; they share model, algorithm and one copy of the images.
+
+    Args:
+      configs: R configurations, checked and resolved, equal but for `seed`.
+
+    Raises:
+      UserError: as `build`.
+    """
+    config = configs[0]
     dataset = data.load(config.data)
-    if config.data.partition_file:
-        partition = data.load_for(config.data.partition_file, dataset, config)
-    else:
-        partition = data.make_partition(dataset, config)
+    partitions = [_partition(dataset, own) for own in configs]
     model = models.build(
         config.model.name,
         dataset.num_classes,
@@ -67,19 +78,29 @@ def build(config: ConfigDict) -> Experiment:
         horizon=config.frequency.horizon,
         check_every=config.frequency.check_every,
         k_u=config.k_u,
-        labeled_share=len(partition.server_index) / len(dataset.train_images),
+        labeled_share=len(partitions[0].server_index) / len(dataset.train_images),
     )
-    return Experiment(
-        config=config,
-        key=rng.root(config.seed),
-        dataset=dataset,
-        partition=partition,
-        federation=data.build_federation(dataset, partition, residency),
-        model=model,
-        algorithm=algorithm,
-        hparams=hparams,
-        frequency=options,
-    )
+    federations = data.build_federations(dataset, partitions, residency)
+    return [
+        Experiment(
+            config=own,
+            key=rng.root(own.seed),
+            dataset=dataset,
+            partition=partition,
+            federation=federation,
+            model=model,
+            algorithm=algorithm,
+            hparams=hparams,
+            frequency=options,
+        )
+        for own, partition, federation in zip(configs, partitions, federations, strict=True)
+    ]
+
+
+def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
+    if config.data.partition_file:
+        return data.load_for(config.data.partition_file, dataset, config)
+    return data.make_partition(dataset, config)
 
 
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
@@ -100,29 +121,38 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
 
     With the client images on the host, each federation holds the images that its round will draw.
     """
-    config, federation = experiment.config, experiment.federation
-    clients, active = config.federation.num_clients, config.federation.num_active
-    draw = partial(data.draw_cohort, config.seed, num_clients=clients, num_active=active)
-    if not experiment.algorithm.uses_clients:
-        nobody = data.make_cohort(np.arange(active), np.zeros(clients, np.int32))
-        yield from itertools.repeat((federation.layout, nobody))
+    federation = experiment.federation
+    for cohort in cohorts(experiment, first):
+        if not isinstance(federation, data.HostFederation):
+            yield federation, cohort
+        elif experiment.algorithm.uses_clients:
+            yield federation.streamed(rows(experiment, cohort)), cohort
+        else:
+            yield federation.layout, cohort
 
-    rows_of = jax.jit(_rows, static_argnames='hparams')
+
+def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
+    """The cohorts of round `first` (0-based) and all after it."""
+    config = experiment.config
+    clients, active = config.federation.num_clients, config.federation.num_active
+    if not experiment.algorithm.uses_clients:
+        yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
+
     visits = data.visits_before(config.seed, first, clients, active, first=config.pre_rounds)
     for index in itertools.count(first):
-        ids = draw(index)
-        cohort = data.make_cohort(ids, visits)
-        if isinstance(federation, data.HostFederation):
-            rows = rows_of(experiment.key, federation.layout, cohort, hparams=experiment.hparams)
-            yield federation.streamed(rows), cohort
-        else:
-            yield federation, cohort
+        ids = data.draw_cohort(config.seed, index, clients, active)
+        yield data.make_cohort(ids, visits)
         if index >= config.pre_rounds:
             visits = data.add_visit(visits, ids)
 
 
+def rows(experiment: Experiment, cohort: Cohort) -> Array:
+    """Rows [A, K_u, B] of the training set that a cohort draws in one round. For client images on the host."""
+    return _rows(experiment.key, experiment.federation.layout, cohort, hparams=experiment.hparams)
+
+
+@partial(jax.jit, static_argnames='hparams')
 def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.HParams) -> Array:
-    """Rows [A, K_u, B] of the training set that a cohort draws in one round."""
     sizes = hparams.k_u, hparams.batch_size, hparams.labeled_rows
     return sampling.client_rows(key, layout, cohort, *sizes)[0]
 
@@ -141,11 +171,13 @@ def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:
     return experiment.algorithm.uses_clients and index >= experiment.config.pre_rounds
 
 
-def describe(experiment: Experiment) -> list[str]:
-    """What a run is about, in a few lines."""
+def describe(trials: Sequence[Experiment]) -> list[str]:
+    """What a run of these trials, usually one, is about, in a few lines."""
+    experiment = trials[0]
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]
-    sizes = [len(rows) for rows in partition.client_index]
+    sizes = [len(rows) for trial in trials for rows in trial.partition.client_index]
+    seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
     split = partition.settings['partition']
     split += f'(alpha={partition.settings["alpha"]})' if split == 'dirichlet' else ''
     student = jax.eval_shape(experiment.algorithm.init, experiment.key).student
@@ -154,11 +186,11 @@ def describe(experiment: Experiment) -> list[str]:
     }
     device = jax.devices()[0]
     lines = [
-        f'algorithm  {config.algorithm}, seed {config.seed}, {config.rounds} rounds',
+        f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
         f'images of {height}x{width}x{channels}, {dataset.num_classes} classes',
-        f'split      {len(partition.server_index):,} labelled images at the server; {len(sizes)} clients, {split}, '
-        f'{min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round',
+        f'split      {len(partition.server_index):,} labelled images at the server; {partition.num_clients} clients, '
+        f'{split}, {min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round',
         f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
         f'device     {device.platform} ({device.device_kind})',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,12 @@ def summarize(records: list[dict[str, Any]], headline: str) -> dict[str, Any]:
         'k_s': records[-1]['k_s'],
         'wall_seconds': round(sum(record['wall_seconds'] for record in records), 3),
     }
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean, and standard error of the mean (NaN for a single value)."""
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), error
 
 
 def open_events(folder: Path, first_round: int) -> SummaryWriter:

@@ -1,4 +1,5 @@
-"""How the work of many clients is laid out on the hardware. Methods get a map over clients and know no more."""
+"""How the work of many clients, and of many trials, is laid out on the hardware. Methods get a map over clients and
+know no more."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+
+TRIAL_MAPS = ('auto', 'vmap', 'loop')
 
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 
@@ -72,3 +75,22 @@ def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], ar
         return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
 
     return one, tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
+
+
+def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
+    """A map over trials, which are independent of each other, inside one program.
+
+    'vmap' makes one batched program of them: every operation does all trials at once. Loops whose length differs
+    between trials run to the longest, and what the others compute meanwhile is dropped. 'loop' computes one trial
+    after another, each to the bits of the program of a single one, in the activation memory of one.
+
+    Args:
+      name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured on CPUs
+        alone.)
+
+    Returns:
+      'vmap' or 'loop', and a function with the meaning of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
+    """
+    if name == 'auto':
+        name = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
+    return name, {'vmap': jax.vmap, 'loop': in_turn}[name]

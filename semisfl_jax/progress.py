@@ -23,13 +23,19 @@ class Progress:
         if sys.stderr.isatty():
             self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False)
 
-    def update(self, record: dict[str, Any]) -> None:
-        """Takes in one line of metrics.jsonl."""
+    def update(self, *trials: dict[str, Any]) -> None:
+        """Takes in a round: a line of metrics.jsonl for each trial. Shows means over the trials."""
+        record = trials[0]
+
+        def mean(key: str) -> float:
+            return sum(trial[key] for trial in trials) / len(trials)
+
         evaluated = self._key in record
         if evaluated:
-            self._accuracy = f' {self._key.replace("_", " ")} {record[self._key]:.2%}'
+            over = f' (mean of {len(trials)})' if len(trials) > 1 else ''
+            self._accuracy = f' {self._key.replace("_", " ")} {mean(self._key):.2%}{over}'
         losses = ' '.join(
-            f'{name} {record[key]:.3f}'
+            f'{name} {mean(key):.3f}'
             for name, key in (
                 ('sup', 'loss_supervised'),
                 ('cons', 'loss_consistency'),
@@ -37,7 +43,8 @@ class Progress:
             )
             if record[key] is not None
         )
-        text = f'{losses}{self._accuracy} K_s {record["k_s"]}'
+        k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
+        text = f'{losses}{self._accuracy} K_s {k_s}'
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update()

@@ -6,15 +6,11 @@ started again, it goes on from its last checkpoint and writes what the uninterru
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import os
-import platform
-import resource
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,30 +20,36 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, compilation, data, frequency, interrupt, metrics, workdir
+from semisfl_jax import checkpoint, compilation, data, frequency, interrupt, metrics, summary, workdir
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
+from semisfl_jax import trials as trials_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.evaluate import make_evaluate
 from semisfl_jax.experiment import Experiment
 from semisfl_jax.progress import Progress
 
-# The first of what a method measures in a line of metrics.jsonl; the rest follows by name.
-FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
+
+
+class Trial(NamedTuple):
+    """One seed of a run, usually the only one."""
+
+    experiment: Experiment
+    folder: Path
+    name: str  # how messages begin that concern this trial: 'seed 3: ', '' where there is one alone
 
 
 class Outputs(NamedTuple):
-    """What a run writes to."""
+    """What a trial writes to."""
 
     lines: Path  # metrics.jsonl
     events: metrics.SummaryWriter
     manager: checkpoint.CheckpointManager
-    progress: Progress
 
 
 def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str = 'run') -> dict[str, Any]:
-    """Trains, or goes on training, one experiment.
+    """Trains, or goes on training, one experiment: one trial, or one for each of several seeds.
 
     Args:
       config: a configuration with the keys of configs/default.py.
@@ -66,123 +68,163 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
     folder = Path(folder or config_lib.default_workdir(config, name))
     config = config_lib.resolve(config)
     workdir.check(folder, config)
-    if summary := workdir.finished(folder, config.rounds):
-        print(f'{summary["rounds"]} rounds are done already')
-        _print_end(summary, folder)
-        return summary
+    if before := workdir.finished(folder, config.rounds):
+        print(f'{before["rounds"]} rounds are done already\n{summary.last_words(before, folder)}', flush=True)
+        return before
 
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
-    experiment = experiment_lib.build(config)
-    workdir.check_partition(folder, experiment.partition)
-    print('\n'.join([*experiment_lib.describe(experiment), f'workdir    {folder}']), flush=True)
+    trials = _build(config, folder)
+    experiments = [trial.experiment for trial in trials]
+    print('\n'.join([*experiment_lib.describe(experiments), f'workdir    {folder}']), flush=True)
 
-    key, algorithm, dataset = experiment.key, experiment.algorithm, experiment.dataset
-    done, state, controller = _start(experiment, folder)
-    stream = experiment_lib.inputs(experiment, done)
+    batch, everyone = trials_lib.batch(experiments, config.parallel.trials), range(len(trials))
+    algorithm, dataset = experiments[0].algorithm, experiments[0].dataset
+    done, state, controllers = _start(trials, batch)
+    stream = batch.inputs(done)
     with interrupt.listen() as request:
         upcoming = next(stream)
         jit = partial(compilation.jit, precision=config.precision, deterministic=config.deterministic)
-        with _compiling('round') as round_seconds:
-            round_ = jit(algorithm.round, donate_argnums=1).lower(key, state, *upcoming, jnp.int32(0)).compile()
-        with _compiling('evaluation') as evaluation_seconds:
+        compile_seconds: dict[str, float] = {}
+        with _compiling('round', compile_seconds):
+            arguments = batch.key, state, *upcoming, _iterations(batch, controllers)
+            round_ = jit(batch.round, donate_argnums=1).lower(*arguments).compile()
+        with _compiling('evaluation', compile_seconds):
+            like = jax.eval_shape(partial(batch.part, r=0), state)
             test = dataset.test_images, dataset.test_labels
-            evaluate = make_evaluate(algorithm.predict, state, *test, config.eval_batch_size, jit)
+            evaluate = make_evaluate(algorithm.predict, like, *test, config.eval_batch_size, jit)
         if request.signum:
             raise interrupt.Stopped('stopped before the first round: nothing to save', request.signum)
 
-        with _outputs(folder, experiment, done) as out:
+        with (
+            _outputs(trials, folder, config, done) as outputs,
+            closing(Progress(done, config.rounds, algorithm.headline)) as progress,
+        ):
             for index in range(done, config.rounds):
-                number, k_s = index + 1, int(controller.k_s)
+                number = index + 1
                 last = number == config.rounds
                 start = time.monotonic()
-                state, measured = round_(key, state, *upcoming, jnp.int32(k_s))
+                state, measured = round_(batch.key, state, *upcoming, _iterations(batch, controllers))
                 upcoming = None if last else next(stream)  # gathered while the device computes
                 measured = jax.device_get(measured)
                 seconds = time.monotonic() - start
 
-                _check_losses(experiment, index, measured, folder)
-                losses = (float(measured[name]) for name in ('loss_supervised', 'loss_unlabeled', 'lr'))
-                controller = frequency.update(controller, experiment.frequency, *losses)
-                accuracy = evaluate(state) if last or number % config.eval_every == 0 else {}
+                measured = [batch.part(measured, r) for r in everyone]
+                _check_losses(trials, index, measured)
+                k_s = [int(controller.k_s) for controller in controllers]
+                controllers = [
+                    frequency.update(old, own.frequency, *(float(found[key]) for key in ADAPTS_TO))
+                    for old, own, found in zip(controllers, experiments, measured, strict=True)
+                ]
+                accuracy = [{} for _ in everyone]
+                if last or number % config.eval_every == 0:
+                    accuracy = [evaluate(batch.part(state, r)) for r in everyone]
 
-                images = experiment_lib.images_per_round(experiment, index, k_s)
-                record = _record(number, k_s, measured, accuracy, seconds, images, dataset.fake)
-                metrics.append(out.lines, record)
-                metrics.log_events(out.events, record)
-                out.progress.update(record)
+                images = sum(experiment_lib.images_per_round(experiments[0], index, own) for own in k_s)
+                records = [
+                    summary.record(number, *own, seconds, images, dataset.fake)
+                    for own in zip(k_s, measured, accuracy, strict=True)
+                ]
+                for out, record in zip(outputs, records, strict=True):
+                    metrics.append(out.lines, record)
+                    metrics.log_events(out.events, record)
+                progress.update(*records)
 
                 stop = request.signum and not last
                 if last or stop or number % config.checkpoint_every == 0:
-                    _check_weights(state, number, folder)
-                    checkpoint.save(out.manager, number, {'algorithm': state, 'frequency': controller})
+                    states = [batch.part(state, r) for r in everyone]
+                    _check_weights(trials, number, states)
+                    for out, own, controller in zip(outputs, states, controllers, strict=True):
+                        checkpoint.save(out.manager, number, {'algorithm': own, 'frequency': controller})
                 if stop:
                     message = f'stopped after round {number}; the same command goes on from there'
                     raise interrupt.Stopped(message, request.signum)
 
-            summary = _summary(experiment, metrics.read(out.lines), round_seconds[0], evaluation_seconds[0])
-            metrics.write_json(folder / 'summary.json', summary)
-    _print_end(summary, folder)
-    return summary
+            final = _write_summaries(trials, config, folder, batch.map, compile_seconds)
+    print(summary.last_words(final, folder), flush=True)
+    return final
 
 
-def _start(experiment: Experiment, folder: Path) -> tuple[int, Any, frequency.FrequencyState]:
-    """Rounds done, state and K_s controller: those of the last checkpoint, or the initial ones."""
-    key, config = experiment.key, experiment.config
+def _build(config: ConfigDict, folder: Path) -> list[Trial]:
+    """The trials of `config` (resolved), each with a folder that can serve it."""
+    configs, folders = config_lib.trials(config), workdir.of_trials(folder, config)
+    for own, home in zip(configs, folders, strict=True):
+        workdir.check(home, own)
+    experiments = experiment_lib.build_trials(configs)
+    for own, home in zip(experiments, folders, strict=True):
+        workdir.check_partition(home, own.partition)
+    names = [f'seed {own.seed}: ' if config.seeds else '' for own in configs]
+    return list(map(Trial, experiments, folders, names))
+
+
+def _start(trials: list[Trial], batch: trials_lib.Batch) -> tuple[int, Any, list[frequency.FrequencyState]]:
+    """Rounds done, state and K_s controllers: those of the last checkpoints, or the initial ones."""
+    experiment, folders = trials[0].experiment, [trial.folder for trial in trials]
+    config = experiment.config
     init = jax.jit(experiment.algorithm.init)
     controller = frequency.init(config.k_s, experiment.frequency)
-    restored = checkpoint.restore(
-        folder / 'checkpoints', {'algorithm': jax.eval_shape(init, key), 'frequency': controller}
-    )
-    if restored is None:
-        return 0, init(key), controller
-    if restored.round > config.rounds:
+    template = {'algorithm': jax.eval_shape(init, experiment.key), 'frequency': controller}
+    saved = [folder / 'checkpoints' for folder in folders]
+    restored = checkpoint.restore_all(saved, template)
+    # Where some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
+    # these rounds had been written for all. Anything else is no such run, and nothing of it may be overwritten.
+    behind = restored.round if restored else max((checkpoint.rounds_saved(own) or [0])[-1] for own in saved)
+    if behind > config.rounds:
         raise UserError(
-            f'{folder} is at round {restored.round} already, beyond config.rounds={config.rounds}; ask for more rounds'
+            f'{folders[0]} is at round {behind} already, beyond config.rounds={config.rounds}; ask for more rounds'
         )
-    metrics.check_rounds(folder / 'metrics.jsonl', restored.round)
+    for folder in folders:
+        metrics.check_rounds(folder / 'metrics.jsonl', behind)
+    if restored is None:
+        return 0, batch.stack([init(trial.experiment.key) for trial in trials]), [controller for _ in trials]
     print(f'going on from the checkpoint of round {restored.round}', flush=True)
-    return restored.round, jax.tree.map(jnp.array, restored.state['algorithm']), restored.state['frequency']
+    states = [jax.tree.map(jnp.array, own['algorithm']) for own in restored.state]
+    return restored.round, batch.stack(states), [own['frequency'] for own in restored.state]
+
+
+def _iterations(batch: trials_lib.Batch, controllers: list[frequency.FrequencyState]) -> jax.Array:
+    """K_s of the next round, [R] for R trials."""
+    return batch.stack([jnp.int32(controller.k_s) for controller in controllers])
 
 
 @contextmanager
-def _compiling(what: str) -> Iterator[list[float]]:
-    """Announces a compilation; the seconds it took are put into the list."""
+def _compiling(what: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Announces a compilation, and notes the seconds it took."""
     print(f'compiling the {what} …', end=' ', flush=True)
-    seconds: list[float] = []
     start = time.monotonic()
     with compilation.count() as programs:
-        yield seconds
-    seconds.append(time.monotonic() - start)
-    print(f'{seconds[0]:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
+        yield
+    seconds[what] = time.monotonic() - start
+    print(f'{seconds[what]:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
 
 
 @contextmanager
-def _outputs(folder: Path, experiment: Experiment, done: int) -> Iterator[Outputs]:
+def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -> Iterator[list[Outputs]]:
     """Opens all that a run writes to; what an interrupted run wrote after round `done` is cut off."""
-    config = experiment.config
-    with workdir.hold(folder, config, experiment.partition):
-        metrics.cut_back(folder / 'metrics.jsonl', done)
-        out = Outputs(
-            lines=folder / 'metrics.jsonl',
-            events=metrics.open_events(folder / 'tensorboard', done + 1),
-            manager=checkpoint.open_manager(folder / 'checkpoints', config.checkpoints_kept),
-            progress=Progress(done, config.rounds, experiment.algorithm.headline),
-        )
-        try:
-            yield out
-        finally:
-            out.progress.close()
-            out.events.close()
-            out.manager.close()
+    kept = config.checkpoints_kept
+    with ExitStack() as stack:
+        if config.seeds:
+            stack.enter_context(workdir.hold(folder, config, None))
+            kept = max(kept, 2)  # one trial is saved after another, and one round must be whole in all
+        for experiment, home, _ in trials:
+            stack.enter_context(workdir.hold(home, experiment.config, experiment.partition))
+        outputs = []
+        for _, home, _ in trials:
+            metrics.cut_back(home / 'metrics.jsonl', done)
+            checkpoint.cut_back(home / 'checkpoints', done)
+            manager = stack.enter_context(closing(checkpoint.open_manager(home / 'checkpoints', kept)))
+            events = stack.enter_context(closing(metrics.open_events(home / 'tensorboard', done + 1)))
+            outputs.append(Outputs(home / 'metrics.jsonl', events, manager))
+        yield outputs
 
 
-def _check_losses(experiment: Experiment, index: int, measured: dict[str, np.ndarray], folder: Path) -> None:
+def _check_losses(trials: list[Trial], index: int, measured: list[dict[str, np.ndarray]]) -> None:
     """Ends the run when a loss of round `index` that is trained on is not a number, or infinite."""
-    every_loss = experiment_lib.has_cross_entity_phase(experiment, index)
-    for name, value in measured.items():
-        if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
-            raise UserError(f'{name} is {value} in round {index + 1}: stopped. {_kept(folder)}')
+    for trial, found in zip(trials, measured, strict=True):
+        every_loss = experiment_lib.has_cross_entity_phase(trial.experiment, index)
+        for name, value in found.items():
+            if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
+                raise UserError(f'{trial.name}{name} is {value} in round {index + 1}: stopped. {_kept(trial.folder)}')
 
 
 @jax.jit
@@ -191,10 +233,13 @@ def _all_finite(state) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
 
 
-def _check_weights(state: Any, number: int, folder: Path) -> None:
+def _check_weights(trials: list[Trial], number: int, states: list[Any]) -> None:
     """Ends the run rather than save weights that the last step of a round has spoilt."""
-    if not _all_finite(state):
-        raise UserError(f'weights are infinite or not a number after round {number}: stopped. {_kept(folder)}')
+    for trial, state in zip(trials, states, strict=True):
+        if not _all_finite(state):
+            raise UserError(
+                f'{trial.name}weights are infinite or not a number after round {number}: stopped. {_kept(trial.folder)}'
+            )
 
 
 def _kept(folder: Path) -> str:
@@ -203,60 +248,16 @@ def _kept(folder: Path) -> str:
     return f'{kept} in {folder}; a lower config.lr may help'
 
 
-def _record(
-    number: int,
-    k_s: int,
-    measured: dict[str, np.ndarray],
-    accuracy: dict[str, float],
-    seconds: float,
-    images: int,
-    fake: bool,
+def _write_summaries(
+    trials: list[Trial], config: ConfigDict, folder: Path, trial_map: str, compile_seconds: dict[str, float]
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl; see `metrics.plain` for the numbers."""
-    names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
-    return {
-        'round': number,
-        'k_s': k_s,
-        **{name: metrics.plain(measured[name]) for name in names},
-        **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
-        'wall_seconds': round(seconds, 4),
-        'images_per_second': round(images / seconds, 1),
-        **({'fake': True} if fake else {}),
-    }
-
-
-def _summary(
-    experiment: Experiment, records: list[dict[str, Any]], round_seconds: float, evaluation_seconds: float
-) -> dict[str, Any]:
-    """The content of summary.json. Memory and compile time are those of the last process of the run."""
-    config, device = experiment.config, jax.devices()[0]
-    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
-    return {
-        'algorithm': config.algorithm,
-        'data': experiment.dataset.name,
-        'fake': experiment.dataset.fake,
-        'seed': config.seed,
-        **metrics.summarize(records, experiment.algorithm.headline),
-        'compile_seconds': round(round_seconds, 3),
-        'compile_seconds_evaluation': round(evaluation_seconds, 3),
-        'peak_memory_bytes': on_device or resident,
-        'peak_memory_of': 'device' if on_device else 'process',
-        'device': f'{device.platform} ({device.device_kind})',
-        'versions': {
-            'python': platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
-        'config_hash': config_lib.identity_hash(config),
-        'partition_hash': experiment.partition.content_hash,
-    }
-
-
-def _print_end(summary: dict[str, Any], folder: Path) -> None:
-    fake = ' on FAKE data' if summary['fake'] else ''
-    print(
-        f'{summary["headline"]} accuracy{fake} {summary["final_accuracy"]:.2%} after {summary["rounds"]} rounds '
-        f'(mean of the last 10 evaluations {summary["mean_of_last_10_evaluations"]:.2%}, '
-        f'best {summary["best_accuracy"]:.2%})\noutputs in {folder}',
-        flush=True,
-    )
+    """Writes summary.json of every trial, and the one above them where there are several seeds; returns the last."""
+    written = []
+    for experiment, home, _ in trials:
+        records = metrics.read(home / 'metrics.jsonl')
+        written.append(summary.of_trial(experiment, records, compile_seconds, len(trials)))
+        metrics.write_json(home / 'summary.json', written[-1])
+    if not config.seeds:
+        return written[0]
+    metrics.write_json(folder / 'summary.json', together := summary.of_trials(config, trial_map, written))
+    return together

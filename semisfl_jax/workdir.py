@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, and whether it can be written."""
+"""The folder of a run: whose it is, and whether it can be written. A run of several seeds has one in it for each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, metrics
 from semisfl_jax.errors import UserError
+
+
+def of_trials(folder: Path, config: ConfigDict) -> list[Path]:
+    """The folder of every trial: `folder` itself, or with several seeds the folders seed_N in it."""
+    return [folder / f'seed_{seed}' for seed in config.seeds] or [folder]
 
 
 def check(folder: Path, config: ConfigDict) -> None:
@@ -55,8 +60,10 @@ def check_partition(folder: Path, partition: data.Partition) -> None:
 
 
 @contextmanager
-def hold(folder: Path, config: ConfigDict, partition: data.Partition) -> Iterator[None]:
+def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> Iterator[None]:
     """Creates `folder`, writes config.json and partition.npz, and keeps other processes out for the time of the block.
+
+    `partition` is None for the folder of several trials, each of which has its own.
 
     Raises:
       UserError: it cannot be written, or another process is running in it.
@@ -69,7 +76,7 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition) -> Iterato
             except BlockingIOError as error:
                 raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
             metrics.write_json(folder / 'config.json', config.to_dict())
-            if not (folder / 'partition.npz').exists():
+            if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
             yield
     except OSError as error:

@@ -33,6 +33,8 @@ ROOMS = (
     'progress',
     'interrupt',
     'experiment',
+    'trials',
+    'summary',
     'train',
     'command_line',
     'compare',

@@ -1,0 +1,125 @@
+"""What a run says of itself: the lines of metrics.jsonl, summary.json and the last words on the screen."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from semisfl_jax import config as config_lib
+from semisfl_jax import metrics
+from semisfl_jax.experiment import Experiment
+
+# The first of what a method measures in a line of metrics.jsonl; the rest follows by name.
+FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+ACCURACIES = ('final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy')
+
+
+def record(
+    number: int,
+    k_s: int,
+    measured: dict[str, np.ndarray],
+    accuracy: dict[str, float],
+    seconds: float,
+    images: int,
+    fake: bool,
+) -> dict[str, Any]:
+    """A line of metrics.jsonl; see `metrics.plain` for the numbers.
+
+    `seconds` and `images` are those of the round: of all trials, where it computes several.
+    """
+    names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
+    return {
+        'round': number,
+        'k_s': k_s,
+        **{name: metrics.plain(measured[name]) for name in names},
+        **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
+        'wall_seconds': round(seconds, 4),
+        'images_per_second': round(images / seconds, 1),
+        **({'fake': True} if fake else {}),
+    }
+
+
+def of_trial(
+    experiment: Experiment, records: list[dict[str, Any]], compile_seconds: dict[str, float], together: int
+) -> dict[str, Any]:
+    """The content of a trial's summary.json, one of `together` in a program. Memory and compile time are those of the
+    last process of the run."""
+    config = experiment.config
+    return {
+        'algorithm': config.algorithm,
+        'data': experiment.dataset.name,
+        'fake': experiment.dataset.fake,
+        'seed': config.seed,
+        **metrics.summarize(records, experiment.algorithm.headline),
+        'trials_in_program': together,  # seconds and memory are those of all of them
+        **_process(compile_seconds),
+        'config_hash': config_lib.identity_hash(config),
+        'partition_hash': experiment.partition.content_hash,
+    }
+
+
+def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The content of summary.json above several trials, from theirs: means, standard errors, and what all took."""
+    first = summaries[0]
+    apart = {'seed', 'k_s', 'trials_in_program', 'partition_hash', *ACCURACIES}
+    together = {key: value for key, value in first.items() if key not in apart}
+
+    def over_trials(key: str) -> dict[str, Any]:
+        mean, error = metrics.mean_and_error([own[key] for own in summaries])
+        return {'mean': mean, 'standard_error': metrics.plain(error)}
+
+    return {
+        **together,
+        **{key: over_trials(key) for key in ACCURACIES},
+        'trials': [{key: own[key] for key in ('seed', *ACCURACIES, 'k_s')} for own in summaries],
+        'trial_map': trial_map,
+        'config_hash': config_lib.identity_hash(config),
+    }
+
+
+def last_words(summary: dict[str, Any], folder: Path) -> str:
+    """What a run ends with on the screen, from its summary.json: one line, or a small table of trials."""
+    fake = ' on FAKE data' if summary['fake'] else ''
+    head = f'{summary["headline"]} accuracy{fake}'
+    if 'trials' not in summary:
+        return (
+            f'{head} {summary["final_accuracy"]:.2%} after {summary["rounds"]} rounds '
+            f'(mean of the last 10 evaluations {summary["mean_of_last_10_evaluations"]:.2%}, '
+            f'best {summary["best_accuracy"]:.2%})\noutputs in {folder}'
+        )
+    table = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
+    for own in summary['trials']:
+        table.append((own['seed'], *(f'{own[key]:.2%}' for key in ACCURACIES), own['k_s']))
+    if len(summary['trials']) > 1:
+        means = (f'{summary[key]["mean"]:.2%} ± {summary[key]["standard_error"]:.2%}' for key in ACCURACIES)
+        table.append(('mean', *means, ''))
+    rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
+    return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, f'outputs in {folder}'])
+
+
+def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:
+    """Facts of this process."""
+    device = jax.devices()[0]
+    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    return {
+        'compile_seconds': round(compile_seconds['round'], 3),
+        'compile_seconds_evaluation': round(compile_seconds['evaluation'], 3),
+        'peak_memory_bytes': on_device or resident,
+        'peak_memory_of': 'device' if on_device else 'process',
+        'device': f'{device.platform} ({device.device_kind})',
+        'versions': {
+            'python': platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
+    }

@@ -1,0 +1,110 @@
+"""Several trials of one experiment, which differ in their seeds, in one compiled round.
+
+A trial is what a run of its seed alone would be: its own data split, weights, cohorts, batches and K_s. Trials share
+the program and one copy of the images; all the rest gains a leading axis [R]. Nothing below this module knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import data, experiment, parallel
+from semisfl_jax.experiment import Experiment
+from semisfl_jax.types import Array, Cohort, Federation, Metrics
+
+
+class Batch(NamedTuple):
+    """Trials that are computed together. One trial alone is left as it is, without an axis of its own."""
+
+    map: str  # 'vmap' | 'loop', '' for one trial
+    key: Array  # [R] root keys
+    round: Callable[..., tuple[Any, Metrics]]  # as Algorithm.round, all arguments and results of R trials
+    inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as experiment.inputs
+    stack: Callable[[Sequence[Any]], Any]  # R pytrees -> one, leaves [R, ...]
+    part: Callable[[Any, int], Any]  # the inverse: pytree, r -> pytree of trial r
+
+
+def batch(trials: Sequence[Experiment], trial_map: str) -> Batch:
+    """Puts trials together.
+
+    Args:
+      trials: R of them, from `experiment.build_trials`.
+      trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`.
+    """
+    first = trials[0]
+    if len(trials) == 1:
+        inputs = partial(experiment.inputs, first)
+        return Batch('', first.key, first.algorithm.round, inputs, lambda trees: trees[0], lambda tree, r: tree)
+    name, mapped = parallel.trial_map(trial_map)
+    return Batch(
+        map=name,
+        key=stack([trial.key for trial in trials]),
+        round=build_round(first.algorithm.round, mapped),
+        inputs=partial(_inputs, trials),
+        stack=stack,
+        part=lambda tree, r: jax.tree.map(lambda x: x[r], tree),
+    )
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """R pytrees of equal structure -> one whose leaves have a leading axis [R]."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def build_round(round_: Callable, trial_map: Callable) -> Callable[..., tuple[Any, Metrics]]:
+    """The round of R trials.
+
+    Args:
+      round_: of one trial, as `Algorithm.round`.
+      trial_map: a function with the meaning of `jax.vmap`.
+
+    Returns:
+      A function (keys [R], states, federation, cohorts, k_s [R]) -> states, metrics. Every leaf has a leading [R],
+      except for the images and labels of a federation as `stack_federations` makes them.
+    """
+
+    def one(shared, number, key, state, tables, cohort, k_s):
+        return round_(key, state.replace(round=number), tables.replace(**shared), cohort, k_s)
+
+    mapped = trial_map(one, in_axes=(None, None, 0, 0, 0, 0, 0))
+
+    def rounds(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
+        names = _shared(federation)
+        shared = {name: getattr(federation, name) for name in names}
+        tables = federation.replace(**dict.fromkeys(names))
+        # All trials are in the same round. Told once, it is no reason to compute both sides of a condition on it.
+        return mapped(shared, states.round[0], keys, states, tables, cohorts, k_s)
+
+    return rounds
+
+
+def stack_federations(federations: Sequence[Federation]) -> Federation:
+    """The tables of R trials stacked [R, ...]; of images and labels, which they share, one copy."""
+    names = _shared(federations[0])
+    tables = stack([federation.replace(**dict.fromkeys(names)) for federation in federations])
+    return tables.replace(**{name: getattr(federations[0], name) for name in names})
+
+
+def _shared(federation: Federation) -> tuple[str, ...]:
+    """Fields without a trial axis. Streamed images are those that a trial's own clients are going to read."""
+    at_server = ('server_images', 'server_labels')
+    return at_server if federation.streamed else (*at_server, 'client_images', 'client_labels')
+
+
+def _inputs(trials: Sequence[Experiment], first: int) -> Iterator[tuple[Federation, Cohort]]:
+    """What the round of R trials takes beside its state, for round `first` (0-based) and all after it."""
+    on_host = isinstance(trials[0].federation, data.HostFederation)
+    stacked = stack_federations([t.federation.layout if on_host else t.federation for t in trials])
+    host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
+    for cohorts in zip(*(experiment.cohorts(trial, first) for trial in trials), strict=True):
+        federation = stacked
+        if on_host and trials[0].algorithm.uses_clients:
+            rows = np.stack([experiment.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
+            federation = host.streamed(rows, trials=True)
+        yield federation, stack(cohorts)
