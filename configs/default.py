@@ -23,7 +23,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
     config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
-    config.checkpoints_kept = 2
+    config.checkpoints_kept = 2  # with several seeds, at least 2 of each trial
     config.precision = 'tf32'  # of the arithmetic, not of the weights: 'float32' | 'tf32': float32 with products in
     # TensorFloat-32 where the device has it (GPUs since Ampere; a CPU computes float32) | 'bfloat16' activations
     config.deterministic = True  # on a GPU, only kernels that give the same bits from run to run; False may be faster

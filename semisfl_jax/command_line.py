@@ -31,6 +31,7 @@ options
 examples
   python launch.py --config=configs/digits.py                              needs no download
   python launch.py --config=configs/digits.py --config.algorithm=supervised_only --config.seed=1
+  python launch.py --config=configs/digits.py --config.seeds=0,1,2         three seeds in one program
   python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
   python launch.py --config=configs/stl10.py --config.data.fake=True       made-up images, to try a machine
 
@@ -38,6 +39,7 @@ outputs in the folder
   metrics.jsonl     one line per round: losses, K_s, accuracy, time      summary.json   the final figures
   config.json       the configuration, complete                          partition.npz  which client holds what
   tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to go on from
+  with several seeds all this in a folder seed_N for each, and above them a summary.json with means and errors
 
 The same command again goes on from the last checkpoint, and further when `rounds` grew. Ctrl-C finishes the round,
 saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mistake in the command or the run,

@@ -82,7 +82,8 @@ def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
 
     'vmap' makes one batched program of them: every operation does all trials at once. Loops whose length differs
     between trials run to the longest, and what the others compute meanwhile is dropped. 'loop' computes one trial
-    after another, each to the bits of the program of a single one, in the activation memory of one.
+    after another, in the activation memory of one, with the operations of the program of a single one: to the same
+    bits, as far as XLA compiles them alike (seen on CPUs but for `pre_rounds`, whose branch leads to other rounding).
 
     Args:
       name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured on CPUs

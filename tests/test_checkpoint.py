@@ -145,3 +145,45 @@ def test_a_state_of_another_shape_is_refused(folder, shape):
 def test_a_copied_folder_is_as_good_as_the_original(folder, tmp_path):
     shutil.copytree(folder, tmp_path / 'copy')
     assert checkpoint.restore(Path(tmp_path / 'copy'), template()).round == 4
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two trials: the first one was saved after the rounds 2, 4 and 6, the second one was killed before its third."""
+    made = []
+    for name, rounds in (('a', (2, 4, 6)), ('b', (2, 4))):
+        manager = checkpoint.open_manager(tmp_path / name, 3)
+        for number in rounds:
+            checkpoint.save(manager, number, tree(number + len(made)))
+        manager.close()
+        made.append(tmp_path / name)
+    return made
+
+
+def test_of_several_folders_the_newest_round_in_all(folders):
+    restored = checkpoint.restore_all(folders, template())
+    assert restored.round == 4
+    for state, seed in zip(restored.state, (4, 5), strict=True):
+        assert_equal(state, tree(seed))
+    assert checkpoint.rounds_saved(folders[0]) == [2, 4, 6]
+    checkpoint.cut_back(folders[0], 4)
+    assert checkpoint.rounds_saved(folders[0]) == [2, 4]
+
+
+def test_of_several_folders_a_damaged_checkpoint_takes_all_further_back(folders, capfd):
+    flip(next((folders[1] / '4').glob('default/d/*')))
+    restored = checkpoint.restore_all(folders, template())
+    assert restored.round == 2
+    assert_equal(restored.state[1], tree(3))
+    assert (
+        f'round 4 is damaged (its files have changed since they were written) in {folders[1]}' in capfd.readouterr().err
+    )
+    assert sorted(path.name for path in folders[1].iterdir()) == ['2', 'damaged-4']
+
+
+def test_several_folders_without_a_common_round(folders, tmp_path):
+    assert checkpoint.restore_all([*folders, tmp_path / 'empty'], template()) is None
+    checkpoint.cut_back(folders[1], 2)
+    shutil.rmtree(folders[0] / '2')
+    with pytest.raises(UserError, match=r'no round has a checkpoint of every trial .*a: 4, 6; .*b: 2'):
+        checkpoint.restore_all(folders, template())

@@ -123,6 +123,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('augment.magnitude', 1),
         ('augment.cutout', -1),
         ('augment.supervised', 'both'),
+        ('parallel.trials', 'pmap'),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_key_and_value(key, value):
@@ -153,7 +154,7 @@ def other(value):
     """Another value of the same type."""
     if isinstance(value, bool):
         return not value
-    return {str: 'other', int: 12345, float: 0.12345, type(None): 2}[type(value)]
+    return {str: 'other', int: 12345, float: 0.12345, type(None): 2, list: (1, 2)}[type(value)]
 
 
 @pytest.mark.parametrize('key', config_lib.flatten(default.get_config()))

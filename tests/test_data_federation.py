@@ -51,6 +51,36 @@ def test_device_arrays_hold_each_clients_images_once(setting):
     assert sorted(used.tolist()) == list(range(360))
 
 
+@pytest.mark.parametrize('residency', ['device', 'host'])
+def test_trials_share_images_and_have_tables_of_their_own(setting, residency):
+    dataset, first, config = setting
+    config = config.copy_and_resolve_references()
+    config.seed = 1
+    partitions = [first, data.make_partition(dataset, config)]
+    federations = data.build_federations(dataset, partitions, residency)
+    layouts = [federation.layout if residency == 'host' else federation for federation in federations]
+    for name in ('server_images', 'server_labels', 'client_images', 'client_labels'):
+        assert getattr(layouts[0], name) is getattr(layouts[1], name)
+    assert (layouts[0].server_images is layouts[0].client_images) == (residency == 'device')
+    rows = {'device': 400, 'host': len(set(first.server_index) | set(partitions[1].server_index))}
+    assert len(layouts[0].server_images) == rows[residency]
+    for partition, layout in zip(partitions, jax.tree.map(np.asarray, layouts), strict=True):
+        np.testing.assert_array_equal(
+            layout.server_images[layout.server_index], dataset.train_images[partition.server_index]
+        )
+        np.testing.assert_array_equal(
+            layout.server_labels[layout.server_index], dataset.train_labels[partition.server_index]
+        )
+        images = dataset.train_images if residency == 'host' else layout.client_images
+        for name, index, size in (
+            ('client_index', layout.index, layout.size),
+            ('client_labeled_index', layout.labeled_index, layout.labeled_size),
+        ):
+            assert index.shape == (6, max(len(held) for p in partitions for held in getattr(p, name)))
+            for client, held in enumerate(getattr(partition, name)):
+                np.testing.assert_array_equal(images[index[client, : size[client]]], dataset.train_images[held])
+
+
 def test_host_and_device_give_a_round_the_same_images(setting):
     dataset, partition, _ = setting
     device = data.build_federation(dataset, partition, 'device')

@@ -86,6 +86,17 @@ def test_the_mean_is_over_the_last_ten_evaluations():
     assert (summary['evaluations'], summary['rounds'], summary['k_s'], summary['wall_seconds']) == (15, 30, 70, 15.0)
 
 
+def test_of_several_trials_the_progress_shows_means(capsys):
+    progress = Progress(0, 4, 'student')
+    common = {'round': 1, 'loss_consistency': None, 'loss_clustering': 0.5}
+    progress.update(
+        {'k_s': 20, 'loss_supervised': 1.0, 'student_accuracy': 0.25, **common},
+        {'k_s': 13, 'loss_supervised': 2.0, 'student_accuracy': 0.5, **common},
+    )
+    expected = 'round 1/4  sup 1.500 clust 0.500 student accuracy 37.50% (mean of 2) K_s 13 to 20  '
+    assert capsys.readouterr().out.startswith(expected)
+
+
 def test_a_log_file_gets_a_line_per_evaluation_and_no_control_characters(capsys):
     progress = Progress(0, 4, 'teacher')
     record = {'k_s': 20, 'loss_supervised': 1.25, 'loss_consistency': None, 'loss_clustering': None}

@@ -1,0 +1,429 @@
+"""Several seeds in one program: every trial is the run of its seed alone."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import launch
+from semisfl_jax import algorithms, checkpoint, experiment, frequency, parallel, trials
+from semisfl_jax import config as config_lib
+from tests import runs
+
+SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
+WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
+TOLERANCE = 2e-4  # of a batched program, relative, on losses after four rounds
+
+
+@pytest.fixture(scope='module')
+def single(tmp_path_factory):
+    """Runs of four rounds, one for each seed."""
+    folder = tmp_path_factory.mktemp('single')
+    for seed in SEEDS:
+        assert runs.run(folder / f'seed_{seed}', seed=seed) == 0
+    return folder
+
+
+@pytest.fixture(scope='module')
+def together(tmp_path_factory):
+    """The same seeds in one program, one trial after another; and how often the round was traced."""
+    folder, traces = tmp_path_factory.mktemp('together') / 'run', []
+    build = algorithms.build
+
+    def counting(*arguments):
+        algorithm = build(*arguments)
+        return algorithm._replace(round=lambda *inputs: (traces.append(1), algorithm.round(*inputs))[1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(algorithms, 'build', counting)
+        assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0
+    return folder, len(traces)
+
+
+def seeds_of(folder):
+    return {seed: folder / f'seed_{seed}' for seed in SEEDS}
+
+
+def state_of(folder):
+    """The last checkpoint of a tiny run."""
+    config = config_lib.resolve(runs.config())
+    built = experiment.build(config)
+    template = {
+        'algorithm': jax.eval_shape(built.algorithm.init, built.key),
+        'frequency': frequency.init(config.k_s, built.frequency),
+    }
+    return checkpoint.restore(folder / 'checkpoints', template)
+
+
+def assert_lines_close(folder, expected, tolerance=TOLERANCE):
+    """metrics.jsonl of two runs, up to rounding: counts are equal, an accuracy may differ by two of 360 images."""
+    for ours, theirs in zip(runs.records(folder), runs.records(expected), strict=True):
+        assert ours.keys() == theirs.keys()
+        for key in ours.keys() - set(runs.TIMES):
+            if theirs[key] is None:
+                assert ours[key] is None
+            elif key in ('teacher_accuracy', 'student_accuracy'):
+                assert abs(ours[key] - theirs[key]) <= 2.001 / 360
+            else:
+                assert ours[key] == pytest.approx(theirs[key], rel=tolerance, abs=1e-6), (ours['round'], key)
+
+
+# --- equality
+
+
+def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
+    folder, traces = together
+    k_s = set()
+    for seed, own in seeds_of(folder).items():
+        alone = single / own.name
+        assert runs.lines(own) == runs.lines(alone)
+        assert (own / 'partition.npz').read_bytes() == (alone / 'partition.npz').read_bytes()
+        assert (own / 'config.json').read_bytes() == (alone / 'config.json').read_bytes()
+        assert json.loads((own / 'config.json').read_text())['seed'] == seed
+        ours, theirs = state_of(own), state_of(alone)
+        assert ours.round == theirs.round == 4
+        for a, b in zip(jax.tree.leaves(ours.state), jax.tree.leaves(theirs.state), strict=True):
+            np.testing.assert_array_equal(a, b)
+        k_s.add(tuple(record['k_s'] for record in runs.records(own)))
+    assert len(k_s) >= 2, 'the trials should differ in K_s'
+    assert traces == 1
+
+
+def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
+    """K_s differs between the trials in the last two rounds, so finished trials wait for the longest."""
+    assert runs.run(tmp_path, seeds=SEEDS, parallel__trials='vmap') == 0
+    for own in seeds_of(tmp_path).values():
+        assert_lines_close(own, single / own.name)
+        state, expected = state_of(own).state, state_of(single / own.name).state
+        for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+        assert state['algorithm'].step == sum(record['k_s'] for record in runs.records(own))
+
+
+def test_images_on_the_host_change_no_byte(single, tmp_path):
+    settings = {'data__residency': 'host', 'parallel__trials': 'loop'}
+    assert runs.run(tmp_path, seeds=SEEDS, **settings) == 0
+    for own in seeds_of(tmp_path).values():
+        assert runs.lines(own) == runs.lines(single / own.name)
+
+
+@pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
+def test_supervised_only(tmp_path, trial_map):
+    settings = {'algorithm': 'supervised_only', 'rounds': 2}
+    assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials=trial_map, **settings) == 0
+    for seed in (3, 1):
+        assert runs.run(tmp_path / f'{seed}', seed=seed, **settings) == 0
+        if trial_map == 'loop':
+            assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
+        else:
+            assert_lines_close(tmp_path / 'all' / f'seed_{seed}', tmp_path / f'{seed}')
+
+
+SWITCHES = {'rounds': 3, 'pre_rounds': 1, 'data__client_labels': 16, 'federation__mu': 1, 'threshold': 0.15}
+SWITCHES |= WITHOUT_VIEWS
+
+
+@pytest.fixture(scope='module')
+def switched(tmp_path_factory):
+    """Single runs with labels at clients of unequal sizes and a first round without clients."""
+    folder = tmp_path_factory.mktemp('switched')
+    for seed in (4, 1):
+        assert runs.run(folder / f'{seed}', seed=seed, federation__partition='dirichlet', **SWITCHES) == 0
+    return folder
+
+
+@pytest.mark.parametrize(('trial_map', 'residency'), [('loop', 'device'), ('vmap', 'host')])
+def test_pre_rounds_labels_at_clients_and_unequal_sizes(switched, tmp_path, trial_map, residency):
+    """Up to rounding in turn, too: XLA moves code out of loops inside the branch of `pre_rounds` in its own way."""
+    settings = {**SWITCHES, 'data__residency': residency, 'parallel__trials': trial_map}
+    assert runs.run(tmp_path, seeds=(4, 1), federation__partition='dirichlet', **settings) == 0
+    for seed in (4, 1):
+        own = tmp_path / f'seed_{seed}'
+        assert [record['loss_clustering'] is None for record in runs.records(own)] == [True, False, False]
+        assert_lines_close(own, switched / f'{seed}')
+
+
+def test_one_seed_alone_has_its_folder_too(tmp_path):
+    settings = {'algorithm': 'supervised_only', 'rounds': 1}
+    assert runs.run(tmp_path / 'one', seeds='7', **settings) == 0
+    assert runs.run(tmp_path / 'alone', seed=7, **settings) == 0
+    assert runs.lines(tmp_path / 'one' / 'seed_7') == runs.lines(tmp_path / 'alone')
+    summary = json.loads((tmp_path / 'one' / 'summary.json').read_text())
+    assert summary['final_accuracy']['standard_error'] is None
+
+
+# --- one copy of the images, no needless work
+
+
+def prepared(trial_map, **changes):
+    """Experiments of SEEDS, and the program of their round as equations, not compiled."""
+    config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
+    experiments = experiment.build_trials(config_lib.trials(config))
+    batch = trials.batch(experiments, trial_map)
+    state = jax.eval_shape(lambda: batch.stack([own.algorithm.init(own.key) for own in experiments]))
+    inputs = next(batch.inputs(0))
+    return experiments, inputs, jax.make_jaxpr(batch.round)(batch.key, state, *inputs, jnp.ones(len(SEEDS), jnp.int32))
+
+
+def equations(jaxpr):
+    """All equations of a program, with those of inner functions, loops and branches."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in jax.tree.leaves(list(equation.params.values())):
+            inner = getattr(value, 'jaxpr', value)
+            if hasattr(inner, 'eqns'):
+                yield from equations(inner)
+
+
+@pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
+def test_images_are_held_once_and_never_copied(trial_map):
+    experiments, (federation, _), program = prepared(trial_map)
+    images = len(experiments[0].dataset.train_images)
+    assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
+    for own in experiments:
+        for name in ('server_images', 'client_images'):
+            assert getattr(own.federation, name) is federation.server_images
+        rows = np.asarray(own.federation.server_index)
+        np.testing.assert_array_equal(rows, own.partition.server_index)  # every image is somebody's
+        np.testing.assert_array_equal(
+            federation.server_images[rows], own.dataset.train_images[own.partition.server_index]
+        )
+    assert federation.index.shape[:2] == (3, 10)
+    shapes = {variable.aval.shape for equation in equations(program.jaxpr) for variable in equation.outvars}
+    assert len(shapes) > 100
+    assert not [shape for shape in shapes if images in shape]
+
+
+def test_streamed_images_are_those_of_each_trial():
+    config = config_lib.resolve(runs.config(seeds=SEEDS, data__residency='host'))
+    experiments = experiment.build_trials(config_lib.trials(config))
+    federation, cohorts = next(trials.batch(experiments, 'loop').inputs(3))
+    assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
+    labelled = set().union(*(own.partition.server_index.tolist() for own in experiments))
+    assert federation.server_images.shape == (len(labelled), 8, 8, 1)
+    for r, own in enumerate(config_lib.trials(config)):
+        alone, cohort = next(experiment.inputs(experiment.build(own), 3))
+        np.testing.assert_array_equal(federation.client_images[r], alone.client_images)
+        np.testing.assert_array_equal(federation.client_labels[r], alone.client_labels)
+        np.testing.assert_array_equal(cohorts.visits[r], cohort.visits)
+        np.testing.assert_array_equal(
+            federation.server_images[federation.server_index[r]], alone.server_images[alone.server_index]
+        )
+
+
+def test_rounds_without_clients_stay_a_branch_at_once():
+    """All trials are in the same round, so no trial computes what `pre_rounds` leaves out."""
+
+    def branches(**changes):
+        program = prepared('vmap', **WITHOUT_VIEWS, **changes)[2]
+        return sum(equation.primitive.name == 'cond' for equation in equations(program.jaxpr))
+
+    assert branches(pre_rounds=1) == branches(pre_rounds=0) + 1
+
+
+def test_the_choice_of_a_map():
+    assert parallel.trial_map('auto')[0] == ('loop' if jax.default_backend() == 'cpu' else 'vmap')
+    x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones(2)
+    for name in ('loop', 'vmap'):
+        found = parallel.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
+        np.testing.assert_array_equal(found['sum'], y + 2 * x)
+
+
+# --- outputs
+
+
+def test_summary_over_the_seeds(together, capsys):
+    folder, _ = together
+    assert sorted(path.name for path in folder.iterdir()) == [
+        '.lock',
+        'config.json',
+        'seed_0',
+        'seed_2',
+        'seed_5',
+        'summary.json',
+    ]
+    summary = json.loads((folder / 'summary.json').read_text())
+    own = [json.loads((home / 'summary.json').read_text()) for home in seeds_of(folder).values()]
+    assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in own] == list(SEEDS)
+    values = [trial['final_accuracy'] for trial in own]
+    mean = sum(values) / 3
+    error = (sum((value - mean) ** 2 for value in values) / 2 / 3) ** 0.5
+    assert summary['final_accuracy'] == pytest.approx({'mean': mean, 'standard_error': error})
+    assert (summary['rounds'], summary['headline'], summary['trial_map']) == (4, 'teacher', 'loop')
+    # the seconds of a round are those of all trials, in every trial, and above them they count once
+    lines = [runs.records(home) for home in seeds_of(folder).values()]
+    for same in zip(*lines, strict=True):
+        assert len({record['wall_seconds'] for record in same}) == 1
+        images = sum(record['k_s'] * 4 + 2 * 4 * 3 for record in same)
+        assert same[0]['images_per_second'] == pytest.approx(images / same[0]['wall_seconds'], rel=0.02)
+    assert summary['wall_seconds'] == own[0]['wall_seconds']
+    assert own[0]['trials_in_program'] == 3
+
+    before = runs.files(folder)
+    assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0  # finished: left alone
+    assert runs.files(folder) == before
+    *table, end = capsys.readouterr().out.splitlines()
+    assert end == f'outputs in {folder}'
+    assert re.fullmatch(rf' +mean( +{100 * mean:.2f}% ± {100 * error:.2f}%)( +[0-9.]+% ± [0-9.]+%){{2}}', table[-1])
+    assert table[-2].split()[:2] == ['5', f'{values[2]:.2%}']
+
+
+def test_a_process_of_its_own_and_the_comparison_of_its_trials(single, tmp_path):
+    folder = tmp_path / 'run'
+    result = runs.run_process(folder, seeds=SEEDS, parallel__trials='loop')
+    assert result.returncode == 0, result.stderr
+    assert '(mean of 3) K_s 5 to 8' in result.stdout
+
+    def compared(*folders):
+        command = [sys.executable, '-m', 'semisfl_jax.compare', *map(str, folders)]
+        found = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    alone = compared(*(single / f'seed_{seed}' for seed in sorted(SEEDS)))
+    assert '(3 seeds)' in alone
+    assert compared(*sorted(folder.glob('seed_*'))) == compared(folder) == alone
+
+
+# --- runs that end early
+
+KILL = """
+import os, signal
+from semisfl_jax import checkpoint, metrics, summary
+def kill_at(module, name, call):
+    real, count = getattr(module, name), []
+    def function(*arguments):
+        count.append(1)
+        if len(count) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments)
+    setattr(module, name, function)
+"""
+CHEAP = {'algorithm': 'supervised_only'}
+# Three trials write a line each per round, and save in the rounds 2 and 4.
+KILLED_AT = {
+    'after the first of the three lines of round 3': ("metrics, 'append', 8", CHEAP),
+    'at the first save, after that of the first trial': ("checkpoint, 'save', 2", CHEAP),
+    'at the second save, after that of the second trial': ("checkpoint, 'save', 6", {'checkpoints_kept': 1}),
+    'after the first summary': ("summary, 'of_trial', 2", CHEAP),
+}
+
+
+@pytest.mark.parametrize('moment', KILLED_AT)
+def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment):
+    call, settings = KILLED_AT[moment]
+    settings = {'seeds': SEEDS, 'parallel__trials': 'loop', **settings}
+    killed = runs.run_process(tmp_path / 'run', prelude=f'{KILL}\nkill_at({call})', **settings)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / 'run' / 'summary.json').exists()
+    assert runs.run(tmp_path / 'run', **settings) == 0
+    expected = single
+    if 'algorithm' in settings:
+        assert runs.run(tmp_path / 'undisturbed', **settings) == 0
+        expected = tmp_path / 'undisturbed'
+    for own in seeds_of(tmp_path / 'run').values():
+        assert runs.lines(own) == runs.lines(expected / own.name)
+        assert checkpoint.rounds_saved(own / 'checkpoints') == [2, 4]
+    assert ('going on from' in capsys.readouterr().out) == ('first save' not in moment)
+    assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
+
+
+def test_a_trial_can_go_on_alone_and_all_can_go_further(tmp_path, capsys):
+    assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=2, **CHEAP) == 0
+    assert runs.run(tmp_path / 'all' / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
+    assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=4, **CHEAP) == 0
+    assert 'going on from the checkpoint of round 2' in capsys.readouterr().out  # the newest that both have
+    for seed in (0, 1):
+        assert runs.run(tmp_path / f'{seed}', seed=seed, **CHEAP) == 0
+        assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
+
+
+def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
+    settings = {'seeds': (0, 1), **CHEAP}
+    assert runs.run(tmp_path, rounds=2, **settings) == 0
+    for path in sorted((tmp_path / 'seed_1').rglob('*'), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    before = runs.files(tmp_path)
+    capsys.readouterr()
+    assert runs.run(tmp_path, rounds=4, **settings) == 2
+    assert re.match(r'error: .*seed_1/metrics.jsonl does not hold the rounds 1 to 2', capsys.readouterr().err)
+    assert runs.files(tmp_path) == before
+
+
+def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsys):
+    build = algorithms.build
+
+    def build_broken(*arguments):
+        algorithm = build(*arguments)
+
+        def round_(key, state, *rest):
+            state, measured = algorithm.round(key, state, *rest)
+            bad = (state.round == 3) & (jax.random.key_data(key)[-1] == 1)
+            measured['loss_supervised'] = jnp.where(bad, jnp.nan, measured['loss_supervised'])
+            return state, measured
+
+        return algorithm._replace(round=round_)
+
+    monkeypatch.setattr(algorithms, 'build', build_broken)
+    assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: seed 1: loss_supervised is nan in round 3: stopped. The checkpoint of round 2 is')
+    assert 'seed_1' in error
+    assert error.count('\n') == 1
+    for seed in (0, 1, 2):
+        assert checkpoint.rounds_saved(tmp_path / f'seed_{seed}' / 'checkpoints') == [2]
+        assert len(runs.records(tmp_path / f'seed_{seed}')) == 2
+
+
+# --- mistakes
+
+MISTAKES = {
+    'twice': (['--config.seeds=0,1,0'], ['config.seeds', '0 more than once']),
+    'both': (['--config.seeds=0,1', '--config.seed=3'], ['config.seed=3', 'config.seeds=(0, 1)']),
+    'below 0': (['--config.seeds=0,-1'], ['config.seeds', '-1']),
+    'too large': (['--config.seeds=4294967296'], ['4294967296']),
+    'words': (['--config.seeds=all'], ["'all'", '--config.seeds=0,1,2']),
+    'a fraction': (['--config.seeds=(0,1.5)'], ['1.5']),
+    'a truth value': (['--config.seeds=(True,)'], ['True']),
+    'nothing': (['--config.seeds='], ["''"]),
+    'unknown map': (['--config.seeds=0,1', '--config.parallel.trials=pmap'], ['parallel.trials', "'pmap'", 'vmap']),
+}
+
+
+@pytest.mark.parametrize('mistake', MISTAKES)
+def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, tmp_path, capsys):
+    added, words = MISTAKES[mistake]
+    assert launch.main(['launch.py', *runs.words(tmp_path / 'run'), *added]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: ')
+    assert error.count('\n') == 1
+    for word in words:
+        assert word in error
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_folder_of_other_seeds_is_left_alone(together, capsys):
+    folder, _ = together
+    before = runs.files(folder)
+    assert runs.run(folder, seeds=(0, 1), parallel__trials='loop') == 2
+    assert 'seeds: [2, 0, 5] -> [0, 1]' in capsys.readouterr().err
+    assert runs.run(folder) == 2
+    assert runs.run(folder / 'seed_0', seeds=(0, 1)) == 2
+    assert runs.files(folder) == before
+
+
+def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
+    config = config_lib.resolve(runs.config(seeds=SEEDS, parallel__trials='vmap'))
+    for seed, own in zip(SEEDS, config_lib.trials(config), strict=True):
+        alone = config_lib.resolve(runs.config(seed=seed))
+        assert own.to_dict() == alone.to_dict()
+        assert config_lib.identity_hash(own) == config_lib.identity_hash(alone)
+        assert own.is_locked
+    assert config_lib.trials(alone) == [alone]
+    assert config_lib.identity_hash(config) != config_lib.identity_hash(config_lib.resolve(runs.config()))
