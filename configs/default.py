@@ -29,6 +29,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.deterministic = True  # on a GPU, only kernels that give the same bits from run to run; False may be faster
     config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that a second start is quick
 
+    # --- hardware
+    config.parallel = ConfigDict()
+    config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU
+
     # --- data
     config.data = ConfigDict()
     config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
@@ -55,10 +59,6 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
     # 0: their labels are ignored
-
-    # --- layout on the hardware
-    config.parallel = ConfigDict()
-    config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU
 
     # --- model
     config.model = ConfigDict()
