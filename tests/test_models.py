@@ -11,7 +11,7 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.errors import UserError
-from semisfl_jax.models import convolution, layers, pooling, zoo
+from semisfl_jax.models import layers, lowerings, pooling, zoo
 from semisfl_jax.models.split import ProjectionHead, Stack
 
 SHAPES = {
@@ -96,16 +96,16 @@ def convolve(x, kernel, padding):
     return out
 
 
-@pytest.mark.parametrize('lowering', sorted(convolution.LOWERINGS))
+@pytest.mark.parametrize('lowering', sorted(lowerings.LOWERINGS))
 @pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0)])
 def test_convolutions(lowering, size, padding):
     rng = np.random.default_rng(0)
     x, kernel = rng.normal(size=(2, 9, 7, 3)).astype(np.float32), rng.normal(size=(size, size, 3, 4)).astype(np.float32)
-    got = convolution.LOWERINGS[lowering](x, kernel, padding)
+    got = lowerings.LOWERINGS[lowering](x, kernel, padding)
     np.testing.assert_allclose(got, convolve(x, kernel, padding), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('lowering', sorted(convolution.LOWERINGS))
+@pytest.mark.parametrize('lowering', sorted(lowerings.LOWERINGS))
 @pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
 def test_gradients_of_convolutions(lowering, size, padding):
     """A convolution is linear in each argument, so its gradients are sums over the positions, taken here in float64."""
@@ -120,10 +120,19 @@ def test_gradients_of_convolutions(lowering, size, padding):
         of_kernel[i, j] = np.einsum('bhwc,bhwf->cf', padded[window], out)
     of_x = of_padded[:, padding : padding + 9, padding : padding + 7]
 
-    function = partial(convolution.LOWERINGS[lowering], padding=padding)
+    function = partial(lowerings.LOWERINGS[lowering], padding=padding)
     _, back = jax.vjp(function, jnp.float32(x), jnp.float32(kernel))
     for got, expected in zip(back(jnp.float32(out)), (of_x, of_kernel), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_dense_product_and_its_gradients():
+    rng = np.random.default_rng(3)
+    x, kernel, out = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 7), (7, 3), (5, 3)))
+    got, back = jax.vjp(lowerings.dense_direct, x, kernel)
+    np.testing.assert_allclose(got, x @ kernel, rtol=1e-5, atol=1e-6)
+    for gradient, expected in zip(back(out), (out @ kernel.T, x.T @ out), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
@@ -136,7 +145,7 @@ def test_corners_of_windows(size, padding, channels):
     whole = convolve(x, kernel, padding)
     height, width = whole.shape[1] // 2, whole.shape[2] // 2
     expected = np.stack([whole[:, i : 2 * height : 2, j : 2 * width : 2] for i in (0, 1) for j in (0, 1)], axis=-2)
-    got = convolution.direct_corners(jnp.asarray(x), jnp.asarray(kernel), padding)
+    got = lowerings.direct_corners(jnp.asarray(x), jnp.asarray(kernel), padding)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 

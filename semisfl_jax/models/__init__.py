@@ -6,8 +6,8 @@ import jax
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import zoo
-from semisfl_jax.models.convolution import LOWERINGS
 from semisfl_jax.models.layers import Compute
+from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import SplitModel, cut
 
 NAMES = tuple(zoo.ARCHITECTURES)
@@ -28,7 +28,7 @@ def build(
     """The split model `name` for K classes and images (H, W, C).
 
     `dtype` is that of the computation, 'float32' or 'bfloat16'; parameters are float32.
-    `convolution` 'auto' is 'direct' on a CPU and 'native' elsewhere; see `semisfl_jax.models.convolution`.
+    `convolution` 'auto' is 'direct' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
 
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.

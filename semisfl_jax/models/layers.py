@@ -12,18 +12,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.models import convolution
+from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import max_of_corners, max_pool
 from semisfl_jax.types import Array
 
-FEW_CHANNELS = 4  # up to here, `convolution.direct_corners` is the faster form
+FEW_CHANNELS = 4  # up to here, `lowerings.direct_corners` is the faster form
 
 
 class Compute(NamedTuple):
     """How layers compute. Parameters and BatchNorm's statistics are float32 whatever the type."""
 
     dtype: str = 'float32'  # of activations and of the arithmetic on them
-    convolution: str = 'native'  # a key of `convolution.LOWERINGS`
+    convolution: str = 'native'  # a key of `lowerings.LOWERINGS`
 
 
 FLOAT32 = Compute()
@@ -62,14 +62,19 @@ class ConvLayer(nn.Module):
         dtype, lowering = self.compute
         x, kernel, bias = x.astype(dtype), kernel.astype(dtype), bias.astype(dtype)
         if lowering == 'direct' and self.pool == 'floor' and not self.norm and x.shape[-1] <= FEW_CHANNELS:
-            x = max_of_corners(convolution.direct_corners(x, kernel, self.padding))
+            x = max_of_corners(lowerings.direct_corners(x, kernel, self.padding))
         else:
-            x = convolution.LOWERINGS[lowering](x, kernel, self.padding)
+            x = lowerings.LOWERINGS[lowering](x, kernel, self.padding)
             if self.norm:
                 x = nn.BatchNorm(not train, momentum=0.9, epsilon=1e-5, dtype=dtype, name='norm')(x + bias)
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x
         # Neither bias nor ReLU falls as its input grows: after pooling they give the same, on a quarter of the numbers.
         return nn.relu(x if self.norm else x + bias)
+
+
+def _product(x: Array, kernel: Array, *_, **__) -> Array:
+    """In place of `jax.lax.dot_general`, as Dense calls it for x [B, D]."""
+    return lowerings.dense_direct(x, kernel)
 
 
 class DenseLayer(nn.Module):
@@ -87,6 +92,12 @@ class DenseLayer(nn.Module):
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         initialise = torch_uniform(x.shape[-1])
-        dtype = self.compute.dtype
-        x = nn.Dense(self.features, dtype=dtype, kernel_init=initialise, bias_init=initialise, name='dense')(x)
+        x = nn.Dense(
+            self.features,
+            dtype=self.compute.dtype,
+            kernel_init=initialise,
+            bias_init=initialise,
+            dot_general=_product if self.compute.convolution == 'direct' else None,
+            name='dense',
+        )(x)
         return nn.relu(x) if self.activation else x

@@ -1,11 +1,11 @@
-"""Stride-1 convolutions, in the forms that some backend computes fast.
+"""Stride-1 convolutions, and dense products, in the forms that some backend computes fast.
 
     x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F]
 
 - `native`: XLA's own operator and XLA's own gradient, for GPU and TPU.
-- `direct`: the same operator, its two gradients written as convolutions of the one form (NHWC, HWIO) that XLA's CPU
-  backend gives to its fast kernel wherever it stands. XLA brings other forms into this one only outside loops, and
-  computes them number by number inside, about twelve times slower: a round is all loops.
+- `direct`: for CPU. The same operator, its two gradients written as convolutions of the one form (NHWC, HWIO) that
+  XLA's CPU backend gives to its fast kernel wherever it stands. XLA brings other forms into this one only outside
+  loops, and computes them number by number inside, at a hundredth of the speed: a round is all loops.
 - `patches`: shifted slices side by side and one matrix product. It keeps its speed under `vmap` over kernels, where
   the others become grouped convolutions.
 
@@ -95,5 +95,20 @@ def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
     y = direct(blocks, corners.reshape(half, half, 4 * channels, 4 * features), 0)
     return y.reshape(*y.shape[:3], 4, features)
 
+
+@jax.custom_vjp
+def dense_direct(x: Array, kernel: Array) -> Array:
+    """x [B, D] @ kernel [D, F], with a gradient of x that goes through a transposed copy of the kernel: for wide
+    layers on a CPU, copy and product together take 0.6 times as long as XLA's product with the kernel as it stands."""
+    return x @ kernel
+
+
+def _dense_backward(residuals, gradient: Array):
+    x, kernel = residuals
+    transposed = jax.lax.optimization_barrier(kernel.T)  # or else XLA would fold the transposition into the product
+    return gradient @ transposed, x.T @ gradient
+
+
+dense_direct.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _dense_backward)
 
 LOWERINGS = {'direct': direct, 'native': native, 'patches': patches}
