@@ -67,8 +67,8 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         'bfloat16' if config.precision == 'bfloat16' else 'float32',
     )
     hparams = hparams_lib.from_config(config)
-    client_map = parallel.client_map(config.federation.client_chunk, config.federation.client_map)
-    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, client_map)
+    layout = parallel.layout(config.federation.client_chunk, config.federation.client_map)
+    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, layout)
     residency = config.data.residency if algorithm.uses_clients else 'host'  # images nobody reads stay where they are
     options = frequency.FrequencyOptions(
         rule=config.k_s_rule,

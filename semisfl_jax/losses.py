@@ -1,6 +1,7 @@
 """The loss terms of SemiSFL as pure functions of a batch of rows.
 
-Every mean runs over rows with a weight: 1 for a row of a client that takes part, 0 for padding.
+Every mean runs over rows with a weight: 1 for a row of a client that takes part, 0 for padding. Who holds only some of
+the rows of a mean passes the count of all, and gets the part of the mean that its rows make up.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def concatenate(*parts: References) -> References:
     return References(*(jnp.concatenate(field) for field in zip(*parts, strict=True)))
 
 
-def row_mean(values: Array, weight: Array) -> Array:
-    """Mean of [R] values under [R] weights; 0 when no row counts."""
-    return jnp.sum(values * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+def row_mean(values: Array, weight: Array, count: Array | None = None) -> Array:
+    """Mean of [R] values under [R] weights; 0 when no row counts. `count`: what the weights of all rows sum to."""
+    return jnp.sum(values * weight) / jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)
 
 
 def cross_entropy_rows(logits: Array, labels: Array) -> Array:
@@ -43,7 +44,9 @@ def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:
     return row_mean(cross_entropy_rows(logits, labels), weight)
 
 
-def consistency(logits: Array, pseudo_labels: Array, confident: Array, weight: Array) -> Array:
+def consistency(
+    logits: Array, pseudo_labels: Array, confident: Array, weight: Array, count: Array | None = None
+) -> Array:
     """Consistency regularization of the cross-entity phase (Section III, step 4).
 
     Cross-entropy of the student against hard pseudo-labels, for confident rows alone. Rows that are not
@@ -54,8 +57,9 @@ def consistency(logits: Array, pseudo_labels: Array, confident: Array, weight: A
       pseudo_labels: [R] int32, the teacher's argmax on the weak view.
       confident: [R] bool, whether the teacher's maximum reaches the threshold.
       weight: [R].
+      count: as in `row_mean`.
     """
-    return row_mean(cross_entropy_rows(logits, pseudo_labels) * confident, weight)
+    return row_mean(cross_entropy_rows(logits, pseudo_labels) * confident, weight, count)
 
 
 def contrastive_rows(

@@ -1,5 +1,5 @@
-"""How the work of many clients, and of many trials, is laid out on the hardware. Methods get a map over clients and
-know no more."""
+"""How the work of many clients, and of many trials, is laid out on the hardware. Methods get a `Layout` and know no
+more."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from functools import partial
 
 import jax
 
+from semisfl_jax.types import Layout
+
 TRIAL_MAPS = ('auto', 'vmap', 'loop')
 
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 
 
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
+
+
+def layout(chunk: int = 0, how: str = 'auto') -> Layout:
+    """All clients on one device, as `client_map` says."""
+    return Layout(map=client_map(chunk, how))
 
 
 def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:

@@ -86,6 +86,25 @@ class Views(NamedTuple):
     normalise: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
 
 
+def _same(tree):
+    return tree
+
+
+class Layout(NamedTuple):
+    """Where the clients of a round are computed, as far as a method has to know.
+
+    A method computes the clients at hand and says, here and there, that it means all of them. By default those are
+    the same, computed at once.
+    """
+
+    map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the clients at hand, as `jax.vmap` does
+    total: Callable[[Any], Any] = _same  # tree of sums over the clients at hand -> of sums over all clients
+    rows: Callable[[Any], Any] = _same  # tree of [clients at hand * B, ...] -> [A * B, ...], in the order of the cohort
+
+
+HERE = Layout()
+
+
 class Algorithm(NamedTuple):
     """A federated method as pure functions.
 

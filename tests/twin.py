@@ -215,7 +215,8 @@ class Server:
             teacher_features = jnp.concatenate([up[1] for up in uploads])
             truth = np.asarray(federation.client_labels)[np.asarray(rows[:, t]).ravel()]
             entries = self.label(teacher_features, truth, np.asarray(labeled[:, t]).ravel())
-            (h_term, c_term), down = self.update(features, entries, optimizer, rng.fold(key, 'top_dropout', t))
+            masks = [rng.fold(key, 'top_dropout', client.id, t) for client in clients]
+            (h_term, c_term), down = self.update(features, entries, optimizer, masks)
             for n, client in enumerate(clients):
                 # N_h times the slice of the mean's gradient: the gradient of the client's own mean
                 client.update(len(clients) * down[n * h.batch_size : (n + 1) * h.batch_size])
@@ -237,13 +238,19 @@ class Server:
             entries.append((keys[j], *((int(truth[j]), True) if labeled[j] else guess)))
         return entries
 
+    def top(self, top, features, dropout):
+        """Logits of all rows. Each client's rows have a dropout key of their own; the top here has no BatchNorm."""
+        parts = jnp.split(features, len(dropout))
+        logits = [self.model.top(top, part, key, True)[0] for part, key in zip(parts, dropout, strict=True)]
+        return jnp.concatenate(logits), top
+
     def update(self, features, entries, optimizer, dropout):
         """One server step; returns the two losses and the gradient of the features."""
         references = References(entries + self.queue.seen_by_clients())
 
         def loss(parameters, features):
             top, proj = ({**old, 'params': new} for old, new in zip(self.student[1:], parameters, strict=True))
-            logits, top = self.model.top(top, features, dropout, True)
+            logits, top = self.top(top, features, dropout)
             z = self.model.project(proj, features)
             rows = len(entries)
             h_term = sum(cross_entropy(logits[j], e[1]) for j, e in enumerate(entries) if e[2]) / rows

@@ -1,17 +1,15 @@
-"""Methods by name. A builder turns (model, views, hparams, client_map) into an `Algorithm`."""
+"""Methods by name. A builder turns (model, views, hparams, layout) into an `Algorithm`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import jax
 
 from semisfl_jax.algorithms.semisfl import semisfl
 from semisfl_jax.algorithms.supervised_only import supervised_only
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Algorithm, Views
+from semisfl_jax.types import HERE, Algorithm, Layout, Views
 
 BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'semisfl': semisfl,
@@ -20,7 +18,7 @@ BUILDERS: dict[str, Callable[..., Algorithm]] = {
 NAMES = tuple(BUILDERS)
 
 
-def build(name: str, model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap) -> Algorithm:
+def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
     """The method `name`.
 
     Raises:
@@ -28,7 +26,7 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, client_m
     """
     if name not in BUILDERS:
         raise UserError(f"algorithm='{name}' is unknown; use one of {', '.join(NAMES)}")
-    return BUILDERS[name](model, views, hparams, client_map)
+    return BUILDERS[name](model, views, hparams, layout)
 
 
 __all__ = ['BUILDERS', 'NAMES', 'build']

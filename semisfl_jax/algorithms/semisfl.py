@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 
 from semisfl_jax import phases, queue
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Metrics, Views
+from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
 
 
-def semisfl(model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap) -> Algorithm:
+def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
     """Builds SemiSFL.
 
     One round: K_s supervised steps at the server, each followed by the teacher's average; the bottoms go to the
@@ -23,7 +21,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, client_map: Calla
       model: the split model.
       views: augmentations and normalisation.
       hparams: settings.
-      client_map: maps over clients; `jax.vmap` or anything that behaves like it.
+      layout: where the clients are computed.
     """
     memory = queue.build(
         hparams.queue,
@@ -33,7 +31,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, client_map: Calla
         hparams.queue_empty_slots,
     )
     supervised = phases.build_supervised(model, views, hparams, memory)
-    cross_entity = phases.build_cross_entity(model, views, hparams, memory, client_map)
+    cross_entity = phases.build_cross_entity(model, views, hparams, memory, layout)
 
     def init(key: Array) -> phases.State:
         return phases.init_state(key, model, memory.init())

@@ -5,17 +5,17 @@ from __future__ import annotations
 from semisfl_jax import phases
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Metrics, Views
+from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
 
 
-def supervised_only(model: SplitModel, views: Views, hparams: HParams, client_map=None) -> Algorithm:
+def supervised_only(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
     """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labelled images.
 
     The paper does not say which loss or which model it reports; cross-entropy alone and the plain model are our
     reading. An average of the model over its steps, made like SemiSFL's teacher, is reported beside it as
     `teacher_accuracy`, so that a comparison can tell the effect of averaging from that of unlabelled data.
 
-    `client_map` is not used: there are no clients.
+    `layout` is not used: there are no clients.
     """
     supervised = phases.build_supervised(model, views, hparams, memory=None)
 

@@ -24,11 +24,13 @@ def build(
     projection_dim: int = 128,
     convolution: str = 'auto',
     dtype: str = 'float32',
+    axes: tuple[str, ...] = (),
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
     `dtype` is that of the computation, 'float32' or 'bfloat16'; parameters are float32.
     `convolution` 'auto' is 'direct' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
+    `axes` as in `split.cut`.
 
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.
@@ -39,7 +41,7 @@ def build(
         convolution = 'direct' if jax.default_backend() == 'cpu' else 'native'
     compute = Compute(dtype, convolution)
     architecture = zoo.ARCHITECTURES[name](num_classes, compute)
-    return cut(architecture, image_shape, split_index, projection, projection_dim, compute)
+    return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes)
 
 
 __all__ = ['CONVOLUTIONS', 'NAMES', 'PROJECTIONS', 'SplitModel', 'build', 'cut']

@@ -52,6 +52,7 @@ class ConvLayer(nn.Module):
     norm: bool = False
     pool: str = ''  # '' | 'floor' | 'pad'
     compute: Compute = FLOAT32
+    axes: tuple[str, ...] = ()  # mapped axes that hold more rows of the batch whose statistics BatchNorm takes
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
@@ -66,7 +67,9 @@ class ConvLayer(nn.Module):
         else:
             x = lowerings.LOWERINGS[lowering](x, kernel, self.padding)
             if self.norm:
-                x = nn.BatchNorm(not train, momentum=0.9, epsilon=1e-5, dtype=dtype, name='norm')(x + bias)
+                x = nn.BatchNorm(
+                    not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=self.axes or None, name='norm'
+                )(x + bias)
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x
         # Neither bias nor ReLU falls as its input grows: after pooling they give the same, on a quarter of the numbers.
         return nn.relu(x if self.norm else x + bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -26,9 +27,15 @@ class SplitModel(NamedTuple):
     init: Callable[[Array], SplitParams]
     bottom: Callable[[Variables, Array, Array | None, bool], tuple[Array, Variables]]  # -> features e [B, D]
     top: Callable[[Variables, Array, Array | None, bool], tuple[Array, Variables]]  # e -> logits [B, K]
+    # The top in training on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
+    # variables): dropout is drawn for each client from its own key, BatchNorm takes the statistics of all rows.
+    tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
     project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
     feature_size: int  # D
     projection_size: int  # P
+
+
+_CLIENT = 'client'  # the axis over which `tops` is mapped
 
 
 class Stack(nn.Module):
@@ -70,6 +77,7 @@ def cut(
     projection: str,
     projection_dim: int,
     compute: Compute = FLOAT32,
+    axes: tuple[str, ...] = (),
 ) -> SplitModel:
     """Cuts a model after `split_index` layers.
 
@@ -80,6 +88,7 @@ def cut(
       projection: 'mlp', 'linear' or 'none'.
       projection_dim: P; with 'none' P is D.
       compute: how the projection head computes. Features, logits and projections leave as float32 whatever the type.
+      axes: of a map around the caller that holds more clients, whose rows count in the statistics of `tops`, too.
 
     Raises:
       UserError: a cut that leaves one side without a layer, or images too small for the model's pooling.
@@ -92,6 +101,7 @@ def cut(
             f'use 1 to {len(layers) - 1}, the paper cuts at {architecture.paper_split}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
+    top_of_client = Stack(tuple(_shares_statistics(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
     head = ProjectionHead(projection, projection_dim, compute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
@@ -120,10 +130,17 @@ def cut(
     def run_top(variables, features, key, train):
         return _run(top, variables, features.reshape(-1, *feature_map), key, train)
 
+    def run_tops(variables, features, keys):
+        def one_client(rows, key):
+            return _run(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
+
+        return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
+
     return SplitModel(
         init=init,
         bottom=run_bottom,
         top=run_top,
+        tops=run_tops,
         project=head.apply,
         feature_size=feature_size,
         projection_size=feature_size if projection == 'none' else projection_dim,
@@ -136,6 +153,11 @@ def _run(module: nn.Module, variables: Variables, inputs: Array, key: Array | No
     rngs = None if key is None else {'dropout': key}
     outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
     return outputs.astype(jnp.float32), {**variables, **moved}
+
+
+def _shares_statistics(layer: Maker, axes: tuple[str, ...]) -> Maker:
+    """The layer with BatchNorm statistics over mapped axes, too."""
+    return partial(layer, axes=axes) if getattr(layer(name='probe'), 'norm', False) else layer
 
 
 def _filled(variables: Variables) -> Variables:

@@ -14,7 +14,7 @@ import flax.linen as nn
 
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
 
-Maker = Callable[..., nn.Module]  # called as maker(name=…)
+Maker = Callable[..., nn.Module]  # called as maker(name=…), and with axes=… if it has BatchNorm (layers.ConvLayer)
 
 
 class Architecture(NamedTuple):

@@ -1,8 +1,13 @@
 """The cross-entity semi-supervised phase (Section III, steps 2 to 6).
 
 The exchange between server and clients is implicit here: client bottoms are stacked along a leading axis [A], one
-`client_map` runs them all, and one gradient of the whole computation gives the server's gradient and every client's.
-The tests hold an explicit twin, with messages passed one by one, that must agree.
+map runs them all, and one gradient of the whole computation gives the server's gradient and every client's. The tests
+hold an explicit twin, with messages passed one by one, that must agree.
+
+A `Layout` may give this code only some of the clients, A' of A. Every loss is then the part of the mean that their rows
+make up. What is about all clients is said once: the server's gradient is a `total` of each iteration, the teacher's
+keys and labels, which every anchor is compared with, are the `rows` of all, and the average of the bottoms is a `total`
+at the end. Nothing else leaves the place where a client is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import State, trainable, with_parameters
 from semisfl_jax.queue import Memory
-from semisfl_jax.types import Array, Cohort, Federation, Metrics, SplitParams, Variables, Views
+from semisfl_jax.types import HERE, Array, Cohort, Federation, Layout, Metrics, SplitParams, Variables, Views
 
 UNLABELED_METRICS = ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
 
@@ -40,7 +45,7 @@ class Exchange(NamedTuple):
 
 
 def build_cross_entity(
-    model: SplitModel, views: Views, hparams: HParams, memory: Memory, client_map: Callable = jax.vmap
+    model: SplitModel, views: Views, hparams: HParams, memory: Memory, layout: Layout = HERE
 ) -> Callable[..., tuple[State, Metrics]]:
     """Builds the phase, from the broadcast of the bottoms to their average.
 
@@ -53,17 +58,17 @@ def build_cross_entity(
       views: augmentations.
       hparams: settings.
       memory: queue policy.
-      client_map: maps a function over a leading client axis, with `in_axes` as in `jax.vmap`.
+      layout: where the clients are computed.
 
     Returns:
-      run(key, state, federation, cohort, lr []) -> state, metrics.
+      run(key, state, federation, cohort, lr []) -> state, metrics. The cohort has the clients at hand.
     """
-    weak, strong = client_map(views.weak), client_map(views.strong)
-    train_bottoms = client_map(lambda variables, x, key: model.bottom(variables, x, key, True))
+    weak, strong = layout.map(views.weak), layout.map(views.strong)
+    train_bottoms = layout.map(lambda variables, x, key: model.bottom(variables, x, key, True))
     teacher_axis = 0 if hparams.client_teacher_ema else None
     own_statistics = hparams.client_teacher_bn == 'train'
     # Where clients share the teacher's weights, the map over clients is one large batch, not many small ones.
-    teacher_bottoms = client_map(
+    teacher_bottoms = layout.map(
         lambda variables, x, key: model.bottom(variables, x, key, own_statistics)[0], in_axes=(teacher_axis, 0, 0)
     )
 
@@ -84,22 +89,30 @@ def build_cross_entity(
         targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, present)
         return targets, counts
 
-    def loss(parameters: SplitParams, exchange: Exchange, x: Array, targets: References, keys: Array, key: Array):
-        """x: strong views [A, B, H, W, C], normalised. keys [A] and key feed dropout at clients and server."""
+    def loss(
+        parameters: SplitParams,
+        exchange: Exchange,
+        x: Array,
+        targets: References,
+        references: References,
+        count: Array,
+        keys: dict[str, Array],
+    ):
+        """x: strong views [A', B, H, W, C], normalised. `count`: rows of all clients that take part."""
         student = with_parameters(exchange.student, parameters)
         weight = targets.present.astype(jnp.float32)
-        features, bottom = train_bottoms(student.bottom, x, keys)
-        features = features.reshape(-1, model.feature_size)  # what travels up: [A * B, D]
-        logits, top = model.top(student.top, features, key, True)
-        consistency = losses.consistency(logits, targets.labels, targets.confident, weight)
-        references = memory.cross_entity_references(exchange.memory, targets)
+        features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # what travels up: [A', B, D]
+        logits, top = model.tops(student.top, features, keys['top_dropout'])
+        logits = logits.reshape(-1, logits.shape[-1])
+        consistency = losses.consistency(logits, targets.labels, targets.confident, weight, count)
         # The anchors of one client at a time, so that a map in chunks never holds all similarities [A * B, T].
-        clustering_of_client = client_map(
+        clustering_of_client = layout.map(
             lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
         )
+        features = features.reshape(-1, model.feature_size)
         rows = model.project(student.proj, features).reshape(x.shape[0], hparams.batch_size, -1)
         clustering = clustering_of_client(rows, targets.labels.reshape(rows.shape[:2])).reshape(-1)
-        clustering = losses.row_mean(clustering, weight)
+        clustering = losses.row_mean(clustering, weight, count)
         value = hparams.consistency_weight * consistency + hparams.clustering_weight * clustering
         metrics = {'loss_unlabeled': value, 'loss_consistency': consistency, 'loss_clustering': clustering}
         return value, (SplitParams(bottom, top, student.proj), metrics)
@@ -108,36 +121,42 @@ def build_cross_entity(
         clients = cohort.ids.shape[0]
         weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data takes no part
         present = jnp.repeat(weight > 0, hparams.batch_size)
+        everyone_present = layout.rows(present)
+        taking_part, count = layout.total((jnp.sum(weight), jnp.sum(present.astype(jnp.float32))))
         sgd = optimizer(hparams, lr)
         round_key = rng.fold(key, 'cross_entity', state.round)
 
         def iteration(exchange: Exchange, inputs):
-            t, rows, labeled = inputs  # [], [A, B], [A, B]
+            t, rows, labeled = inputs  # [], [A', B], [A', B]
             images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
             keys = {
                 name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
-                for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout')
+                for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout', 'top_dropout')
             }
             x_weak = views.normalise(weak(keys['weak'], images))
             x_strong = views.normalise(strong(keys['strong'], images))
             teacher_features = teacher_bottoms(exchange.teacher_bottom, x_weak, keys['teacher_dropout'])
             teacher_features = teacher_features.reshape(-1, model.feature_size)
             targets, counts = pseudo_label(state.teacher, teacher_features, truth, labeled.reshape(-1), present)
+            everyone = References(
+                *layout.rows((targets.keys, targets.labels, targets.confident)), present=everyone_present
+            )
+            references = memory.cross_entity_references(exchange.memory, everyone)
 
             parameters = trainable(exchange.student)
             gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
-                parameters, exchange, x_strong, targets, keys['student_dropout'], rng.fold(round_key, 'top_dropout', t)
+                parameters, exchange, x_strong, targets, references, count, keys
             )
+            top, proj = layout.total((gradient.top, gradient.proj))
             # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 7).
-            own_mean = jnp.sum(weight)
-            gradient = gradient._replace(bottom=jax.tree.map(lambda g: g * own_mean, gradient.bottom))
+            gradient = SplitParams(jax.tree.map(lambda g: g * taking_part, gradient.bottom), top, proj)
             # SGD works number by number, so one call steps the server and, along [A], every client's own optimizer.
             updates, momentum = sgd.update(gradient, exchange.momentum, parameters)
             student = with_parameters(student, optax.apply_updates(parameters, updates))
             teacher_bottom = exchange.teacher_bottom
             if hparams.client_teacher_ema:
                 teacher_bottom = ema.update(teacher_bottom, student.bottom, hparams.ema_decay)
-            queued = memory.push_unlabeled(exchange.memory, targets, t)
+            queued = memory.push_unlabeled(exchange.memory, everyone, t)
             return Exchange(student, teacher_bottom, momentum, queued), (metrics, counts)
 
         student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
@@ -155,12 +174,12 @@ def build_cross_entity(
         per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
         end, (metrics, counts) = jax.lax.scan(iteration, start, per_iteration)
 
-        bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom)
+        bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, total=layout.total)
+        metrics, counts = layout.total((metrics, jax.tree.map(jnp.sum, counts)))
         state = state.replace(
             student=end.student._replace(bottom=bottom),
             memory=memory.init(),  # emptied after every cross-entity phase
         )
-        counts = jax.tree.map(jnp.sum, counts)
         return state, {
             **jax.tree.map(jnp.mean, metrics),
             'mask_rate': counts['confident'] / jnp.maximum(counts['guessed'], 1),

@@ -28,6 +28,9 @@ def build_supervised(
     cross-entropy plus the supervised-contrastive loss against the teacher's keys of view 2 and the queue. Then the
     teacher moves, and the keys enter the queue.
 
+    Where clients are spread over devices, every device runs this phase whole, on the same batches: a step on B_s images
+    is small against the cohort's A * B, and shards of it would wait for each other in every one of the K_s steps.
+
     Args:
       model: the split model.
       views: augmentations; `supervised` makes both views.
