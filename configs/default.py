@@ -31,6 +31,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- hardware
     config.parallel = ConfigDict()
+    config.parallel.devices = 1  # the active clients are divided over so many; 0: all there are, at most num_active
     config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU
 
     # --- data

@@ -57,7 +57,14 @@ _RANGES = {
     **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
     'data.num_labeled': _POSITIVE,
     **dict.fromkeys(
-        ('data.client_labels', 'data.fake_size', 'data.image_size', 'federation.mu', 'federation.client_chunk'),
+        (
+            'data.client_labels',
+            'data.fake_size',
+            'data.image_size',
+            'federation.mu',
+            'federation.client_chunk',
+            'parallel.devices',
+        ),
         _NOT_NEGATIVE,
     ),
     'federation.num_clients': _POSITIVE,
@@ -121,6 +128,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
             f'config.federation.num_active={active} is more than federation.num_clients={clients}; '
             'a round cannot have more active clients than there are'
         )
+    _check_devices(flat)
     if flat['lr_min'] > flat['lr']:
         raise UserError(
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
@@ -143,11 +151,34 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         )
 
 
+def _check_devices(flat: dict[str, Any]) -> None:
+    devices, active = flat['parallel.devices'], flat['federation.num_active']
+    if devices > 1 and flat['algorithm'] in algorithms.SERVER_ONLY:
+        raise UserError(
+            f'config.parallel.devices={devices}: {flat["algorithm"]} has no clients to spread over devices; use 1'
+        )
+    if devices > 1 and flat['seeds']:
+        raise UserError(
+            f'config.parallel.devices={devices}: the trials of config.seeds run on one device; use 1, or one seed a run'
+        )
+    if devices > active:
+        raise UserError(
+            f'config.parallel.devices={devices} is more than federation.num_active={active}, and a device computes '
+            f'whole clients; use at most {active}'
+        )
+
+
 def resolve(config: ConfigDict) -> ConfigDict:
-    """A locked copy in which every value that means 'take it from elsewhere in the configuration' is filled in."""
+    """A locked copy in which every value that means 'take it from elsewhere' is filled in.
+
+    `parallel.devices` 0 is filled in from the hardware, for the number of devices decides on the order of sums.
+    """
     resolved = config.copy_and_resolve_references()
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
+    if resolved.parallel.devices == 0:
+        one = resolved.algorithm in algorithms.SERVER_ONLY or resolved.seeds
+        resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
     return resolved.lock()
 
 

@@ -20,6 +20,7 @@ def make_evaluate(
     labels: np.ndarray,
     batch_size: int,
     jit: Callable = compilation.jit,
+    place: Callable[[np.ndarray], Array] = jax.device_put,
 ) -> Callable[[Any], dict[str, float]]:
     """Puts the test set on the device and compiles.
 
@@ -30,6 +31,7 @@ def make_evaluate(
       labels: [T].
       batch_size: B.
       jit: `compilation.jit`, or that with settings.
+      place: puts an array where the state is.
 
     Returns:
       state -> {model: share of the T images whose largest logit is the label's}, exact counts behind it.
@@ -39,9 +41,9 @@ def make_evaluate(
     batches = -(-count // batch_size)
     filled = np.arange(batches * batch_size) % count
     shape = (batches, batch_size)
-    image_batches = jax.device_put(images[filled].reshape(*shape, *images.shape[1:]))
-    label_batches = jax.device_put(labels[filled].astype(np.int32).reshape(shape))
-    counts_batches = jax.device_put((np.arange(len(filled)) < count).reshape(shape))
+    image_batches = place(images[filled].reshape(*shape, *images.shape[1:]))
+    label_batches = place(labels[filled].astype(np.int32).reshape(shape))
+    counts_batches = place((np.arange(len(filled)) < count).reshape(shape))
 
     def hits(state, image_batches, label_batches, counts_batches):
         def one(batch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,10 +11,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, augment, data, frequency, models, parallel, rng, sampling
 from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.errors import UserError
 from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Views
 
 
@@ -29,6 +32,7 @@ class Experiment(NamedTuple):
     algorithm: Algorithm
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
+    mesh: Mesh | None  # the devices, where there are several
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -38,7 +42,8 @@ def build(config: ConfigDict) -> Experiment:
       config: of one trial, checked and resolved.
 
     Raises:
-      UserError: data that are not there or do not fit the configuration, or a model that does not fit the images.
+      UserError: data that are not there or do not fit the configuration, a model that does not fit the images, or
+        devices that are not there or cannot share the clients.
     """
     (experiment,) = build_trials([config])
     return experiment
@@ -54,6 +59,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
       UserError: as `build`.
     """
     config = configs[0]
+    mesh = parallel.make_mesh(config.parallel.devices)
     dataset = data.load(config.data)
     partitions = [_partition(dataset, own) for own in configs]
     model = models.build(
@@ -65,10 +71,14 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         config.model.projection_dim,
         config.model.convolution,
         'bfloat16' if config.precision == 'bfloat16' else 'float32',
+        axes=(parallel.AXIS,) if mesh else (),
     )
     hparams = hparams_lib.from_config(config)
-    layout = parallel.layout(config.federation.client_chunk, config.federation.client_map)
+    _check_padding(config, model, mesh)
+    chunk, how = config.federation.client_chunk, config.federation.client_map
+    layout = parallel.layout(chunk, how, mesh, config.federation.num_active)
     algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, layout)
+    algorithm = algorithm._replace(round=parallel.spread(mesh, algorithm.round))
     residency = config.data.residency if algorithm.uses_clients else 'host'  # images nobody reads stay where they are
     options = frequency.FrequencyOptions(
         rule=config.k_s_rule,
@@ -81,10 +91,12 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         labeled_share=len(partitions[0].server_index) / len(dataset.train_images),
     )
     federations = data.build_federations(dataset, partitions, residency)
+    if mesh and isinstance(federations[0], Federation):
+        federations = parallel.replicate(mesh, federations)
     return [
         Experiment(
             config=own,
-            key=rng.root(own.seed),
+            key=parallel.replicate(mesh, rng.root(own.seed)),
             dataset=dataset,
             partition=partition,
             federation=federation,
@@ -92,9 +104,25 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
             algorithm=algorithm,
             hparams=hparams,
             frequency=options,
+            mesh=mesh,
         )
         for own, partition, federation in zip(configs, partitions, federations, strict=True)
     ]
+
+
+def _check_padding(config: ConfigDict, model: models.SplitModel, mesh: Mesh | None) -> None:
+    """Padded clients have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
+    active = config.federation.num_active
+    if parallel.slots(mesh, active) == active or 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
+        return
+    processes = jax.process_count()
+    good = [n for n in range(processes, mesh.size, processes) if active % n == 0]
+    advice = f'{good[-1]} devices or ' if good else ''
+    raise UserError(
+        f'config.parallel.devices={mesh.size} does not divide federation.num_active={active}, as it must where the '
+        f"server's part of the model has BatchNorm (model.split_index={config.model.split_index}); "
+        f'use {advice}another num_active'
+    )
 
 
 def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
@@ -121,34 +149,41 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
 
     With the client images on the host, each federation holds the images that its round will draw.
     """
-    federation = experiment.federation
+    federation, mesh = experiment.federation, experiment.mesh
+    if isinstance(federation, data.HostFederation):
+        placed = dataclasses.replace(federation, layout=parallel.replicate(mesh, federation.layout))
     for cohort in cohorts(experiment, first):
+        divided = jax.tree.map(lambda x: parallel.divide(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         if not isinstance(federation, data.HostFederation):
-            yield federation, cohort
+            yield federation, divided
         elif experiment.algorithm.uses_clients:
-            yield federation.streamed(rows(experiment, cohort)), cohort
+            yield placed.streamed(rows(experiment, cohort), place=partial(parallel.divide, mesh)), divided
         else:
-            yield federation.layout, cohort
+            yield placed.layout, divided
 
 
 def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
-    """The cohorts of round `first` (0-based) and all after it."""
+    """The cohorts of round `first` (0-based) and all after it, padded to the devices."""
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
+    slots = parallel.slots(experiment.mesh, active)
     if not experiment.algorithm.uses_clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 
     visits = data.visits_before(config.seed, first, clients, active, first=config.pre_rounds)
     for index in itertools.count(first):
         ids = data.draw_cohort(config.seed, index, clients, active)
-        yield data.make_cohort(ids, visits)
+        yield data.make_cohort(ids, visits, slots)
         if index >= config.pre_rounds:
             visits = data.add_visit(visits, ids)
 
 
 def rows(experiment: Experiment, cohort: Cohort) -> Array:
-    """Rows [A, K_u, B] of the training set that a cohort draws in one round. For client images on the host."""
-    return _rows(experiment.key, experiment.federation.layout, cohort, hparams=experiment.hparams)
+    """Rows [A, K_u, B] of the training set that a cohort draws in one round. For client images on the host.
+
+    Computed apart from the round, and in every process alike.
+    """
+    return _rows(rng.root(experiment.config.seed), experiment.federation.layout, cohort, hparams=experiment.hparams)
 
 
 @partial(jax.jit, static_argnames='hparams')
@@ -185,6 +220,7 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         name: sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for name, piece in student._asdict().items()
     }
     device = jax.devices()[0]
+    devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
     lines = [
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
@@ -193,7 +229,7 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         f'{split}, {min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round',
         f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
-        f'device     {device.platform} ({device.device_kind})',
+        f'device     {device.platform} ({device.device_kind}){devices}',
     ]
     if dataset.fake:
         lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')

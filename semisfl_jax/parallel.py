@@ -1,5 +1,9 @@
 """How the work of many clients, and of many trials, is laid out on the hardware. Methods get a `Layout` and know no
-more."""
+more.
+
+On several devices the whole round is one program that every device runs (`spread`), each on its own part of the cohort
+and on copies of everything else. What methods call `total` and `rows` is then a sum and a gathering over the devices.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,147 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from semisfl_jax.types import Layout
+from semisfl_jax.errors import UserError
+from semisfl_jax.types import Array, Cohort, Federation, Layout
 
 TRIAL_MAPS = ('auto', 'vmap', 'loop')
 
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 
+AXIS = 'clients'  # the only axis of every mesh
 
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 
 
-def layout(chunk: int = 0, how: str = 'auto') -> Layout:
-    """All clients on one device, as `client_map` says."""
-    return Layout(map=client_map(chunk, how))
+def available(num_active: int) -> int:
+    """The most devices that a round of `num_active` clients can use: every process the same number, none idle."""
+    processes = jax.process_count()
+    return max(1, min(jax.device_count() // processes, num_active // processes)) * processes
+
+
+def make_mesh(devices: int) -> Mesh | None:
+    """The devices of a run; None for one device and one process, which needs no mesh.
+
+    Args:
+      devices: of all processes together, an equal number in each.
+
+    Raises:
+      UserError: there are fewer, or the processes cannot have equal numbers.
+    """
+    processes, there = jax.process_count(), jax.device_count()
+    if devices > there:
+        kind = jax.devices()[0].platform
+        hint = '; XLA_FLAGS=--xla_force_host_platform_device_count=N splits a CPU in N' if kind == 'cpu' else ''
+        raise UserError(
+            f'config.parallel.devices={devices} is more than there are ({there}, {kind}); use 0 for all{hint}'
+        )
+    if devices % processes:
+        raise UserError(
+            f'config.parallel.devices={devices} cannot be shared equally by {processes} processes; use a multiple of '
+            f'{processes}, and no fewer than {processes} active clients'
+        )
+    if devices == processes == 1:
+        return None
+    of_process = [jax.local_devices(process_index=index)[: devices // processes] for index in range(processes)]
+    return Mesh(np.concatenate(of_process), (AXIS,))
+
+
+def slots(mesh: Mesh | None, num_active: int) -> int:
+    """Clients of a padded cohort: the first multiple of the number of devices that holds all active ones."""
+    devices = mesh.size if mesh else 1
+    return -(-num_active // devices) * devices
+
+
+def layout(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> Layout:
+    """The layout of a round of `num_active` clients on the devices of `mesh`, on each as `client_map` says.
+
+    With a mesh, the layout means something only inside `spread`.
+    """
+    if mesh is None:
+        return Layout(map=client_map(chunk, how))
+
+    def rows(tree):
+        def gather(x):
+            padded = jax.lax.all_gather(x, AXIS, tiled=True)
+            return padded[: padded.shape[0] * num_active // slots(mesh, num_active)]
+
+        return jax.tree.map(gather, tree)
+
+    return Layout(map=client_map(chunk, how), total=_total, rows=rows)
+
+
+def _total(tree):
+    """Sums over the devices, all leaves of a type in one reduction: one message instead of one for every weight."""
+    leaves, structure = jax.tree.flatten(tree)
+    for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
+        places = [place for place, leaf in enumerate(leaves) if leaf.dtype == kind]
+        flat = jax.lax.psum(jnp.concatenate([leaves[place].ravel() for place in places]), AXIS)
+        ends = np.cumsum([leaves[place].size for place in places])[:-1]
+        for place, part in zip(places, jnp.split(flat, ends), strict=True):
+            leaves[place] = part.reshape(leaves[place].shape)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def spread(mesh: Mesh | None, round_: Callable) -> Callable:
+    """A method's round as a program for all devices of `mesh`.
+
+    The cohort, padded to `slots` clients, and the images of a streamed federation, which lie in its order, are divided;
+    all else is on every device, the results as well.
+    """
+    if mesh is None:
+        return round_
+
+    def spread_round(key: Array, state, federation: Federation, cohort: Cohort, k_s: Array):
+        copies = jax.tree.map(lambda _: P(), federation)
+        if federation.streamed:
+            copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS))
+        # check_vma stays off: with it JAX would add a sum of its own for every copied weight to a gradient.
+        function = jax.shard_map(
+            round_, mesh=mesh, in_specs=(P(), P(), copies, P(AXIS), P()), out_specs=P(), check_vma=False
+        )
+        return function(key, state, federation, cohort, k_s)
+
+    return spread_round
+
+
+def everywhere(mesh: Mesh | None) -> NamedSharding | None:
+    """Where a result lies that every device has a copy of, as `out_shardings` of `jax.jit`."""
+    return NamedSharding(mesh, P()) if mesh else None
+
+
+def like(mesh: Mesh | None, tree):
+    """The shapes of arrays that every device has a copy of, to compile for."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere(mesh)), tree)
+
+
+def replicate(mesh: Mesh | None, tree):
+    """Arrays that every process has, on every device."""
+
+    def put(x):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(x)))
+        host = np.asarray(x)
+        return jax.make_array_from_callback(host.shape, NamedSharding(mesh, P()), lambda index: host[index])
+
+    return jax.tree.map(put, tree) if mesh else tree
+
+
+def divide(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
+    """An array whose leading axis is divided over the devices.
+
+    Args:
+      mesh: the devices.
+      shape: of the whole array.
+      fetch: rows of it, from host memory; asked for those of this process alone.
+    """
+    if mesh is None:
+        return jnp.asarray(fetch(slice(None)))
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, P(AXIS)), lambda index: fetch(index[0]))
 
 
 def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:

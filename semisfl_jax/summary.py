@@ -63,6 +63,7 @@ def of_trial(
         **metrics.summarize(records, experiment.algorithm.headline),
         'trials_in_program': together,  # seconds and memory are those of all of them
         **_process(compile_seconds),
+        'devices': config.parallel.devices,
         'config_hash': config_lib.identity_hash(config),
         'partition_hash': experiment.partition.content_hash,
     }

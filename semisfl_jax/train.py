@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, compilation, data, frequency, interrupt, metrics, summary, workdir
+from semisfl_jax import checkpoint, compilation, data, frequency, interrupt, metrics, parallel, summary, workdir
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import trials as trials_lib
@@ -79,7 +79,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
     print('\n'.join([*experiment_lib.describe(experiments), f'workdir    {folder}']), flush=True)
 
     batch, everyone = trials_lib.batch(experiments, config.parallel.trials), range(len(trials))
-    algorithm, dataset = experiments[0].algorithm, experiments[0].dataset
+    algorithm, dataset, mesh = experiments[0].algorithm, experiments[0].dataset, experiments[0].mesh
     done, state, controllers = _start(trials, batch)
     stream = batch.inputs(done)
     with interrupt.listen() as request:
@@ -90,9 +90,10 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
             arguments = batch.key, state, *upcoming, _iterations(batch, controllers)
             round_ = jit(batch.round, donate_argnums=1).lower(*arguments).compile()
         with _compiling('evaluation', compile_seconds):
-            like = jax.eval_shape(partial(batch.part, r=0), state)
+            like = parallel.like(mesh, jax.eval_shape(partial(batch.part, r=0), state))
             test = dataset.test_images, dataset.test_labels
-            evaluate = make_evaluate(algorithm.predict, like, *test, config.eval_batch_size, jit)
+            place = partial(parallel.replicate, mesh) if mesh else jax.device_put
+            evaluate = make_evaluate(algorithm.predict, like, *test, config.eval_batch_size, jit, place)
         if request.signum:
             raise interrupt.Stopped('stopped before the first round: nothing to save', request.signum)
 
@@ -161,7 +162,7 @@ def _start(trials: list[Trial], batch: trials_lib.Batch) -> tuple[int, Any, list
     """Rounds done, state and K_s controllers: those of the last checkpoints, or the initial ones."""
     experiment, folders = trials[0].experiment, [trial.folder for trial in trials]
     config = experiment.config
-    init = jax.jit(experiment.algorithm.init)
+    init = jax.jit(experiment.algorithm.init, out_shardings=parallel.everywhere(experiment.mesh))
     controller = frequency.init(config.k_s, experiment.frequency)
     template = {'algorithm': jax.eval_shape(init, experiment.key), 'frequency': controller}
     saved = [folder / 'checkpoints' for folder in folders]
@@ -178,13 +179,14 @@ def _start(trials: list[Trial], batch: trials_lib.Batch) -> tuple[int, Any, list
     if restored is None:
         return 0, batch.stack([init(trial.experiment.key) for trial in trials]), [controller for _ in trials]
     print(f'going on from the checkpoint of round {restored.round}', flush=True)
-    states = [jax.tree.map(jnp.array, own['algorithm']) for own in restored.state]
+    mesh = experiment.mesh
+    states = [parallel.replicate(mesh, jax.tree.map(jnp.array, own['algorithm'])) for own in restored.state]
     return restored.round, batch.stack(states), [own['frequency'] for own in restored.state]
 
 
-def _iterations(batch: trials_lib.Batch, controllers: list[frequency.FrequencyState]) -> jax.Array:
+def _iterations(batch: trials_lib.Batch, controllers: list[frequency.FrequencyState]):
     """K_s of the next round, [R] for R trials."""
-    return batch.stack([jnp.int32(controller.k_s) for controller in controllers])
+    return batch.stack([np.int32(controller.k_s) for controller in controllers])
 
 
 @contextmanager

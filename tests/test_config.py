@@ -7,8 +7,11 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import default
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams
+from tests import toy
 
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
 # Facts 1.7 and 1.10: data set, model, labels, B, B_s, supervised-only rounds.
@@ -90,6 +93,8 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('federation.num_clients', 0),
         ('federation.num_active', 31),
         ('federation.partition', 'iid'),
+        ('parallel.devices', -1),
+        ('parallel.devices', 11),
         ('federation.alpha', 0.0),
         ('federation.alpha', -0.5),
         ('federation.alpha', math.nan),
@@ -193,3 +198,12 @@ def test_the_default_folder_depends_on_the_resolved_configuration():
 def test_flatten():
     nested = ConfigDict({'a': 1, 'b': {'c': 'x', 'd': {'e': None}}})
     assert config_lib.flatten(nested) == {'a': 1, 'b.c': 'x', 'b.d.e': None}
+
+
+def test_a_method_without_clients_has_nothing_to_spread():
+    without = {
+        name for name in algorithms.NAMES if not algorithms.build(name, toy.model(), toy.VIEWS, HParams()).uses_clients
+    }
+    assert without == algorithms.SERVER_ONLY
+    with pytest.raises(UserError, match='supervised_only has no clients to spread'):
+        config_lib.check(changed(algorithm='supervised_only', parallel__devices=2))

@@ -139,8 +139,7 @@ def test_permuting_the_cohort_permutes_nothing_but_the_order():
     """Keys and rows belong to clients: another order gives the same model up to the order of sums."""
     results = []
     for ids in ([0, 2, 4], [4, 0, 2]):
-        # the top's dropout belongs to rows of the batch, so it is switched off by cutting in front of the last layer
-        algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, queue='off'), split_index=3)
+        algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, queue='off'))
         state, metrics = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort(ids), jnp.int32(2))
         results.append((state.student, metrics))
     assert_trees_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-6)
@@ -151,7 +150,7 @@ def test_padding_of_a_cohort_changes_nothing():
     """A client of weight 0 and a client without data leave every number as it is."""
     federation = toy.federation()
     federation = federation.replace(size=federation.size.at[1].set(0))
-    algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, queue='off'), split_index=3)
+    algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, queue='off'))
     plain = jax.jit(algorithm.round)(key, state, federation, toy.cohort([2, 4]), jnp.int32(2))
     padded = toy.cohort([2, 4, 0, 1])._replace(weight=jnp.array([1.0, 1.0, 0.0, 1.0]))
     padded = jax.jit(algorithm.round)(key, state, federation, padded, jnp.int32(2))

@@ -42,16 +42,16 @@ HPARAMS = HParams(
 
 
 @functools.cache
-def model(split_index=None, projection='mlp'):
-    """conv (BatchNorm, pool) | conv | dense with dropout | dense."""
+def model(split_index=None, projection='mlp', axes=(), top_norm=False):
+    """conv (BatchNorm, pool) | conv (BatchNorm if `top_norm`) | dense with dropout | dense."""
     conv = partial(ConvLayer, compute=Compute(convolution='patches'))
     layers = (
         partial(conv, 4, norm=True, pool='floor'),
-        partial(conv, 5),
+        partial(conv, 5, norm=top_norm),
         partial(DenseLayer, 8, dropout=0.3),
         partial(DenseLayer, CLASSES, activation=False),
     )
-    cut = models.cut(Architecture(layers, paper_split=2), SHAPE, split_index, projection, 7)
+    cut = models.cut(Architecture(layers, paper_split=2), SHAPE, split_index, projection, 7, axes=axes)
     return cut._replace(  # compiled, for code that calls them step by step
         bottom=jax.jit(cut.bottom, static_argnums=3),
         top=jax.jit(cut.top, static_argnums=3),

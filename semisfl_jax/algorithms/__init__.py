@@ -16,6 +16,7 @@ BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'supervised_only': supervised_only,
 }
 NAMES = tuple(BUILDERS)
+SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
 
 
 def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
@@ -29,4 +30,4 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return BUILDERS[name](model, views, hparams, layout)
 
 
-__all__ = ['BUILDERS', 'NAMES', 'build']
+__all__ = ['BUILDERS', 'NAMES', 'SERVER_ONLY', 'build']

@@ -49,10 +49,15 @@ def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return visits
 
 
-def make_cohort(ids: np.ndarray, visits: np.ndarray) -> Cohort:
-    """The Cohort of clients `ids` [A], all of weight 1, given the visits [N] of all clients before this round."""
+def make_cohort(ids: np.ndarray, visits: np.ndarray, slots: int = 0) -> Cohort:
+    """The Cohort of clients `ids` [A], all of weight 1, given the visits [N] of all clients before this round.
+
+    Up to `slots` clients, copies of the last one with weight 0 follow.
+    """
+    padding = max(slots - len(ids), 0)
+    padded = np.pad(ids, (0, padding), mode='edge')
     return Cohort(
-        ids=jnp.asarray(ids, jnp.int32),
-        weight=jnp.ones(len(ids), jnp.float32),
-        visits=jnp.asarray(visits[ids], jnp.int32),
+        ids=jnp.asarray(padded, jnp.int32),
+        weight=jnp.asarray(np.arange(len(padded)) < len(ids), jnp.float32),
+        visits=jnp.asarray(visits[padded], jnp.int32),
     )

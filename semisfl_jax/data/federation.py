@@ -7,7 +7,7 @@ on disk behind a memory map, and each round gets the rows that it is going to dr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,10 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array, Federation
 
 RESIDENCIES = ('device', 'host')
+
+
+def _whole(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
+    return jnp.asarray(fetch(slice(None)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,12 +36,13 @@ class HostFederation:
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
 
-    def streamed(self, rows, trials: bool = False) -> Federation:
+    def streamed(self, rows, trials: bool = False, place: Callable = _whole) -> Federation:
         """The federation of one round.
 
         Args:
           rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
           trials: the rows are those of R trials, [R, A, ...], and `layout` holds their tables stacked.
+          place: (shape, fetch) -> an array of that shape on the device, `fetch(slice)` giving some of its rows.
 
         Returns:
           A Federation with `streamed` set and client_images [rows.size, H, W, C]; for trials, [R, rows.size / R, …].
@@ -45,8 +50,8 @@ class HostFederation:
         rows = np.asarray(rows)
         rows = rows.reshape(len(rows), -1) if trials else rows.reshape(-1)
         return self.layout.replace(
-            client_images=jnp.asarray(self.images[rows]),
-            client_labels=jnp.asarray(self.labels[rows]),
+            client_images=place((*rows.shape, *self.images.shape[1:]), lambda part: self.images[rows[part]]),
+            client_labels=place(rows.shape, lambda part: self.labels[rows[part]]),
             streamed=True,
         )
 

@@ -1,0 +1,279 @@
+"""One device and eight: the same numbers. The eight are made of the CPU, in a process of its own, which this file
+starts and in which it is read again."""
+
+import dataclasses
+import functools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend import core
+
+from semisfl_jax import algorithms, data, parallel, rng, sampling
+from semisfl_jax import config as config_lib
+from semisfl_jax.types import Cohort
+from tests import runs, toy
+from tests.test_semisfl import assert_trees_close
+
+DEVICES = 8
+FLAG = f'--xla_force_host_platform_device_count={DEVICES}'
+inside = pytest.mark.skipif(FLAG not in os.environ.get('XLA_FLAGS', ''), reason='runs in a process of its own')
+
+
+@pytest.mark.skipif(FLAG in os.environ.get('XLA_FLAGS', ''), reason='is that process')
+def test_on_eight_devices():
+    """Runs all other tests of this file."""
+    result = subprocess.run(
+        [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-p', 'no:xdist', str(Path(__file__))],
+        cwd=runs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': f'{os.environ.get("XLA_FLAGS", "")} {FLAG}'},
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    print(result.stdout)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Two rounds of a toy experiment."""
+
+    active: int = 8
+    hparams: tuple = ()  # what differs from toy.HPARAMS
+    chunk: int = 0
+    labels_at_clients: bool = False
+    streamed: bool = False
+    top_norm: bool = False
+    order: int = 1  # -1: the cohort backwards
+
+
+CLIENTS = 12
+
+
+def build(case, devices):
+    """Method and mesh."""
+    mesh = parallel.make_mesh(devices)
+    layout = parallel.layout(case.chunk, 'auto', mesh, case.active)
+    axes = (parallel.AXIS,) if mesh else ()
+    model = toy.model(split_index=1 if case.top_norm else None, axes=axes, top_norm=case.top_norm)
+    hparams = dataclasses.replace(toy.HPARAMS, **dict(case.hparams))
+    algorithm = algorithms.build('semisfl', model, toy.VIEWS, hparams, layout)
+    return algorithm._replace(round=parallel.spread(mesh, algorithm.round)), mesh, hparams
+
+
+def inputs(case, mesh, hparams, index):
+    """Federation and cohort of a round, on the devices."""
+    federation = toy.federation(CLIENTS, case.labels_at_clients)
+    ids = ((np.arange(case.active) + 3 * index) % CLIENTS)[:: case.order].copy()
+    visits = np.full(CLIENTS, index, np.int32)
+    cohort = data.make_cohort(ids, visits, parallel.slots(mesh, case.active))
+    divided = Cohort(*(parallel.divide(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
+    placed = parallel.replicate(mesh, federation)
+    if case.streamed:
+        rows, _ = sampling.client_rows(
+            rng.root(0), federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
+        )
+        images, labels = np.asarray(federation.client_images), np.asarray(federation.client_labels)
+        empty = placed.replace(client_images=placed.client_images[:0])
+        host = data.HostFederation(empty, images, labels)
+        placed = host.streamed(rows, place=functools.partial(parallel.divide, mesh))
+    return placed, divided
+
+
+@functools.cache
+def program(case, devices):
+    """Method, compiled round, mesh and hyper-parameters; the order of the cohort makes no other program."""
+    algorithm, mesh, hparams = build(case, devices)
+    return algorithm, jax.jit(algorithm.round, donate_argnums=1), mesh, hparams
+
+
+@functools.cache
+def two_rounds(case, devices):
+    """State and metrics after each round. A louder top lets pseudo-labels fall on both sides of the threshold."""
+    algorithm, run, mesh, hparams = program(dataclasses.replace(case, order=1), devices)
+    state = algorithm.init(rng.root(0))
+    student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
+    state = parallel.replicate(mesh, state.replace(student=student, teacher=jax.tree.map(jnp.copy, student)))
+    key, results = parallel.replicate(mesh, rng.root(0)), []
+    for index, k_s in enumerate((2, 3)):
+        state, metrics = run(key, state, *inputs(case, mesh, hparams, index), np.int32(k_s))
+        results.append(jax.device_get((state, metrics)))
+    assert run._cache_size() == 1
+    return results, state
+
+
+CASES = {
+    'plain': Case(labels_at_clients=True, hparams=(('labeled_rows', 1),)),
+    'padded': Case(active=10, streamed=True, hparams=(('queue', 'single_ring'),)),
+    'chunked': Case(
+        active=10, chunk=1, hparams=(('queue', 'off'), ('client_teacher_ema', True), ('client_teacher_bn', 'train'))
+    ),
+    'top_norm': Case(top_norm=True),
+}
+
+
+def assert_close(one, many):
+    """Two rounds of both. Only the order of sums differs, but a row at the threshold may fall on its other side."""
+    for (state, metrics), (other, others) in zip(one, many, strict=True):
+        chex.assert_trees_all_close(metrics, others, rtol=2e-4, atol=1e-6)
+        assert_trees_close(state.student, other.student, rtol=2e-3, atol=2e-5)
+        assert_trees_close(state.teacher, other.teacher, rtol=2e-3, atol=2e-5)
+
+
+@inside
+@pytest.mark.parametrize('name', CASES)
+def test_eight_devices_give_the_numbers_of_one(name):
+    one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)[0]
+    assert_close(one, many)
+    assert 0 < float(one[0][1]['mask_rate']) < 1
+    assert float(one[0][1]['loss_consistency']) > 0
+
+
+@inside
+@pytest.mark.parametrize('name', CASES)
+def test_every_device_ends_with_the_same_bits(name):
+    for leaf in jax.tree.leaves(two_rounds(CASES[name], DEVICES)[1]):
+        first, *others = (np.asarray(shard.data) for shard in leaf.addressable_shards)
+        assert len(others) == DEVICES - 1
+        for other in others:
+            np.testing.assert_array_equal(first, other)
+
+
+@inside
+def test_another_order_of_the_cohort_gives_the_same_numbers():
+    """Backwards, most clients are computed on another device, and the padding repeats another client."""
+    case = CASES['chunked']
+    assert_close(*(two_rounds(dataclasses.replace(case, order=order), DEVICES)[0] for order in (1, -1)))
+
+
+def equations(jaxpr, inside_scan=False):
+    """(equation, whether it is in a scan) of a program and all programs in it."""
+    for equation in jaxpr.eqns:
+        yield equation, inside_scan
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from equations(inner, inside_scan or equation.primitive.name == 'scan')
+
+
+def collectives(name, devices=DEVICES):
+    """[(primitive, whether in the scan over iterations, shapes and types of its operands)] of a round."""
+    case = CASES[name]
+    algorithm, mesh, hparams = build(case, devices)
+    arguments = rng.root(0), algorithm.init(rng.root(0)), *inputs(case, mesh, hparams, 0), np.int32(2)
+    found = equations(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr)
+    return [
+        (equation.primitive.name, in_scan, [(x.aval.shape, str(x.aval.dtype)) for x in equation.invars])
+        for equation, in_scan in found
+        if parallel.AXIS in (*equation.params.get('axes', ()), *equation.params.get('axis_name', ()))
+    ]
+
+
+@inside
+@pytest.mark.parametrize(('name', 'clients'), [('plain', 1), ('padded', 2)])
+def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, clients):
+    """Shapes are those of one device: `clients` of them, 4 images each, keys of 7 numbers."""
+    found = collectives(name)
+    student = jax.eval_shape(toy.model().init, rng.root(0))
+    numbers = {piece: sum(leaf.size for leaf in jax.tree.leaves(getattr(student, piece))) for piece in student._fields}
+    sums = [operands for primitive, in_scan, operands in found if in_scan and primitive.startswith('psum')]
+    assert sums == [[((numbers['top'] + numbers['proj'],), 'float32')]]
+    others = [(primitive, *operands) for primitive, in_scan, operands in found if in_scan and 'psum' not in primitive]
+    rows = 4 * clients
+    assert others == [
+        ('all_gather', ((rows, 7), 'float32')),
+        ('all_gather', ((rows,), 'int32')),
+        ('all_gather', ((rows,), 'bool')),
+    ]
+
+    outside = [(primitive, operands) for primitive, in_scan, operands in found if not in_scan]
+    assert [operands for primitive, operands in outside if 'psum' not in primitive] == [[((rows,), 'bool')]]
+    sums = [operands for primitive, operands in outside if primitive.startswith('psum')]
+    bottom = (numbers['bottom'],)  # the average of the bottoms, once a round; the rest is weights, losses and counts
+    assert sorted(shape for ((shape, _),) in sums) == sorted([(2,), (1,), bottom, (3 * toy.HPARAMS.k_u,), (4,)])
+
+
+@inside
+def test_one_device_has_no_collective():
+    assert collectives('plain', devices=1) == []
+
+
+RUN = {'federation__num_active': 8, 'rounds': 4}
+
+
+@pytest.fixture(scope='module')
+def run_of_eight(tmp_path_factory):
+    """The command on eight devices."""
+    folder = tmp_path_factory.mktemp('eight') / 'run'
+    result = runs.run_process(folder, **RUN, parallel__devices=0)
+    assert result.returncode == 0, result.stderr
+    assert 'device     cpu (cpu), 8 of them' in result.stdout
+    return folder
+
+
+@inside
+def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
+    assert runs.run(tmp_path, **RUN) == 0
+    for one, eight in zip(runs.records(tmp_path), runs.records(run_of_eight), strict=True):
+        assert one.keys() == eight.keys()
+        for key in one.keys() - set(runs.TIMES):
+            if key.endswith('_accuracy') or key == 'mask_rate':  # counts: an image on the edge may fall either way
+                assert eight[key] == pytest.approx(one[key], abs=0.01), key
+            else:
+                assert eight[key] == pytest.approx(one[key], rel=1e-4), key
+    assert len({record['k_s'] for record in runs.records(run_of_eight)}) > 1
+
+
+@inside
+def test_images_on_the_host_give_the_same_bytes(run_of_eight, tmp_path):
+    assert runs.run(tmp_path, **RUN, parallel__devices=8, data__residency='host') == 0
+    assert runs.lines(tmp_path) == runs.lines(run_of_eight)
+
+
+@inside
+def test_a_killed_run_goes_on_to_the_same_bytes(run_of_eight, tmp_path):
+    kill = """
+import os, signal
+from semisfl_jax import metrics
+metrics.log_events = lambda events, record: record['round'] == 3 and os.kill(os.getpid(), signal.SIGKILL)"""
+    assert runs.run_process(tmp_path, kill, **RUN, parallel__devices=8).returncode == -signal.SIGKILL
+    assert runs.run(tmp_path, **RUN, parallel__devices=8) == 0
+    assert runs.lines(tmp_path) == runs.lines(run_of_eight)
+
+
+@inside
+def test_a_run_stays_on_its_number_of_devices(run_of_eight, capsys):
+    assert runs.run(run_of_eight, **RUN, parallel__devices=4) == 2
+    assert 'parallel.devices: 8 -> 4' in capsys.readouterr().err
+
+
+@inside
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'parallel__devices': 9, 'federation__num_active': 9}, 'is more than there are (8, cpu)'),
+        (
+            {'parallel__devices': 4, 'federation__num_active': 6, 'model__name': 'vgg13', 'model__split_index': 2}
+            | {'data__name': 'cifar10', 'data__fake': True, 'data__fake_size': 200},
+            'use 3 devices or another num_active',
+        ),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused(tmp_path, capsys, changes, message):
+    assert runs.run(tmp_path / 'run', **changes) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / 'run').exists()
+
+
+@inside
+@pytest.mark.parametrize(('algorithm', 'active', 'devices'), [('semisfl', 3, 3), ('supervised_only', 3, 1)])
+def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
+    config = runs.config(algorithm=algorithm, federation__num_active=active, parallel__devices=0)
+    assert config_lib.resolve(config).parallel.devices == devices
