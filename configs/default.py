@@ -32,6 +32,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- hardware
     config.parallel = ConfigDict()
     config.parallel.devices = 1  # the active clients are divided over so many; 0: all there are, at most num_active
+    config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': as Slurm, Cloud TPU, … tell
+    config.parallel.num_processes = 1  # with HOST:PORT; devices are those of all processes, the same number in each
+    config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, another one in each process
     config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU
 
     # --- data

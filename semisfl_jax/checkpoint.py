@@ -17,6 +17,7 @@ from orbax.checkpoint import CheckpointManager
 from semisfl_jax.errors import UserError
 
 _DIGEST = 'SHA256'
+_ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # others are not waited for
 
 
 class Restored(NamedTuple):
@@ -27,8 +28,11 @@ class Restored(NamedTuple):
 
 
 def open_manager(folder: Path, kept: int) -> CheckpointManager:
-    """The keeper of the last `kept` checkpoints in `folder`, which it creates."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=kept, enable_async_checkpointing=False)
+    """The keeper of the last `kept` checkpoints in `folder`, which it creates. Of several processes, for the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=kept, enable_async_checkpointing=False, create=False, multiprocessing_options=_ALONE
+    )
     return CheckpointManager(folder.absolute(), options=options)
 
 
@@ -121,7 +125,7 @@ def _read(folder: Path, template: Any) -> tuple[Any, str]:
         return None, 'its files have changed since they were written'
     named = _named(template)
     try:
-        with ocp.StandardCheckpointer() as checkpointer:
+        with ocp.StandardCheckpointer(multiprocessing_options=_ALONE) as checkpointer:
             leaves = checkpointer.restore(folder.absolute() / 'default', {k: _abstract(v) for k, v in named.items()})
     except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
         return None, str(error).split('\n')[0][:200]

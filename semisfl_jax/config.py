@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, compilation, frequency, models, parallel
+from semisfl_jax import algorithms, augment, compilation, frequency, hosts, models, parallel
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
@@ -24,6 +25,9 @@ INERT = frozenset(
         'data.data_dir',
         'data.cache_dir',
         'data.residency',
+        'parallel.coordinator',
+        'parallel.num_processes',
+        'parallel.process_id',
     }
 )
 
@@ -64,9 +68,11 @@ _RANGES = {
             'federation.mu',
             'federation.client_chunk',
             'parallel.devices',
+            'parallel.process_id',
         ),
         _NOT_NEGATIVE,
     ),
+    'parallel.num_processes': _POSITIVE,
     'federation.num_clients': _POSITIVE,
     'federation.num_active': _POSITIVE,
     'federation.alpha': _ABOVE_ZERO,
@@ -153,6 +159,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
 
 def _check_devices(flat: dict[str, Any]) -> None:
     devices, active = flat['parallel.devices'], flat['federation.num_active']
+    _check_processes(flat)
     if devices > 1 and flat['algorithm'] in algorithms.SERVER_ONLY:
         raise UserError(
             f'config.parallel.devices={devices}: {flat["algorithm"]} has no clients to spread over devices; use 1'
@@ -165,6 +172,36 @@ def _check_devices(flat: dict[str, Any]) -> None:
         raise UserError(
             f'config.parallel.devices={devices} is more than federation.num_active={active}, and a device computes '
             f'whole clients; use at most {active}'
+        )
+
+
+def _check_processes(flat: dict[str, Any]) -> None:
+    """All processes have the same configuration but for `process_id`, so all of them find the same mistakes here."""
+    coordinator, count, own = (flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id'))
+    named = coordinator not in ('', hosts.AUTO)
+    if named and not re.fullmatch(r'\S+:\d+', coordinator):
+        raise UserError(f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, 'auto' or ''")
+    if not named and (count, own) != (1, 0):
+        raise UserError(
+            f'config.parallel.num_processes={count} and parallel.process_id={own} need parallel.coordinator=HOST:PORT'
+        )
+    if own >= count:
+        raise UserError(
+            f'config.parallel.process_id={own} is out of range for parallel.num_processes={count}; use 0 .. {count - 1}'
+        )
+    if coordinator and flat['seeds']:
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}': the trials of config.seeds run in one process; give one seed"
+        )
+    if coordinator and flat['algorithm'] in algorithms.SERVER_ONLY:
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}': {flat['algorithm']} has no clients to share between "
+            'processes; use one process'
+        )
+    if flat['parallel.devices'] % count:
+        raise UserError(
+            f'config.parallel.devices={flat["parallel.devices"]} cannot be shared equally by {count} processes; '
+            f'use 0 for all, or a multiple of {count}'
         )
 
 

@@ -221,6 +221,7 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
     }
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
+    devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '

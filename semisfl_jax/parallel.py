@@ -24,14 +24,19 @@ TRIAL_MAPS = ('auto', 'vmap', 'loop')
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 
 AXIS = 'clients'  # the only axis of every mesh
-
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 
 
 def available(num_active: int) -> int:
-    """The most devices that a round of `num_active` clients can use: every process the same number, none idle."""
+    """The most devices that a round of `num_active` clients can use: every process the same number, none idle.
+
+    Raises:
+      UserError: there are more processes than active clients.
+    """
     processes = jax.process_count()
-    return max(1, min(jax.device_count() // processes, num_active // processes)) * processes
+    if processes > num_active:
+        raise UserError(f'{processes} processes have nothing to share with {num_active} active clients; use fewer')
+    return min(jax.device_count() // processes, num_active // processes) * processes
 
 
 def make_mesh(devices: int) -> Mesh | None:
@@ -53,7 +58,7 @@ def make_mesh(devices: int) -> Mesh | None:
     if devices % processes:
         raise UserError(
             f'config.parallel.devices={devices} cannot be shared equally by {processes} processes; use a multiple of '
-            f'{processes}, and no fewer than {processes} active clients'
+            f'{processes}'
         )
     if devices == processes == 1:
         return None

@@ -64,6 +64,7 @@ def of_trial(
         'trials_in_program': together,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,
+        'processes': jax.process_count(),
         'config_hash': config_lib.identity_hash(config),
         'partition_hash': experiment.partition.content_hash,
     }

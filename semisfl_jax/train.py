@@ -2,6 +2,8 @@
 
 Everything that can go wrong goes wrong before the folder is touched. After that a run may be killed at any moment:
 started again, it goes on from its last checkpoint and writes what the uninterrupted run would have written.
+
+Several processes may compute one run (`hosts`): all go through this loop in step, and process 0 writes.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, compilation, data, frequency, interrupt, metrics, parallel, summary, workdir
+from semisfl_jax import checkpoint, compilation, data, frequency, hosts, interrupt, metrics, parallel, summary, workdir
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import trials as trials_lib
@@ -65,18 +67,18 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
       Stopped: the run was asked to stop, and has saved its state.
     """
     config_lib.check(config)
+    hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     folder = Path(folder or config_lib.default_workdir(config, name))
     config = config_lib.resolve(config)
-    workdir.check(folder, config)
-    if before := workdir.finished(folder, config.rounds):
-        print(f'{before["rounds"]} rounds are done already\n{summary.last_words(before, folder)}', flush=True)
+    if before := hosts.from_first(lambda: _finished(folder, config)):
+        hosts.say(f'{before["rounds"]} rounds are done already\n{summary.last_words(before, folder)}', flush=True)
         return before
 
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
     trials = _build(config, folder)
     experiments = [trial.experiment for trial in trials]
-    print('\n'.join([*experiment_lib.describe(experiments), f'workdir    {folder}']), flush=True)
+    hosts.say('\n'.join([*experiment_lib.describe(experiments), f'workdir    {folder}']), flush=True)
 
     batch, everyone = trials_lib.batch(experiments, config.parallel.trials), range(len(trials))
     algorithm, dataset, mesh = experiments[0].algorithm, experiments[0].dataset, experiments[0].mesh
@@ -94,13 +96,13 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
             test = dataset.test_images, dataset.test_labels
             place = partial(parallel.replicate, mesh) if mesh else jax.device_put
             evaluate = make_evaluate(algorithm.predict, like, *test, config.eval_batch_size, jit, place)
-        if request.signum:
-            raise interrupt.Stopped('stopped before the first round: nothing to save', request.signum)
+        if signum := hosts.largest(request.signum):
+            raise interrupt.Stopped('stopped before the first round: nothing to save', signum)
 
-        with (
-            _outputs(trials, folder, config, done) as outputs,
-            closing(Progress(done, config.rounds, algorithm.headline)) as progress,
-        ):
+        with ExitStack() as stack:
+            outputs = hosts.on_first(lambda: stack.enter_context(_outputs(trials, folder, config, done)))
+            bar = closing(Progress(done, config.rounds, algorithm.headline)) if hosts.first() else nullcontext()
+            progress = stack.enter_context(bar)
             for index in range(done, config.rounds):
                 number = index + 1
                 last = number == config.rounds
@@ -126,34 +128,39 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     summary.record(number, *own, seconds, images, dataset.fake)
                     for own in zip(k_s, measured, accuracy, strict=True)
                 ]
-                for out, record in zip(outputs, records, strict=True):
-                    metrics.append(out.lines, record)
-                    metrics.log_events(out.events, record)
-                progress.update(*records)
+                hosts.on_first(partial(_write, outputs, progress, records))
 
-                stop = request.signum and not last
+                signum = hosts.largest(request.signum)
+                stop = signum and not last
                 if last or stop or number % config.checkpoint_every == 0:
                     states = [batch.part(state, r) for r in everyone]
                     _check_weights(trials, number, states)
-                    for out, own, controller in zip(outputs, states, controllers, strict=True):
-                        checkpoint.save(out.manager, number, {'algorithm': own, 'frequency': controller})
+                    hosts.on_first(partial(_save, outputs, number, states, controllers))
                 if stop:
                     message = f'stopped after round {number}; the same command goes on from there'
-                    raise interrupt.Stopped(message, request.signum)
+                    raise interrupt.Stopped(message, signum)
 
-            final = _write_summaries(trials, config, folder, batch.map, compile_seconds)
-    print(summary.last_words(final, folder), flush=True)
+            final = hosts.from_first(lambda: _write_summaries(trials, config, folder, batch.map, compile_seconds))
+    hosts.say(summary.last_words(final, folder), flush=True)
     return final
+
+
+def _finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
+    """summary.json if the run is done; whether `folder` can serve."""
+    workdir.check(folder, config)
+    return workdir.finished(folder, config.rounds)
 
 
 def _build(config: ConfigDict, folder: Path) -> list[Trial]:
     """The trials of `config` (resolved), each with a folder that can serve it."""
     configs, folders = config_lib.trials(config), workdir.of_trials(folder, config)
     for own, home in zip(configs, folders, strict=True):
-        workdir.check(home, own)
-    experiments = experiment_lib.build_trials(configs)
+        hosts.on_first(partial(workdir.check, home, own))
+    with hosts.together():
+        experiments = experiment_lib.build_trials(configs)
     for own, home in zip(experiments, folders, strict=True):
-        workdir.check_partition(home, own.partition)
+        hosts.on_first(partial(workdir.check_partition, home, own.partition))
+    hosts.check_same('the data or their split', [own.partition.content_hash for own in experiments])
     names = [f'seed {own.seed}: ' if config.seeds else '' for own in configs]
     return list(map(Trial, experiments, folders, names))
 
@@ -165,23 +172,29 @@ def _start(trials: list[Trial], batch: trials_lib.Batch) -> tuple[int, Any, list
     init = jax.jit(experiment.algorithm.init, out_shardings=parallel.everywhere(experiment.mesh))
     controller = frequency.init(config.k_s, experiment.frequency)
     template = {'algorithm': jax.eval_shape(init, experiment.key), 'frequency': controller}
+    restored = hosts.from_first(lambda: _restore(folders, config.rounds, template))
+    if restored is None:
+        return 0, batch.stack([init(trial.experiment.key) for trial in trials]), [controller for _ in trials]
+    hosts.say(f'going on from the checkpoint of round {restored.round}', flush=True)
+    mesh = experiment.mesh
+    states = [parallel.replicate(mesh, jax.tree.map(jnp.array, own['algorithm'])) for own in restored.state]
+    return restored.round, batch.stack(states), [own['frequency'] for own in restored.state]
+
+
+def _restore(folders: list[Path], rounds: int, template: Any) -> checkpoint.Restored | None:
+    """The last checkpoints of the trials, for a run that goes on to `rounds` rounds."""
     saved = [folder / 'checkpoints' for folder in folders]
     restored = checkpoint.restore_all(saved, template)
     # Where some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
     # these rounds had been written for all. Anything else is no such run, and nothing of it may be overwritten.
     behind = restored.round if restored else max((checkpoint.rounds_saved(own) or [0])[-1] for own in saved)
-    if behind > config.rounds:
+    if behind > rounds:
         raise UserError(
-            f'{folders[0]} is at round {behind} already, beyond config.rounds={config.rounds}; ask for more rounds'
+            f'{folders[0]} is at round {behind} already, beyond config.rounds={rounds}; ask for more rounds'
         )
     for folder in folders:
         metrics.check_rounds(folder / 'metrics.jsonl', behind)
-    if restored is None:
-        return 0, batch.stack([init(trial.experiment.key) for trial in trials]), [controller for _ in trials]
-    print(f'going on from the checkpoint of round {restored.round}', flush=True)
-    mesh = experiment.mesh
-    states = [parallel.replicate(mesh, jax.tree.map(jnp.array, own['algorithm'])) for own in restored.state]
-    return restored.round, batch.stack(states), [own['frequency'] for own in restored.state]
+    return restored
 
 
 def _iterations(batch: trials_lib.Batch, controllers: list[frequency.FrequencyState]):
@@ -192,12 +205,12 @@ def _iterations(batch: trials_lib.Batch, controllers: list[frequency.FrequencySt
 @contextmanager
 def _compiling(what: str, seconds: dict[str, float]) -> Iterator[None]:
     """Announces a compilation, and notes the seconds it took."""
-    print(f'compiling the {what} …', end=' ', flush=True)
+    hosts.say(f'compiling the {what} …', end=' ', flush=True)
     start = time.monotonic()
     with compilation.count() as programs:
         yield
     seconds[what] = time.monotonic() - start
-    print(f'{seconds[what]:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
+    hosts.say(f'{seconds[what]:.1f} s{" (kept from an earlier start)" if programs.hits else ""}', flush=True)
 
 
 @contextmanager
@@ -218,6 +231,20 @@ def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -
             events = stack.enter_context(closing(metrics.open_events(home / 'tensorboard', done + 1)))
             outputs.append(Outputs(home / 'metrics.jsonl', events, manager))
         yield outputs
+
+
+def _write(outputs: list[Outputs], progress: Progress, records: list[dict[str, Any]]) -> None:
+    """The lines of a round."""
+    for out, record in zip(outputs, records, strict=True):
+        metrics.append(out.lines, record)
+        metrics.log_events(out.events, record)
+    progress.update(*records)
+
+
+def _save(outputs: list[Outputs], number: int, states: list[Any], controllers: list[frequency.FrequencyState]) -> None:
+    """The checkpoints after round `number`."""
+    for out, own, controller in zip(outputs, states, controllers, strict=True):
+        checkpoint.save(out.manager, number, {'algorithm': own, 'frequency': controller})
 
 
 def _check_losses(trials: list[Trial], index: int, measured: list[dict[str, np.ndarray]]) -> None:

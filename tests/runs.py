@@ -42,18 +42,31 @@ def run(workdir, **changes):
     return launch.main(['launch.py', *words(workdir, **changes)])
 
 
-def run_process(workdir, prelude='', **changes):
-    """Runs in a process of its own, after the Python statements `prelude`."""
+def start_process(workdir, prelude='', environment=(), **changes):
+    """Starts a process of its own that runs after the Python statements `prelude`."""
     code = f'import sys, launch\n{prelude}\nsys.exit(launch.main(sys.argv))'
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, '-c', code, *words(workdir, **changes)],
         cwd=ROOT,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)},
-        check=False,
+        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)} | dict(environment),
     )
+
+
+def end_process(process, timeout=120):
+    """Waits for a process; its exit status and what it printed. One that does not end is killed."""
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def run_process(workdir, prelude='', **changes):
+    """Runs in a process of its own, after the Python statements `prelude`."""
+    return end_process(start_process(workdir, prelude, **changes))
 
 
 def lines(workdir):

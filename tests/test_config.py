@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 
 import pytest
 from ml_collections import ConfigDict
@@ -95,6 +96,11 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('federation.partition', 'iid'),
         ('parallel.devices', -1),
         ('parallel.devices', 11),
+        ('parallel.num_processes', 0),
+        ('parallel.num_processes', 2),
+        ('parallel.process_id', -1),
+        ('parallel.process_id', 1),
+        ('parallel.coordinator', 'localhost'),
         ('federation.alpha', 0.0),
         ('federation.alpha', -0.5),
         ('federation.alpha', math.nan),
@@ -174,6 +180,9 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
         'data.data_dir',
         'data.cache_dir',
         'data.residency',
+        'parallel.coordinator',
+        'parallel.num_processes',
+        'parallel.process_id',
     )
     assert (config_lib.identity_hash(config) == config_lib.identity_hash(twin)) == inert
     found = config_lib.differences(twin, config.to_dict())
@@ -205,5 +214,23 @@ def test_a_method_without_clients_has_nothing_to_spread():
         name for name in algorithms.NAMES if not algorithms.build(name, toy.model(), toy.VIEWS, HParams()).uses_clients
     }
     assert without == algorithms.SERVER_ONLY
+    with pytest.raises(UserError, match=r'the trials of config\.seeds run on one device'):
+        config_lib.check(changed(seeds=(0, 1), parallel__devices=2))
     with pytest.raises(UserError, match='supervised_only has no clients to spread'):
         config_lib.check(changed(algorithm='supervised_only', parallel__devices=2))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'parallel__devices': 1}, 'parallel.devices=1 cannot be shared equally by 2 processes; use 0 for all'),
+        ({'parallel__devices': 0, 'parallel__process_id': 2}, 'process_id=2 is out of range'),
+        ({'parallel__devices': 0, 'algorithm': 'supervised_only'}, 'supervised_only has no clients to share'),
+        ({'parallel__devices': 0, 'seeds': (0, 1)}, 'the trials of config.seeds run in one process'),
+    ],
+)
+def test_processes_must_fit(changes, message):
+    two = {'parallel__coordinator': 'host:123', 'parallel__num_processes': 2}
+    config_lib.check(changed(**two, parallel__devices=0))
+    with pytest.raises(UserError, match=re.escape(message)):
+        config_lib.check(changed(**(two | changes)))

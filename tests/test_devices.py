@@ -36,7 +36,7 @@ def test_on_eight_devices():
         capture_output=True,
         text=True,
         timeout=1200,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': f'{os.environ.get("XLA_FLAGS", "")} {FLAG}'},
+        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': f'{FLAG} --xla_llvm_disable_expensive_passes=true'},
         check=False,
     )
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
@@ -65,7 +65,7 @@ def build(case, devices):
     layout = parallel.layout(case.chunk, 'auto', mesh, case.active)
     axes = (parallel.AXIS,) if mesh else ()
     model = toy.model(split_index=1 if case.top_norm else None, axes=axes, top_norm=case.top_norm)
-    hparams = dataclasses.replace(toy.HPARAMS, **dict(case.hparams))
+    hparams = dataclasses.replace(toy.HPARAMS, **{'threshold': 0.9, **dict(case.hparams)})
     algorithm = algorithms.build('semisfl', model, toy.VIEWS, hparams, layout)
     return algorithm._replace(round=parallel.spread(mesh, algorithm.round)), mesh, hparams
 
@@ -113,11 +113,11 @@ def two_rounds(case, devices):
 
 CASES = {
     'plain': Case(labels_at_clients=True, hparams=(('labeled_rows', 1),)),
-    'padded': Case(active=10, streamed=True, hparams=(('queue', 'single_ring'),)),
-    'chunked': Case(
-        active=10, chunk=1, hparams=(('queue', 'off'), ('client_teacher_ema', True), ('client_teacher_bn', 'train'))
+    'padded': Case(active=10, chunk=1, streamed=True, hparams=(('queue', 'off'),)),
+    'top_norm': Case(
+        top_norm=True,
+        hparams=(('queue', 'single_ring'), ('client_teacher_ema', True), ('client_teacher_bn', 'train')),
     ),
-    'top_norm': Case(top_norm=True),
 }
 
 
@@ -134,8 +134,8 @@ def assert_close(one, many):
 def test_eight_devices_give_the_numbers_of_one(name):
     one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)[0]
     assert_close(one, many)
-    assert 0 < float(one[0][1]['mask_rate']) < 1
-    assert float(one[0][1]['loss_consistency']) > 0
+    rates = [float(metrics['mask_rate']) for _, metrics in one]
+    assert all(0.02 < rate < 0.98 for rate in rates)  # both sides of the threshold were compared
 
 
 @inside
@@ -151,7 +151,7 @@ def test_every_device_ends_with_the_same_bits(name):
 @inside
 def test_another_order_of_the_cohort_gives_the_same_numbers():
     """Backwards, most clients are computed on another device, and the padding repeats another client."""
-    case = CASES['chunked']
+    case = CASES['padded']
     assert_close(*(two_rounds(dataclasses.replace(case, order=order), DEVICES)[0] for order in (1, -1)))
 
 
@@ -210,11 +210,9 @@ RUN = {'federation__num_active': 8, 'rounds': 4}
 
 @pytest.fixture(scope='module')
 def run_of_eight(tmp_path_factory):
-    """The command on eight devices."""
+    """A run on eight devices."""
     folder = tmp_path_factory.mktemp('eight') / 'run'
-    result = runs.run_process(folder, **RUN, parallel__devices=0)
-    assert result.returncode == 0, result.stderr
-    assert 'device     cpu (cpu), 8 of them' in result.stdout
+    assert runs.run(folder, **RUN, parallel__devices=0) == 0
     return folder
 
 
@@ -243,7 +241,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(run_of_eight, tmp_path):
 import os, signal
 from semisfl_jax import metrics
 metrics.log_events = lambda events, record: record['round'] == 3 and os.kill(os.getpid(), signal.SIGKILL)"""
-    assert runs.run_process(tmp_path, kill, **RUN, parallel__devices=8).returncode == -signal.SIGKILL
+    killed = runs.run_process(tmp_path, kill, **RUN, parallel__devices=8)
+    assert killed.returncode == -signal.SIGKILL
+    assert 'device     cpu (cpu), 8 of them' in killed.stdout
     assert runs.run(tmp_path, **RUN, parallel__devices=8) == 0
     assert runs.lines(tmp_path) == runs.lines(run_of_eight)
 

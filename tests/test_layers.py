@@ -23,6 +23,7 @@ ROOMS = (
     'phases',
     'algorithms',
     'data',
+    'hosts',
     'parallel',
     'compilation',
     'config',

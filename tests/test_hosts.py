@@ -1,0 +1,105 @@
+"""Two processes of four devices each compute one run: the numbers of one process, and one end for both."""
+
+import signal
+import socket
+
+import pytest
+
+from tests import runs
+
+FOUR = {'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}
+RUN = {'federation__num_active': 8, 'threshold': 0.115}
+
+
+def two_processes(workdir, preludes=('', ''), **changes):
+    """Runs to the end of both. Each looks for its outputs in `workdir`/0 or 1, so that nothing is shared by chance."""
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = free.getsockname()[1]
+    changes = {
+        **RUN,
+        'parallel__devices': 8,
+        'parallel__coordinator': f'localhost:{port}',
+        'parallel__num_processes': 2,
+        **changes,
+    }
+    started = [
+        runs.start_process(workdir / str(index), preludes[index], FOUR, **changes, parallel__process_id=index)
+        for index in (0, 1)
+    ]
+    return [runs.end_process(process, timeout=240) for process in started]
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    """A run of two processes that nothing disturbed, each with images of its own clients alone."""
+    folder = tmp_path_factory.mktemp('reference')
+    first, second = two_processes(folder, data__residency='host')
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert '8 of them in 2 processes' in first.stdout
+    assert [line for line in second.stdout.splitlines() if not line.startswith('[Gloo]')] == []
+    assert not (folder / '1').exists()  # the second process wrote nothing
+    return folder / '0'
+
+
+def test_two_processes_give_the_numbers_of_one_device(reference, tmp_path):
+    assert runs.run(tmp_path, **RUN) == 0
+    one, two = runs.records(tmp_path), runs.records(reference)
+    for record, other in zip(one, two, strict=True):
+        assert record.keys() == other.keys()
+        for key in record.keys() - set(runs.TIMES):
+            counts = key.endswith('_accuracy') or key == 'mask_rate'  # an image on the edge may fall on either side
+            assert other[key] == pytest.approx(record[key], **({'abs': 0.02} if counts else {'rel': 1e-4})), key
+    assert any(0 < record['mask_rate'] < 1 for record in one)
+
+
+def test_a_signal_to_one_process_stops_both_and_they_go_on_to_the_same_bytes(reference, tmp_path):
+    """The second process learns of the checkpoint from the first: it has no folder."""
+    prelude = f"""
+import os
+from semisfl_jax import frequency
+update = frequency.update
+def stopping(state, *arguments):
+    if state.rounds == 1:
+        os.kill(os.getpid(), {int(signal.SIGTERM)})
+    return update(state, *arguments)
+frequency.update = stopping"""
+    stopped = two_processes(tmp_path, preludes=('', prelude), rounds=200)
+    assert [process.returncode for process in stopped] == [128 + signal.SIGTERM] * 2
+    done = len(runs.records(tmp_path / '0'))
+    assert f'stopped after round {done}' in stopped[0].stdout
+    assert done in (2, 3)
+    assert [process.returncode for process in two_processes(tmp_path)] == [0, 0]
+    assert runs.lines(tmp_path / '0') == runs.lines(reference)
+
+
+def test_a_mistake_that_one_process_finds_ends_both(reference):
+    """The folder, which the first process alone looks at, belongs to another run; the other's data differ."""
+    for result in two_processes(reference.parent, lr=0.015):
+        assert result.returncode == 2
+        assert 'belongs to a different configuration' in result.stderr
+
+
+def test_a_full_disk_ends_both_with_one_line(tmp_path):
+    """Only the first process writes."""
+    prelude = """
+from semisfl_jax import metrics
+def full(path, record):
+    raise OSError(28, 'No space left on device', str(path))
+metrics.append = full"""
+    first, second = two_processes(tmp_path, (prelude, ''))
+    assert (first.returncode, second.returncode) == (2, 2)
+    assert 'No space left on device; choose another --workdir' in first.stderr
+    assert 'No space left on device' in second.stderr
+
+
+def test_a_process_that_dies_ends_the_other(tmp_path):
+    """JAX sees to it; without it the other would wait for good."""
+    soon = 'from semisfl_jax import hosts; hosts._SECONDS = 5'
+    dying = f"""{soon}
+import os
+from semisfl_jax import frequency
+frequency.update = lambda *_: os._exit(7)"""
+    first, second = two_processes(tmp_path, (soon, dying))
+    assert second.returncode == 7
+    assert first.returncode not in (0, 7)
