@@ -78,15 +78,15 @@ metrics.log_events = lambda events, record: record['round'] == 1 and os.kill(os.
 
 
 def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, capsys):
-    compile_round = train._compile
+    compile_evaluation = train.make_evaluate
 
     def interrupted(*arguments):
-        compiled = compile_round(*arguments)
+        compiled = compile_evaluation(*arguments)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.5)  # another thread takes note
         return compiled
 
-    monkeypatch.setattr(train, '_compile', interrupted)
+    monkeypatch.setattr(train, 'make_evaluate', interrupted)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 130
     assert 'stopped before the first round: nothing to save' in capsys.readouterr().out
     assert not (tmp_path / 'run').exists()
