@@ -160,13 +160,17 @@ def _check_pairs(flat: dict[str, Any]) -> None:
 def _check_devices(flat: dict[str, Any]) -> None:
     devices, active = flat['parallel.devices'], flat['federation.num_active']
     _check_processes(flat)
+    if seeds := flat['seeds']:
+        if devices and len(seeds) % devices:
+            good = max(n for n in range(1, devices) if len(seeds) % n == 0)
+            raise UserError(
+                f'config.parallel.devices={devices} does not divide the {len(seeds)} trials of config.seeds, and a '
+                f'device computes whole trials; use {good} devices, or another number of seeds'
+            )
+        return
     if devices > 1 and flat['algorithm'] in algorithms.SERVER_ONLY:
         raise UserError(
             f'config.parallel.devices={devices}: {flat["algorithm"]} has no clients to spread over devices; use 1'
-        )
-    if devices > 1 and flat['seeds']:
-        raise UserError(
-            f'config.parallel.devices={devices}: the trials of config.seeds run on one device; use 1, or one seed a run'
         )
     if devices > active:
         raise UserError(
@@ -214,8 +218,11 @@ def resolve(config: ConfigDict) -> ConfigDict:
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:
-        one = resolved.algorithm in algorithms.SERVER_ONLY or resolved.seeds
-        resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
+        if resolved.seeds:
+            resolved.parallel.devices = parallel.available_to_trials(len(resolved.seeds))
+        else:
+            one = resolved.algorithm in algorithms.SERVER_ONLY
+            resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
     return resolved.lock()
 
 
@@ -227,7 +234,7 @@ def trials(config: ConfigDict) -> list[ConfigDict]:
     for seed in config.seeds:
         own = config.copy_and_resolve_references().unlock()
         own.update(seed=seed, seeds=())
-        own.parallel.trials = 'auto'
+        own.parallel.update(trials='auto', devices=1)  # devices divide trials, not the clients of one
         alone.append(own.lock())
     return alone
 

@@ -23,7 +23,7 @@ TRIAL_MAPS = ('auto', 'vmap', 'loop')
 
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 
-AXIS = 'clients'  # the only axis of every mesh
+AXIS = 'devices'  # the only axis of every mesh
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 
 
@@ -39,8 +39,15 @@ def available(num_active: int) -> int:
     return min(jax.device_count() // processes, num_active // processes) * processes
 
 
+def available_to_trials(trials: int) -> int:
+    """The most devices that can share so many trials equally."""
+    return max(n for n in range(1, min(trials, jax.device_count()) + 1) if trials % n == 0)
+
+
 def make_mesh(devices: int) -> Mesh | None:
     """The devices of a run; None for one device and one process, which needs no mesh.
+
+    A mesh divides one thing: the clients of a round, or whole trials.
 
     Args:
       devices: of all processes together, an equal number in each.

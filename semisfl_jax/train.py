@@ -80,7 +80,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
     experiments = [trial.experiment for trial in trials]
     hosts.say('\n'.join([*experiment_lib.describe(experiments), f'workdir    {folder}']), flush=True)
 
-    batch, everyone = trials_lib.batch(experiments, config.parallel.trials), range(len(trials))
+    batch, everyone = trials_lib.batch(experiments, config.parallel.trials, config.parallel.devices), range(len(trials))
     algorithm, dataset, mesh = experiments[0].algorithm, experiments[0].dataset, experiments[0].mesh
     done, state, controllers = _start(trials, batch)
     stream = batch.inputs(done)

@@ -2,6 +2,7 @@
 
 A trial is what a run of its seed alone would be: its own data split, weights, cohorts, batches and K_s. Trials share
 the program and one copy of the images; all the rest gains a leading axis [R]. Nothing below this module knows of it.
+Several devices divide the trials, which never meet, and hold a copy of the images each.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from semisfl_jax import data, experiment, parallel
 from semisfl_jax.experiment import Experiment
@@ -30,26 +33,53 @@ class Batch(NamedTuple):
     part: Callable[[Any, int], Any]  # the inverse: pytree, r -> pytree of trial r
 
 
-def batch(trials: Sequence[Experiment], trial_map: str) -> Batch:
+def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Batch:
     """Puts trials together.
 
     Args:
       trials: R of them, from `experiment.build_trials`.
-      trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`.
+      trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`; of the trials of one device.
+      devices: that divide the trials, a divisor of R.
+
+    Raises:
+      UserError: there are fewer devices.
     """
     first = trials[0]
     if len(trials) == 1:
         inputs = partial(experiment.inputs, first)
         return Batch('', first.key, first.algorithm.round, inputs, lambda trees: trees[0], lambda tree, r: tree)
     name, mapped = parallel.trial_map(trial_map)
+    mesh = parallel.make_mesh(devices)
+    divided = partial(_place, mesh, divided=True)
     return Batch(
         map=name,
-        key=stack([trial.key for trial in trials]),
-        round=build_round(first.algorithm.round, mapped),
-        inputs=partial(_inputs, trials),
-        stack=stack,
-        part=lambda tree, r: jax.tree.map(lambda x: x[r], tree),
+        key=divided(stack([trial.key for trial in trials])),
+        round=build_round(first.algorithm.round, mapped, mesh),
+        inputs=partial(_inputs, trials, mesh),
+        stack=lambda trees: divided(stack(trees)),
+        part=_part,
     )
+
+
+def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
+    """Leaves [R, ...] divided over the devices, or a copy of each leaf on every device."""
+    return jax.device_put(tree, NamedSharding(mesh, P(parallel.AXIS) if divided else P())) if mesh else tree
+
+
+def _part(tree: Any, r: int) -> Any:
+    """Trial r of leaves [R, ...], on the first device where it was on another."""
+
+    def part(x):
+        own = x[r]
+        return own if isinstance(own, np.generic | np.ndarray) else _on_first(own)
+
+    return jax.tree.map(part, tree)
+
+
+def _on_first(x: Array) -> Array:
+    if isinstance(x, jax.core.Tracer) or len(x.sharding.device_set) == 1:
+        return x
+    return jax.device_put(x, jax.devices()[0])
 
 
 def stack(trees: Sequence[Any]) -> Any:
@@ -57,12 +87,13 @@ def stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def build_round(round_: Callable, trial_map: Callable) -> Callable[..., tuple[Any, Metrics]]:
+def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None) -> Callable[..., tuple[Any, Metrics]]:
     """The round of R trials.
 
     Args:
       round_: of one trial, as `Algorithm.round`.
       trial_map: a function with the meaning of `jax.vmap`.
+      mesh: the devices that divide the trials, where there are several.
 
     Returns:
       A function (keys [R], states, federation, cohorts, k_s [R]) -> states, metrics. Every leaf has a leading [R],
@@ -81,7 +112,14 @@ def build_round(round_: Callable, trial_map: Callable) -> Callable[..., tuple[An
         # All trials are in the same round. Told once, it is no reason to compute both sides of a condition on it.
         return mapped(shared, states.round[0], keys, states, tables, cohorts, k_s)
 
-    return rounds
+    def spread(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
+        own = P(parallel.AXIS)
+        tables = jax.tree.map(lambda _: own, federation).replace(**dict.fromkeys(_shared(federation), P()))
+        specs = own, own, tables, own, own
+        function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=own, check_vma=False)
+        return function(keys, states, federation, cohorts, k_s)
+
+    return spread if mesh else rounds
 
 
 def stack_federations(federations: Sequence[Federation]) -> Federation:
@@ -97,14 +135,16 @@ def _shared(federation: Federation) -> tuple[str, ...]:
     return at_server if federation.streamed else (*at_server, 'client_images', 'client_labels')
 
 
-def _inputs(trials: Sequence[Experiment], first: int) -> Iterator[tuple[Federation, Cohort]]:
+def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
     """What the round of R trials takes beside its state, for round `first` (0-based) and all after it."""
     on_host = isinstance(trials[0].federation, data.HostFederation)
     stacked = stack_federations([t.federation.layout if on_host else t.federation for t in trials])
+    shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
+    stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
     host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
     for cohorts in zip(*(experiment.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
         if on_host and trials[0].algorithm.uses_clients:
             rows = np.stack([experiment.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
-            federation = host.streamed(rows, trials=True)
-        yield federation, stack(cohorts)
+            federation = host.streamed(rows, trials=True, place=partial(parallel.divide, mesh))
+        yield federation, _place(mesh, stack(cohorts), divided=True)

@@ -214,10 +214,14 @@ def test_a_method_without_clients_has_nothing_to_spread():
         name for name in algorithms.NAMES if not algorithms.build(name, toy.model(), toy.VIEWS, HParams()).uses_clients
     }
     assert without == algorithms.SERVER_ONLY
-    with pytest.raises(UserError, match=r'the trials of config\.seeds run on one device'):
-        config_lib.check(changed(seeds=(0, 1), parallel__devices=2))
     with pytest.raises(UserError, match='supervised_only has no clients to spread'):
         config_lib.check(changed(algorithm='supervised_only', parallel__devices=2))
+
+
+def test_devices_share_trials_equally():
+    config_lib.check(changed(seeds=(0, 1, 2, 3, 4, 5), parallel__devices=3))
+    with pytest.raises(UserError, match=r'devices=4 does not divide the 6 trials of config\.seeds.*use 3 devices'):
+        config_lib.check(changed(seeds=(0, 1, 2, 3, 4, 5), parallel__devices=4))
 
 
 @pytest.mark.parametrize(

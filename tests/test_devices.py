@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jax.extend import core
 
-from semisfl_jax import algorithms, data, parallel, rng, sampling
+from semisfl_jax import algorithms, data, experiment, parallel, rng, sampling, trials
 from semisfl_jax import config as config_lib
 from semisfl_jax.types import Cohort
 from tests import runs, toy
@@ -277,3 +277,35 @@ def test_devices_that_do_not_fit_are_refused(tmp_path, capsys, changes, message)
 def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
     config = runs.config(algorithm=algorithm, federation__num_active=active, parallel__devices=0)
     assert config_lib.resolve(config).parallel.devices == devices
+
+
+@inside
+@pytest.mark.parametrize(('residency', 'devices'), [('device', 2), ('host', 0)])
+def test_trials_divided_over_devices_are_single_runs_to_the_byte(tmp_path, residency, devices):
+    """A device computes whole trials, so nothing is summed in another order. K_s differs between the trials."""
+    seeds, shared = (2, 0), {'data__residency': residency}
+    for seed in seeds:
+        assert runs.run(tmp_path / f'alone_{seed}', seed=seed, **shared) == 0
+    together = tmp_path / 'together'
+    assert runs.run(together, seeds=seeds, parallel__devices=devices, **shared, rounds=2) == 0
+    assert runs.run(together, seeds=seeds, parallel__devices=devices, **shared) == 0  # goes on from round 2
+    for seed in seeds:
+        assert runs.lines(together / f'seed_{seed}') == runs.lines(tmp_path / f'alone_{seed}')
+    assert len({tuple(r['k_s'] for r in runs.records(tmp_path / f'alone_{seed}')) for seed in seeds}) == 2
+
+
+@inside
+def test_every_device_holds_its_own_trials(tmp_path):
+    """States are divided, images are copied, and no device says a word to another."""
+    configs = config_lib.trials(config_lib.resolve(runs.config(seeds=tuple(range(8)), parallel__devices=8)))
+    batch = trials.batch(experiment.build_trials(configs), 'loop', 8)
+    init = jax.jit(experiment.build(configs[0]).algorithm.init)
+    state = batch.stack([init(rng.root(own.seed)) for own in configs])
+    assert {len(shard.data) for shard in jax.tree.leaves(state.student)[0].addressable_shards} == {1}
+    federation, cohorts = next(batch.inputs(0))
+    assert federation.server_images.sharding.is_fully_replicated
+    assert len(federation.index.sharding.device_set) == 8
+    arguments = batch.key, state, federation, cohorts, batch.stack([jnp.int32(2)] * 8)
+    text = jax.jit(batch.round).lower(*arguments).compile().as_text()
+    for word in ('all-reduce', 'all-gather', 'collective-permute', 'all-to-all'):
+        assert word not in text
