@@ -101,7 +101,7 @@ def cut(
             f'use 1 to {len(layers) - 1}, the paper cuts at {architecture.paper_split}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
-    top_of_client = Stack(tuple(_shares_statistics(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
+    top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
     head = ProjectionHead(projection, projection_dim, compute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
@@ -155,9 +155,16 @@ def _run(module: nn.Module, variables: Variables, inputs: Array, key: Array | No
     return outputs.astype(jnp.float32), {**variables, **moved}
 
 
-def _shares_statistics(layer: Maker, axes: tuple[str, ...]) -> Maker:
-    """The layer with BatchNorm statistics over mapped axes, too."""
-    return partial(layer, axes=axes) if getattr(layer(name='probe'), 'norm', False) else layer
+def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
+    """The layer inside a map over clients that share its weights: BatchNorm's statistics span the mapped axes, too.
+
+    Dense products take JAX's own gradient: one product over the rows of all clients, where that of `dense_direct` would
+    be a kernel [A, D, F] for each client, summed afterwards.
+    """
+    probe = layer(name='probe')
+    if isinstance(probe, DenseLayer):
+        return partial(layer, compute=probe.compute._replace(convolution='native'))
+    return partial(layer, axes=axes) if getattr(probe, 'norm', False) else layer
 
 
 def _filled(variables: Variables) -> Variables:
