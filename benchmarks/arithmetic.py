@@ -1,4 +1,4 @@
-"""Floating-point operations per image, counted by hand from the layers' shapes (models/zoo.py).
+"""Floating-point operations per image, counted by hand from the layers' shapes (models/zoo.py), and memory per client.
 
 A multiplication and an addition are two operations. Activations, pooling, the optimizer, augmentation and the
 products with the queue (1 to 2 % of the CNN's iteration) are left out.
@@ -56,3 +56,26 @@ def cross_entity(model: str) -> int:
 def supervised(model: str) -> int:
     """Per image: as `cross_entity`, but the teacher's top is not asked."""
     return cross_entity(model) - FORWARD[model].top
+
+
+def similarity(clients: int, batch_size: int, width: int = 128, queue: int = 2 * 1024) -> int:
+    """Of one cross-entity iteration: the projections of all rows against the keys of all rows and the queue, and the
+    gradient. The one part that grows with the square of the number of active clients."""
+    rows = clients * batch_size
+    return 2 * 2 * rows * (rows + queue) * width
+
+
+def held_per_client(parameters: int, image: int, features: int, batch_size: int) -> dict[str, int]:
+    """Bytes, in float32, that a round holds for every active client, however few are computed at a time.
+
+    Args:
+      parameters: of the bottom.
+      image: numbers of one image, H * W * C.
+      features: D.
+      batch_size: B.
+    """
+    return {
+        'weights': 4 * 3 * parameters,  # with momentum and gradient
+        'views': 4 * 2 * batch_size * image,  # weak and strong
+        'features': 4 * 3 * batch_size * features,  # of student and teacher, and the gradient
+    }

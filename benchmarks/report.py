@@ -7,7 +7,7 @@ import platform
 import statistics
 from pathlib import Path
 
-NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'jax': 'this project', 'torch': 'PyTorch'}
+NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
 
 
 def machine() -> dict:
@@ -51,7 +51,7 @@ def _row(case: dict, spec: dict, task: str, side: str) -> str:
     milliseconds = 1000 * case['images'][task] / median / (spec['k_u'] if task == 'iteration' else 1)
     ratio = f'{median / rate(case, "torch", task)[0]:.2f}' if side == 'jax' and 'torch' in case['facts'] else ''
     memory = case['memory'][side]
-    device = f', device {_gib(memory["peak_device"])}' if memory['peak_device'] else ''
+    device = f', device {gib(memory["peak_device"])}' if memory['peak_device'] else ''
     compiled = f'{case["facts"][side]["compile_s"][task]:.1f}' if side == 'jax' else ''
     mode = f' ({spec["mode"]})' if side == 'torch' else ''
     cells = [
@@ -64,7 +64,7 @@ def _row(case: dict, spec: dict, task: str, side: str) -> str:
         f'{milliseconds:,.1f}',
         f'{flops / 1e9:,.0f}',
         f'{flops / matmul_flops(case):.0%}',
-        _gib(memory['peak_rss']) + device,
+        gib(memory['peak_rss']) + device,
         compiled,
     ]
     return f'| {" | ".join(cells)} |'
@@ -90,7 +90,8 @@ def _notes(result: dict) -> list[str]:
     ]
 
 
-def _gib(size: int) -> str:
+def gib(size: float) -> str:
+    """Bytes in words."""
     return f'{size / 2**30:.2f} GiB'
 
 

@@ -24,9 +24,10 @@ from pathlib import Path
 
 from absl import app, flags
 
-from benchmarks import report
+from benchmarks import processes, report
 from benchmarks.arithmetic import FORWARD
-from benchmarks.sides import Case, Remote
+from benchmarks.processes import Remote
+from benchmarks.sides import SIDES, Case
 from semisfl_jax.compilation import PRECISIONS
 from semisfl_jax.models import CONVOLUTIONS
 from semisfl_jax.parallel import CLIENT_MAPS
@@ -61,7 +62,7 @@ flags.register_validator(
 def measure(case: Case, repeats: int, sides: list[str]) -> dict:
     """All raw figures of a case: seconds of every repeat per side and task, facts, memory."""
     with contextlib.ExitStack() as stack:
-        remotes = {name: stack.enter_context(Remote(name, case)) for name in sides}
+        remotes = {name: stack.enter_context(Remote(SIDES[name], case)) for name in sides}
         seconds = {name: {task: [] for task in TASKS} for name in sides}
         seconds['jax']['matmul'] = []
         for remote in remotes.values():
@@ -86,7 +87,7 @@ def measure(case: Case, repeats: int, sides: list[str]) -> dict:
 
 def choose_mode(case: Case) -> tuple[str, dict[str, list[float]]]:
     """The fastest mode of the PyTorch side, and the seconds per iteration of all."""
-    with Remote('trial', case) as remote:
+    with Remote(SIDES['trial'], case) as remote:
         seconds = {mode: [remote.time(mode) for _ in range(1 + TRIALS)][1:] for mode in remote.facts['modes']}
     return min(seconds, key=lambda mode: statistics.median(seconds[mode])), seconds
 
@@ -98,7 +99,7 @@ def main(argv: list[str]) -> None:
     sides = ['jax'] if values.no_torch else ['jax', 'torch']
     if not values.no_torch and importlib.util.find_spec('torch') is None:
         sys.exit("error: torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
-    backend, out = _backend(), Path(values.out)
+    backend, out = processes.backend(), Path(values.out)
     out.mkdir(parents=True, exist_ok=True)
     result = {'machine': report.machine(), 'python': platform.python_version(), 'trials_s': {}, 'cases': []}
     for model in values.models:
@@ -132,21 +133,6 @@ def main(argv: list[str]) -> None:
         print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
     else:
         report.plot(result, out)
-
-
-def _backend() -> str:
-    """'cpu' or 'gpu', as JAX sees it, asked in another process so that this one holds no device memory."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(1, mp_context=get_context('spawn')) as pool:
-        return 'cpu' if pool.submit(_platform).result() == 'cpu' else 'gpu'
-
-
-def _platform() -> str:
-    import jax
-
-    return jax.default_backend()
 
 
 if __name__ == '__main__':

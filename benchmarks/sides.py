@@ -1,19 +1,13 @@
-"""The two sides of the comparison, each in a process of its own, so that memory is told apart and neither imports the
-other. A side is a dictionary of tasks that run once, to the end, and return a number, which must be finite."""
+"""The two sides of the comparison, for a process of its own each: neither imports the other."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import math
-import multiprocessing
 import os
-import resource
-import time
-import traceback
-from typing import Any, NamedTuple
 
 from benchmarks import arithmetic
+from benchmarks.processes import Side
 
 NUM_LABELED, PER_CLIENT = 1000, 500
 MATRIX = {'cpu': 2048, 'gpu': 8192}  # side of the matrices whose product tells the machine's rate
@@ -48,21 +42,12 @@ class Case:
         return clients * arithmetic.cross_entity(self.model) + server * arithmetic.supervised(self.model)
 
 
-class Side(NamedTuple):
-    """Tasks by name, facts, and a function that tells the most device memory used, in bytes (None on a CPU)."""
-
-    tasks: dict
-    facts: dict[str, Any]
-    device_memory: Any
-
-
 def configuration(case: Case):
     """The package's configuration of a case: the data set's own, on made-up images, all clients active."""
-    from configs import cifar10, svhn
+    from benchmarks import programs
     from semisfl_jax import config as config_lib
 
-    config = {'cnn': svhn, 'alexnet': cifar10}[case.model].get_config()
-    config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
+    config = programs.made_up(case.model, NUM_LABELED, PER_CLIENT * case.clients)
     config.federation.update(num_clients=case.clients, num_active=case.clients)
     config.federation.update(client_map=case.client_map, client_chunk=case.client_chunk)
     config.model.convolution = case.convolution
@@ -80,12 +65,12 @@ def jax_side(case: Case) -> Side:
     import jax
     import jax.numpy as jnp
 
+    from benchmarks import programs
     from semisfl_jax import compilation, parallel, phases, queue
     from semisfl_jax import experiment as experiment_lib
     from semisfl_jax.hparams import learning_rate
 
-    device = jax.devices()[0]
-    jax.config.update('jax_enable_compilation_cache', False)  # compile seconds are those of a first start
+    programs.first_start()
     config = configuration(case)
     experiment = experiment_lib.build(config)
     hparams, model = experiment.hparams, experiment.model
@@ -105,20 +90,17 @@ def jax_side(case: Case) -> Side:
 
     def prepare(name, function, *more):
         state = jax.jit(experiment.algorithm.init)(experiment.key)
-        start = time.perf_counter()
-        jitted = compilation.jit(function, config.precision, config.deterministic, donate_argnums=1)
-        compiled = jitted.lower(experiment.key, state, *inputs, *more).compile()
-        compile_seconds[name] = time.perf_counter() - start
+        program, compile_seconds[name] = programs.compiled(function, config, experiment.key, state, *inputs, *more)
 
         def task():
             nonlocal state
-            state, metrics = compiled(experiment.key, state, *inputs, *more)
+            state, metrics = program(experiment.key, state, *inputs, *more)
             jax.block_until_ready(state)
             return float(metrics['loss_unlabeled'])
 
         return task
 
-    side = MATRIX['cpu' if device.platform == 'cpu' else 'gpu']
+    side = MATRIX['cpu' if jax.default_backend() == 'cpu' else 'gpu']
     matrices = jnp.ones((2, side, side)) / side
     product = compilation.jit(jnp.matmul, config.precision)
 
@@ -135,12 +117,11 @@ def jax_side(case: Case) -> Side:
         'matmul': matmul,
     }
     facts = {
-        'versions': {name: importlib.metadata.version(name) for name in ('jax', 'jaxlib', 'flax', 'optax', 'numpy')},
-        'device': f'{device.platform} ({device.device_kind})',
+        **programs.facts(),
         'compile_s': compile_seconds,
         'matmul_flops': 2 * side**3 * PRODUCTS,
     }
-    return Side(tasks, facts, lambda: (device.memory_stats() or {}).get('peak_bytes_in_use'))
+    return Side(tasks, facts, programs.device_memory)
 
 
 def torch_side(case: Case) -> Side:
@@ -197,63 +178,3 @@ def _torch_rounds(case: Case, mode: str):
 
 
 SIDES = {'jax': jax_side, 'torch': torch_side, 'trial': trial_side}
-
-
-def _serve(connection, name: str, case: Case) -> None:
-    """Answers each task's name with its seconds, and None with the memory used, then ends."""
-    try:
-        side = SIDES[name](case)
-        connection.send(side.facts)
-        while task := connection.recv():
-            start = time.perf_counter()
-            value = side.tasks[task]()
-            seconds = time.perf_counter() - start
-            if not math.isfinite(value):
-                raise FloatingPointError(f'{task}: the loss is {value}')
-            connection.send(seconds)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
-        connection.send({'peak_rss': peak, 'peak_device': side.device_memory()})
-    except EOFError:
-        return  # nobody asks any more
-    except Exception:
-        connection.send(RuntimeError(f'the {name} side failed:\n{traceback.format_exc()}'))
-
-
-class Remote:
-    """A side in a fresh process, which ends with the `with` block."""
-
-    def __init__(self, name: str, case: Case):
-        context = multiprocessing.get_context('spawn')
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, name, case))
-        self.process.start()
-        theirs.close()
-        self.facts = self._answer()
-
-    def __enter__(self) -> Remote:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.connection.close()
-        self.process.join()
-
-    def time(self, task: str) -> float:
-        """Runs a task once and returns its seconds."""
-        self.connection.send(task)
-        return self._answer()
-
-    def memory(self) -> dict[str, int | None]:
-        """The most memory it ever held, in bytes, loader processes not counted. No task can follow."""
-        self.connection.send(None)
-        return self._answer()
-
-    def _answer(self):
-        try:
-            answer = self.connection.recv()
-        except EOFError:
-            self.process.join()
-            raise RuntimeError(f'a process ended with status {self.process.exitcode}; out of memory?') from None
-        if isinstance(answer, Exception):
-            self.process.join()
-            raise answer
-        return answer

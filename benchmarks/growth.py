@@ -1,0 +1,161 @@
+"""Measures how the cost of a round of this project grows: with active clients, clients in total, devices and seeds.
+
+    python -m benchmarks.growth                           all four studies; under 15 minutes on 2 cores
+    python -m benchmarks.growth --studies=active --active=10,100,1000 --client_chunk=1
+    python -m benchmarks.growth --model=alexnet --batch_size=64 --studies=total
+
+Images are made up and views are augmented. Every point has a process of its own: a first round that does not count,
+then the median of some more. A point that does not fit in memory is left out and says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import platform
+import sys
+import time
+from pathlib import Path
+
+from absl import app, flags
+
+from benchmarks import growth_plot, growth_report, processes, report
+from benchmarks.growth_points import STUDIES, Point, points
+from benchmarks.growth_side import measure
+from benchmarks.programs import CONFIGURATIONS
+from semisfl_jax.compilation import PRECISIONS
+
+SIZES = {'cpu': {'k_s': 1, 'k_u': 2, 'batch_size': 8}, 'gpu': {'k_s': 100, 'k_u': 50, 'batch_size': 64}}
+VALUES = {
+    'active': (1, 3, 10, 30, 100, 300, 1000),
+    'total': (100, 1000, 10_000, 100_000),
+    'devices': (1, 2, 4, 8),
+    'seeds': (1, 2, 4, 8, 16),
+}
+GROWS = {
+    'active': 'active clients',
+    'total': 'clients in total',
+    'devices': 'devices; on a CPU, fake ones that share its cores',
+    'seeds': 'seeds in one program',
+}
+LONG_ENOUGH, MOST_REPEATS = 1.0, 20  # short rounds are repeated more often, up to so many seconds or times
+
+flags.DEFINE_list('studies', list(STUDIES), 'what to measure: ' + ', '.join(STUDIES))
+for _study, _values in VALUES.items():
+    flags.DEFINE_list(_study, [str(value) for value in _values], f'study {_study}: numbers of {GROWS[_study]}')
+flags.DEFINE_enum('model', 'cnn', list(CONFIGURATIONS), 'cnn (SVHN), alexnet (CIFAR-10) or small_cnn (digits)')
+flags.DEFINE_integer('clients', 10, 'active clients where something else grows', lower_bound=1)
+flags.DEFINE_integer(
+    'client_chunk', 10, 'config.federation.client_chunk of the second half of study active', lower_bound=1
+)
+flags.DEFINE_integer('batch_size', 0, 'images per client and iteration; 0: 8 on a CPU, 64 on a GPU', lower_bound=0)
+flags.DEFINE_integer('k_s', 0, 'supervised steps; 0: 1 on a CPU, 100 on a GPU', lower_bound=0)
+flags.DEFINE_integer('k_u', 0, 'cross-entity iterations; 0: 2 on a CPU, 50 on a GPU', lower_bound=0)
+flags.DEFINE_integer('repeats', 3, 'rounds that count, at least', lower_bound=1)
+flags.DEFINE_enum('precision', 'tf32', list(PRECISIONS), 'config.precision')
+flags.DEFINE_float('memory_limit', 0, 'GiB that a round may ask for; 0: 90 % of what is left', lower_bound=0)
+flags.DEFINE_string('out', 'benchmark_results', 'folder for growth.json, growth.md and the plot')
+flags.register_validator(
+    'studies', lambda names: names and set(names) <= set(STUDIES), 'choose among ' + ', '.join(STUDIES)
+)
+for _study in VALUES:
+    flags.register_validator(
+        _study,
+        lambda words: words and all(word.isdecimal() and int(word) for word in words) and len(set(words)) == len(words),
+        'give whole numbers from 1, each once, as in 1,2,4',
+    )
+
+
+def run_point(point: Point, repeats: int) -> dict:
+    """All figures of a point, or why there are none. Never raises what the point's process raises."""
+    record = {'point': dataclasses.asdict(point), 'seconds': {}, 'facts': None, 'memory': None, 'failed': ''}
+    try:
+        with processes.Remote(measure, point) as remote:
+            record['facts'] = remote.facts
+            if record['facts']['too_large']:
+                return record | {'failed': record['facts']['too_large']}
+            tasks = ['round', 'alone'] if point.study == 'seeds' else ['round']
+            for task in tasks:
+                remote.time(task)  # touches memory for the first time
+            seconds = {task: [] for task in tasks}
+            while len(seconds['round']) < repeats or (
+                sum(seconds['round']) < LONG_ENOUGH and len(seconds['round']) < MOST_REPEATS
+            ):
+                for task in tasks:  # in turns
+                    seconds[task].append(remote.time(task))
+            return record | {'seconds': seconds, 'memory': remote.memory()}
+    except processes.Failed as error:
+        return record | {'failed': error.reason, 'traceback': error.details}
+
+
+def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
+    """Measures one point after another, and writes what there is after each: a long run may be cut short."""
+    result = {'machine': report.machine(), 'python': platform.python_version(), 'points': []}
+    took = []
+    for number, point in enumerate(todo, start=1):
+        words = f'{point.study} {point.value:,}' + (f', {point.series}' if point.study in ('active', 'seeds') else '')
+        print(f'[{number}/{len(todo)}] {words} …', end=' ', flush=True)
+        start = time.perf_counter()
+        result['points'].append(run_point(point, repeats))
+        took.append(time.perf_counter() - start)
+        minutes = math.ceil(remaining(result['points'], took, todo[number:]) / 60)
+        left = f'; about {minutes} min left' if minutes else ''
+        print(growth_report.in_words(result['points'][-1]) + left, flush=True)
+        (out / 'growth.json').write_text(json.dumps(result, indent=1) + '\n')
+        (out / 'growth.md').write_text(growth_report.table(result))
+    return result
+
+
+def remaining(records: list[dict], took: list[float], todo: list[Point]) -> float:
+    """Seconds that the points to come will take, reckoned from those before: a start each, and their images."""
+    measured = [(record, seconds) for record, seconds in zip(records, took, strict=True) if record['memory']]
+    if not measured:
+        return sum(took) / len(took) * len(todo)
+    running = [sum(map(sum, record['seconds'].values())) for record, _ in measured]
+    starts = [seconds - ran for (_, seconds), ran in zip(measured, running, strict=True)]
+    images = [Point(**record['point']).images * len(record['seconds']['round']) for record, _ in measured]
+    per_image = sum(running) / sum(images)
+    repeats = min(len(record['seconds']['round']) for record, _ in measured) + 1
+    return sum(sum(starts) / len(starts) + max(per_image * point.images * repeats, LONG_ENOUGH) for point in todo)
+
+
+def main(argv: list[str]) -> None:
+    values = flags.FLAGS
+    if len(argv) > 1:
+        sys.exit(f"error: '{argv[1]}' is not a flag")
+    numbers = {study: sorted(map(int, values[study].value)) for study in STUDIES}
+    if 'total' in values.studies and numbers['total'][0] < values.clients:
+        sys.exit(f'error: --total={numbers["total"][0]} is less than --clients={values.clients}, which are active')
+    sizes = SIZES[processes.backend()]
+    base = Point(
+        model=values.model,
+        batch_size=values.batch_size or sizes['batch_size'],
+        k_s=values.k_s or sizes['k_s'],
+        k_u=values.k_u or sizes['k_u'],
+        active=values.clients,
+        precision=values.precision,
+        memory_limit=int(values.memory_limit * 2**30),
+    )
+    out = Path(values.out)
+    out.mkdir(parents=True, exist_ok=True)
+    todo = [
+        point
+        for study in STUDIES
+        if study in values.studies
+        for point in points(study, base, numbers[study], values.client_chunk)
+    ]
+    result = run_points(todo, values.repeats, out)
+
+    print('\n' + growth_report.table(result))
+    if importlib.util.find_spec('matplotlib') is None:
+        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
+    elif all(record['failed'] for record in result['points']):
+        print('no plot: no point was measured')
+    else:
+        growth_plot.plot(result, out)
+
+
+if __name__ == '__main__':
+    app.run(main)

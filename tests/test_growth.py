@@ -1,0 +1,292 @@
+"""The benchmark of growth: its figures are those that were measured, its points are real, and failures stay small."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import arithmetic, growth, growth_plot, growth_report, growth_side, programs
+from benchmarks.growth_points import Point, points
+from benchmarks.processes import Side
+from semisfl_jax import experiment
+
+TINY = Point(model='small_cnn', batch_size=4, k_s=1, k_u=1, active=2)
+MIB = 2**20
+
+
+def record(point, seconds, alone=(), temporary=40 * MIB, compile_s=5.0, failed=''):
+    """As a point of the CNN would be written down; a failed one has facts, and no seconds."""
+    facts = {
+        'device': 'cpu (cpu)',
+        'versions': {'jax': '9.9'},
+        'start_s': {'all': 1.0, 'partition': 0.25, 'federation': 0.125},
+        'compile_s': {'round': compile_s, 'alone': 4.0},
+        'temporary_bytes': temporary,
+        'per_client_bytes': {'weights': 2 * MIB, 'views': MIB, 'features': MIB},
+        'too_large': failed,
+    }
+    measured = {'round': list(seconds), 'alone': list(alone)} if seconds else {}
+    memory = {'peak_rss': 3 * 2**29, 'peak_device': None} if seconds else None
+    return {
+        'point': dataclasses.asdict(point),
+        'seconds': measured,
+        'facts': facts,
+        'memory': memory,
+        'failed': failed,
+    }
+
+
+@pytest.fixture
+def result():
+    base = Point(model='cnn', batch_size=8, k_s=1, k_u=2, active=4)
+    active = points('active', base, (1, 10, 100, 1000), 5)
+    active_seconds = [(0.5,), (0.5,), (2.0,), (), (1.0,), (1.0,), (3.0, 2.5, 4.0), (30.0,)]
+    records = [
+        record(point, seconds, temporary=(30 + 5 * point.active) * MIB, failed='' if seconds else 'no room')
+        for point, seconds in zip(active, active_seconds, strict=True)
+    ]
+    records += [record(p, (s,)) for p, s in zip(points('total', base, (10, 1000), 5), (2.0, 2.2), strict=True)]
+    records += [record(p, (s,)) for p, s in zip(points('devices', base, (1, 2), 5), (1.0, 1.5), strict=True)]
+    records += [
+        record(point, (s,), alone=(0.8 * point.seeds,), compile_s=5.0 + point.seeds)
+        for point, s in zip(points('seeds', base, (1, 2), 5), (0.8, 1.2, 0.8, 2.0), strict=True)
+    ]
+    return {'machine': {'cores': 2, 'platform': 'Linux'}, 'python': '3.11', 'points': records}
+
+
+def rows(table, heading):
+    """Cells of one table, header and rule left out."""
+    part = table.split(f'### {heading}\n')[1].split('###')[0]
+    lines = [line for line in part.splitlines() if line.startswith('|')][2:]
+    return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+
+
+def test_the_table_shows_what_was_measured(result):
+    table = growth_report.table(result)
+    active = rows(table, 'Active clients')
+    assert active[6] == (
+        ['100', 'chunks of 5', '3.00 (2.50 to 4.00)', '30.0', '5.0', '530 MiB', '400 MiB (75%)', '130 MiB', '1.50 GiB']
+    )
+    assert active[3] == (['1,000', 'default map', '–', '–', '5.0', '5,030 MiB', '4,000 MiB (80%)', '1,030 MiB', '–']), (
+        'a point that was not run still says what is known'
+    )
+    assert '1,000, default map: no room.' in table
+    # Of four points the larger two: from 3 to 30 s over a tenfold. Of three that are left, also two: 0.5 to 2 s.
+    assert 'chunks of 5 1.00 (from 100 to 1,000)' in table
+    assert 'default map 0.60 (from 10 to 100)' in table
+    assert 'chunks of 5: 5.00 MiB of temporary memory for each client between 100 and 1,000' in table
+    assert rows(table, 'Clients in total') == [
+        ['10', '2.00 (2.00 to 2.00)', '0.250', '0.125', '5.0', '40.0 MiB'],
+        ['1,000', '2.20 (2.20 to 2.20)', '0.250', '0.125', '5.0', '40.0 MiB'],
+    ]
+    assert 'A round with 1,000 clients takes 1.10 times as long as one with 10.' in table
+    assert rows(table, 'Devices')[1][:3] == ['2', '1.50 (1.50 to 1.50)', '1.50']
+    assert 'They show overhead, not speed-up' in table
+    assert rows(table, 'Seeds')[1] == (
+        ['2', 'loop', '0.600 (0.600 to 0.600)', '0.800 (0.800 to 0.800)', '0.75', '7.0', '4.0', '40.0 MiB']
+    )
+    assert 'CNN, batches of 8, K_s 1, K_u 2' in table
+
+
+def test_real_devices_are_not_called_fake(result):
+    for own in result['points']:
+        own['facts']['device'] = 'gpu (NVIDIA)'
+    assert 'fake' not in growth_report.table(result)
+
+
+def test_the_exponent_is_that_of_the_larger_half():
+    values = (1, 2, 4, 8, 16)  # the first two are flat; from 4 on, seconds grow with the power 1.5
+    own = [dataclasses.replace(TINY, active=n) for n in values]
+    measured = [record(p, (max(p.active, 4) ** 1.5,)) for p in own]
+    slope, first, last = growth_report.exponent(measured)
+    assert (round(slope, 9), first, last) == (1.5, 4, 16)
+    assert growth_report.exponent(measured[:1]) is None
+
+
+def test_the_plot_draws_what_was_measured(result, tmp_path):
+    pytest.importorskip('matplotlib')
+    figure = growth_plot.figure(result)
+    lines = {
+        (axis.get_title(), line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))
+        for axis in figure.axes
+        for line in axis.lines
+    }
+    assert lines['Active clients: time', 'default map'] == ([1, 10, 100], [0.5, 0.5, 2.0])
+    assert lines['Active clients: time', 'chunks of 5'] == ([1, 10, 100, 1000], [1.0, 1.0, 3.0, 30.0])
+    assert lines['Active clients: time', 'linear'] == ([1, 1000], [0.03, 30.0])
+    assert lines['Active clients: memory', 'default map'] == ([1, 10, 100, 1000], [35, 80, 530, 5030])
+    assert lines['Active clients: memory', 'held per client (arithmetic)'][1] == [4, 40, 400, 4000]
+    assert lines['Clients in total', 'a round'] == ([10, 1000], [2.0, 2.2])
+    assert lines['Clients in total', 'start: partition'][1] == [0.25, 0.25]
+    assert lines['Devices (fake, on the same cores)', 'a round'] == ([1, 2], [1.0, 1.5])
+    assert lines['Seeds: time', 'one program, vmap'] == ([1, 2], [0.8, 1.0])
+    assert lines['Seeds: time', 'single runs in turn'][1] == [0.8, 0.8]
+    assert lines['Seeds: compilation', 'one program, loop'][1] == [6.0, 7.0]
+    for axis in figure.axes:
+        styles = [(line.get_marker(), line.get_linestyle()) for line in axis.lines]
+        assert len(set(styles)) == len(styles), 'told apart without colours'
+    growth_plot.plot(result, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {'growth.png', 'growth.svg'}
+
+
+def test_one_thing_grows_in_a_study():
+    kept = {}
+    for study, values in {'active': (2, 6), 'total': (4, 20), 'devices': (1, 3), 'seeds': (1, 2)}.items():
+        found = points(study, TINY, values, 5)
+        assert [p.value for p in found] == list(values) * (2 if study in ('active', 'seeds') else 1)
+        fields = [{**dataclasses.asdict(p), growth.STUDIES[study]: None} for p in found]
+        kept[study] = [{k: v for k, v in own.items() if k not in ('client_chunk', 'trials')} for own in fields]
+        assert all(own == kept[study][0] for own in kept[study])
+    assert [(p.client_chunk, p.trials) for p in points('active', TINY, (2, 6), 5)] == [(0, 'auto')] * 2 + [
+        (5, 'auto')
+    ] * 2
+    assert [p.trials for p in points('seeds', TINY, (1,), 5)] == ['loop', 'vmap']
+    assert kept['devices'][0]['active'] == 3, 'two clients would leave a device idle'
+    assert kept['active'][0]['clients'] == 6
+    assert kept['total'][0]['unlabeled'] == 20, 'an image for each of the most clients'
+
+
+def test_arithmetic_of_growth_by_hand():
+    assert arithmetic.held_per_client(parameters=10, image=12, features=7, batch_size=5) == {
+        'weights': 120,  # 10 numbers of 4 bytes: weights, momentum, gradient
+        'views': 480,
+        'features': 420,
+    }
+    # 6 rows against 6 keys of the batch and 8 in the queue, products of 3 numbers, and as much for the gradient
+    assert arithmetic.similarity(clients=2, batch_size=3, width=3, queue=8) == 2 * (2 * 3) * 6 * 14
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Rounds without augmentation, which compile sooner, from the cache of the session."""
+
+    def made_up(*arguments, original=programs.made_up):
+        config = original(*arguments)
+        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
+        config.queue_size = 16
+        return config
+
+    monkeypatch.setattr(programs, 'made_up', made_up)
+    monkeypatch.setattr(programs, 'first_start', lambda: None)
+
+
+def temporary(point):
+    """XLA's account of the round of a point."""
+    config = growth_side.configuration(point)
+    program = growth_side.prepare(config, experiment.build_trials([config])).program
+    return program.memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.usefixtures('plain')
+def test_in_chunks_memory_grows_by_what_each_client_holds_alone():
+    base = dataclasses.replace(TINY, model='cnn', batch_size=8, k_u=2)
+    both = {(p.active, p.client_chunk): p for p in points('active', base, (100, 300), 10)}
+    few, many, at_once = (temporary(both[key]) for key in ((100, 10), (300, 10), (300, 0)))
+    held = sum(arithmetic.held_per_client(53_696, 32 * 32 * 3, 1600, batch_size=8).values())
+    # What the server computes of all rows, and its gradient: hidden layer, logits, projection head. Not among it is a
+    # gradient of the top for each client, 3 MB.
+    server = 2 * 4 * 8 * (512 + 10 + 1600 + 128)
+    assert 0.9 * held < (many - few) / 200 < held + server
+    pooled = 4 * 8 * (14 * 14 * 32)  # after the first convolution: the least that is kept for the gradient
+    assert at_once - many > (300 - 10) * pooled
+
+
+@pytest.mark.usefixtures('plain')
+def test_a_point_of_all_clients():
+    (point,) = points('total', TINY, (30,), 5)
+    side = growth_side.measure(point)
+    losses = [side.tasks['round']() for _ in range(2)]
+    assert losses[0] != losses[1], 'a round goes on from the one before'
+    assert set(side.facts['start_s']) == {'all', 'partition', 'federation'}
+    assert all(seconds > 0 for seconds in (*side.facts['start_s'].values(), *side.facts['compile_s'].values()))
+    assert side.facts['temporary_bytes'] > 0
+    assert side.facts['too_large'] == ''
+
+
+@pytest.mark.usefixtures('plain')
+def test_a_point_of_seeds_does_the_work_of_as_many_single_runs():
+    loop = points('seeds', dataclasses.replace(TINY, memory_limit=1000), (1, 2), 5)[1]
+    side = growth_side.measure(loop)
+    assert set(side.tasks) == {'round', 'alone'}
+    together, alone = (side.tasks[task]() for task in ('round', 'alone'))
+    assert together == pytest.approx(alone, rel=1e-5)
+    assert '(--memory_limit)' in side.facts['too_large'], 'a thousand bytes will not do'
+
+
+def stand_in(point):
+    """A side without a model: one active client ends the process, two raise an error, others take a while."""
+    if point.active == 1:
+        os._exit(9)
+    if point.active == 2:
+        raise ValueError('two\nlines')
+    facts = record(point, ())['facts'] | {'too_large': 'too large' if point.active == 3 else ''}
+    return Side({'round': lambda: 1.0}, facts, lambda: None)
+
+
+def test_a_failing_point_does_not_end_the_run(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(growth, 'measure', stand_in)
+    growth.run_points([dataclasses.replace(TINY, active=n) for n in (1, 2, 3, 4)], 2, tmp_path)
+    written = json.loads((tmp_path / 'growth.json').read_text())['points']
+    assert [own['failed'] for own in written] == [
+        'a process ended with status 9; out of memory?',
+        'ValueError: two',
+        'too large',
+        '',
+    ]
+    assert len(written[3]['seconds']['round']) == growth.MOST_REPEATS, 'short rounds are repeated more often'
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert 'out of memory?' in lines[0]
+    assert '| 4 |' in (tmp_path / 'growth.md').read_text()
+
+
+def test_the_time_left_is_that_of_the_images_to_come():
+    done = dataclasses.replace(TINY, active=9)  # 40 images
+    measured = record(done, (4.0, 4.0))
+    todo = [dataclasses.replace(TINY, active=19)]  # 80 images, three times: two that count and the first
+    assert growth.remaining([measured], [10.0], todo) == pytest.approx((10 - 8) + 3 * 8)
+    assert growth.remaining([measured], [10.0], []) == 0
+
+
+def run_benchmark(*words):
+    return subprocess.run(
+        [sys.executable, '-m', 'benchmarks.growth', *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {'JAX_PLATFORMS': 'cpu'},
+    )
+
+
+def test_the_command_measures_devices(tmp_path):
+    sizes = ('--model=small_cnn', '--clients=2', '--batch_size=2', '--k_s=1', '--k_u=1', '--repeats=1')
+    done = run_benchmark('--studies=devices', '--devices=2', *sizes, f'--out={tmp_path}')
+    assert done.returncode == 0, done.stderr
+    assert '[1/1] devices 2 …' in done.stdout
+    assert '### Devices' in done.stdout
+    (own,) = json.loads((tmp_path / 'growth.json').read_text())['points']
+    assert own['failed'] == ''
+    assert own['memory']['peak_rss'] > 2**26
+    assert (tmp_path / 'growth.md').exists()
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['--studies=passive'], 'choose among active, total, devices, seeds'),
+        (['--active=1,none'], 'give whole numbers from 1'),
+        (['--total=5'], '--total=5 is less than --clients=10'),
+        (['active'], "'active' is not a flag"),
+    ],
+)
+def test_wrong_flags_are_told_in_words(words, message):
+    done = run_benchmark(*words)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert 'Traceback' not in done.stderr
