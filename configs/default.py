@@ -31,7 +31,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- hardware
     config.parallel = ConfigDict()
-    config.parallel.devices = 1  # that share the active clients, or the trials of `seeds`; 0: as many as there are and fit
+    config.parallel.devices = 1  # that share the active clients, or the trials of `seeds`; 0: as many as fit
     config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': as Slurm, Cloud TPU, … tell
     config.parallel.num_processes = 1  # with HOST:PORT; devices are those of all processes, the same number in each
     config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, another one in each process
