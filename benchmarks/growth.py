@@ -10,20 +10,15 @@ then the median of some more. A point that does not fit in memory is left out an
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
-import json
-import math
-import platform
 import sys
-import time
 from pathlib import Path
 
 from absl import app, flags
 
-from benchmarks import growth_plot, growth_report, processes, report
+from benchmarks import growth_plot, growth_report, processes
 from benchmarks.growth_points import STUDIES, Point, points
-from benchmarks.growth_side import measure
+from benchmarks.growth_runs import run_points
 from benchmarks.programs import CONFIGURATIONS
 from semisfl_jax.compilation import PRECISIONS
 
@@ -40,7 +35,6 @@ GROWS = {
     'devices': 'devices; on a CPU, fake ones that share its cores',
     'seeds': 'seeds in one program',
 }
-LONG_ENOUGH, MOST_REPEATS = 1.0, 20  # short rounds are repeated more often, up to so many seconds or times
 
 flags.DEFINE_list('studies', list(STUDIES), 'what to measure: ' + ', '.join(STUDIES))
 for _study, _values in VALUES.items():
@@ -66,59 +60,6 @@ for _study in VALUES:
         lambda words: words and all(word.isdecimal() and int(word) for word in words) and len(set(words)) == len(words),
         'give whole numbers from 1, each once, as in 1,2,4',
     )
-
-
-def run_point(point: Point, repeats: int) -> dict:
-    """All figures of a point, or why there are none. Never raises what the point's process raises."""
-    record = {'point': dataclasses.asdict(point), 'seconds': {}, 'facts': None, 'memory': None, 'failed': ''}
-    try:
-        with processes.Remote(measure, point) as remote:
-            record['facts'] = remote.facts
-            if record['facts']['too_large']:
-                return record | {'failed': record['facts']['too_large']}
-            tasks = ['round', 'alone'] if point.study == 'seeds' else ['round']
-            for task in tasks:
-                remote.time(task)  # touches memory for the first time
-            seconds = {task: [] for task in tasks}
-            while len(seconds['round']) < repeats or (
-                sum(seconds['round']) < LONG_ENOUGH and len(seconds['round']) < MOST_REPEATS
-            ):
-                for task in tasks:  # in turns
-                    seconds[task].append(remote.time(task))
-            return record | {'seconds': seconds, 'memory': remote.memory()}
-    except processes.Failed as error:
-        return record | {'failed': error.reason, 'traceback': error.details}
-
-
-def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
-    """Measures one point after another, and writes what there is after each: a long run may be cut short."""
-    result = {'machine': report.machine(), 'python': platform.python_version(), 'points': []}
-    took = []
-    for number, point in enumerate(todo, start=1):
-        words = f'{point.study} {point.value:,}' + (f', {point.series}' if point.study in ('active', 'seeds') else '')
-        print(f'[{number}/{len(todo)}] {words} …', end=' ', flush=True)
-        start = time.perf_counter()
-        result['points'].append(run_point(point, repeats))
-        took.append(time.perf_counter() - start)
-        minutes = math.ceil(remaining(result['points'], took, todo[number:]) / 60)
-        left = f'; about {minutes} min left' if minutes else ''
-        print(growth_report.in_words(result['points'][-1]) + left, flush=True)
-        (out / 'growth.json').write_text(json.dumps(result, indent=1) + '\n')
-        (out / 'growth.md').write_text(growth_report.table(result))
-    return result
-
-
-def remaining(records: list[dict], took: list[float], todo: list[Point]) -> float:
-    """Seconds that the points to come will take, reckoned from those before: a start each, and their images."""
-    measured = [(record, seconds) for record, seconds in zip(records, took, strict=True) if record['memory']]
-    if not measured:
-        return sum(took) / len(took) * len(todo)
-    running = [sum(map(sum, record['seconds'].values())) for record, _ in measured]
-    starts = [seconds - ran for (_, seconds), ran in zip(measured, running, strict=True)]
-    images = [Point(**record['point']).images * len(record['seconds']['round']) for record, _ in measured]
-    per_image = sum(running) / sum(images)
-    repeats = min(len(record['seconds']['round']) for record, _ in measured) + 1
-    return sum(sum(starts) / len(starts) + max(per_image * point.images * repeats, LONG_ENOUGH) for point in todo)
 
 
 def main(argv: list[str]) -> None:

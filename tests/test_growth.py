@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arithmetic, growth, growth_plot, growth_report, growth_side, programs
-from benchmarks.growth_points import Point, points
+from benchmarks import arithmetic, growth_plot, growth_report, growth_runs, growth_side, programs
+from benchmarks.growth_points import STUDIES, Point, points
 from benchmarks.processes import Side
 from semisfl_jax import experiment
 
@@ -138,7 +138,7 @@ def test_one_thing_grows_in_a_study():
     for study, values in {'active': (2, 6), 'total': (4, 20), 'devices': (1, 3), 'seeds': (1, 2)}.items():
         found = points(study, TINY, values, 5)
         assert [p.value for p in found] == list(values) * (2 if study in ('active', 'seeds') else 1)
-        fields = [{**dataclasses.asdict(p), growth.STUDIES[study]: None} for p in found]
+        fields = [{**dataclasses.asdict(p), STUDIES[study]: None} for p in found]
         kept[study] = [{k: v for k, v in own.items() if k not in ('client_chunk', 'trials')} for own in fields]
         assert all(own == kept[study][0] for own in kept[study])
     assert [(p.client_chunk, p.trials) for p in points('active', TINY, (2, 6), 5)] == [(0, 'auto')] * 2 + [
@@ -228,8 +228,8 @@ def stand_in(point):
 
 
 def test_a_failing_point_does_not_end_the_run(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(growth, 'measure', stand_in)
-    growth.run_points([dataclasses.replace(TINY, active=n) for n in (1, 2, 3, 4)], 2, tmp_path)
+    monkeypatch.setattr(growth_runs, 'measure', stand_in)
+    growth_runs.run_points([dataclasses.replace(TINY, active=n) for n in (1, 2, 3, 4)], 2, tmp_path)
     written = json.loads((tmp_path / 'growth.json').read_text())['points']
     assert [own['failed'] for own in written] == [
         'a process ended with status 9; out of memory?',
@@ -237,7 +237,7 @@ def test_a_failing_point_does_not_end_the_run(monkeypatch, tmp_path, capsys):
         'too large',
         '',
     ]
-    assert len(written[3]['seconds']['round']) == growth.MOST_REPEATS, 'short rounds are repeated more often'
+    assert len(written[3]['seconds']['round']) == growth_runs.MOST_REPEATS, 'short rounds are repeated more often'
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert 'out of memory?' in lines[0]
@@ -248,8 +248,8 @@ def test_the_time_left_is_that_of_the_images_to_come():
     done = dataclasses.replace(TINY, active=9)  # 40 images
     measured = record(done, (4.0, 4.0))
     todo = [dataclasses.replace(TINY, active=19)]  # 80 images, three times: two that count and the first
-    assert growth.remaining([measured], [10.0], todo) == pytest.approx((10 - 8) + 3 * 8)
-    assert growth.remaining([measured], [10.0], []) == 0
+    assert growth_runs.remaining([measured], [10.0], todo) == pytest.approx((10 - 8) + 3 * 8)
+    assert growth_runs.remaining([measured], [10.0], []) == 0
 
 
 def run_benchmark(*words):
