@@ -66,8 +66,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- model
     config.model = ConfigDict()
-    config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16'
-    config.model.split_index = config_dict.placeholder(int)  # layers at the client; None: the paper's cut
+    config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16' | 'resnet9' (FedDure's) |
+    # 'resnet9_plain' (FedMatch's, without BatchNorm and biases) | 'wresnet28x2' (SemiFL's)
+    config.model.split_index = config_dict.placeholder(int)  # layers at the client, a residual block counting as one;
+    # None: the paper's cut, after the convolutions
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
     config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere

@@ -9,7 +9,8 @@ from configs import default
 from semisfl_jax import algorithms, experiment
 from semisfl_jax import config as config_lib
 
-FAMILIES = ('small_cnn', 'cnn', 'alexnet', 'vgg13')  # VGG16 differs from VGG13 in the number of layers alone
+# VGG16 differs from VGG13 in the number of layers alone, the plain ResNet-9 from the other by what it lacks.
+FAMILIES = ('small_cnn', 'cnn', 'alexnet', 'vgg13', 'resnet9', 'wresnet28x2')
 
 
 def small(algorithm, model, partition):
