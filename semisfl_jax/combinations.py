@@ -89,7 +89,7 @@ def _check_labels(flat: dict[str, Any]) -> None:
         )
     if alone and client_labels > 0 and mu == 0:
         raise UserError(
-            "config.federation.mu=0 ignores the labels of clients, which local.objective='supervised' needs; use 1 or more"
+            "config.federation.mu=0 ignores the labels that local.objective='supervised' trains on; use 1 or more"
         )
     if client_labels == -1 and not alone:
         raise UserError(

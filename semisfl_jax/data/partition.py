@@ -56,7 +56,7 @@ def settings(config) -> dict:
         'seed': config.seed,
         'num_labeled': config.data.num_labeled,
         'labeled_split': config.data.labeled_split,
-        'client_labels': max(config.data.client_labels, 0),  # -1, all labels known, changes nobody's images
+        'client_labels': 0 if (count := config.data.client_labels) == -1 else count,  # -1 moves no image
         'use_client_labels': fed.mu > 0,
         'num_clients': fed.num_clients,
         'partition': fed.partition,
@@ -150,7 +150,7 @@ def _check_settings(chosen: dict, federation) -> None:
         raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabelled images per labelled one')
     if chosen['num_labeled'] < 1:
         raise UserError(f'config.data.num_labeled is {chosen["num_labeled"]}: the server needs labelled images')
-    if chosen['client_labels'] > chosen['num_labeled']:
+    if not 0 <= chosen['client_labels'] <= chosen['num_labeled']:
         raise UserError(
             f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = '
             f'{chosen["num_labeled"]}'

@@ -140,7 +140,7 @@ def _check_rows(partition: Partition, dataset: Dataset, path) -> None:
 
 def _all_at_clients(partition: Partition) -> bool:
     """Whether the split was made to leave the server none of the labels."""
-    return partition.settings.get('client_labels') == partition.settings.get('num_labeled')
+    return partition.settings.get('client_labels', 0) == partition.settings.get('num_labeled', -1)
 
 
 def _flat(parts: tuple[np.ndarray, ...]) -> np.ndarray:
