@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import launch
 from tests import runs
 
 # Two rounds in which every client reads its images once, and goes on with its momentum.
@@ -56,7 +57,6 @@ def test_seeds_in_one_program_are_single_runs(reference, tmp_path):
     [
         {'algorithm': 'fedavg', 'local__objective': 'supervised', 'data__client_labels': -1},
         {'algorithm': 'fedprox', 'local__objective': 'supervised', 'data__client_labels': 40, 'k_s': 0},
-        {'algorithm': 'fedprox', 'setting': 'official', 'rounds': 2},
         {'algorithm': 'fedswitch', 'pre_rounds': 1},
     ],
 )
@@ -64,10 +64,21 @@ def test_each_way_of_running(tmp_path, changes):
     assert runs.run(tmp_path, **{'rounds': 2} | changes) == 0
     records = runs.records(tmp_path)
     assert [record['loss_local'] is None for record in records] == ['pre_rounds' in changes, False]
-    if 'k_s' in changes or 'setting' in changes:
+    if 'k_s' in changes:
         assert all('loss_supervised' in record and record['loss_supervised'] is None for record in records)
     head = json.loads((tmp_path / 'summary.json').read_text())['headline']
     assert head == ('teacher' if changes['algorithm'] == 'fedswitch' else 'student')
+
+
+def test_the_official_setting(tmp_path):
+    words = ('algorithm=fedprox', 'setting=official', 'rounds=2')
+    assert launch.main(['launch.py', runs.DIGITS, f'--workdir={tmp_path}', *(f'--config.{w}' for w in words)]) == 0
+    for record in runs.records(tmp_path):
+        assert (record['k_s'], record['loss_supervised']) == (0, None)
+        assert record['loss_local'] > 0
+        # 100 clients have 13 or 14 images without labels: one batch of 100 for each of 5
+        images = record['images_per_second'] * record['wall_seconds']
+        assert images == pytest.approx(500, rel=0.02)
 
 
 def test_labels_at_clients_where_none_exist_end_in_one_line(tmp_path, capsys):
