@@ -20,7 +20,13 @@ from absl import app, flags, logging
 from semisfl_jax import compilation, models, parallel
 from semisfl_jax.models import CONVOLUTIONS
 
-MODELS = {'cnn': (32, 32, 3), 'alexnet': (32, 32, 3), 'vgg13': (96, 96, 3)}
+MODELS = {
+    'cnn': (32, 32, 3),
+    'alexnet': (32, 32, 3),
+    'vgg13': (96, 96, 3),
+    'resnet9': (32, 32, 3),
+    'wresnet28x2': (32, 32, 3),
+}
 
 flags.DEFINE_enum('model', 'cnn', list(MODELS), "whose bottom is measured, at the paper's cut")
 flags.DEFINE_integer('clients', 10, 'active clients', lower_bound=1)

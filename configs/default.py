@@ -18,7 +18,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- the run
     config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
-    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only'
+    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedswitch'
+    config.setting = 'harmonised'  # of fedavg and fedprox: 'harmonised': SemiSFL's protocol, all keys as they stand |
+    # 'official': the values of the method's own papers in their place (semisfl_jax/presets.py), each to be overridden
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
@@ -43,7 +45,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, and without it the default of tensorflow-datasets
     config.data.num_labeled = 4000  # labelled images in total, taken out of the training split
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
-    config.data.client_labels = 0  # how many of `num_labeled` sit at the clients instead of the server
+    config.data.client_labels = 0  # how many of `num_labeled` sit at the clients instead of the server;
+    # -1: clients know the labels of all their images, and the server keeps its own (upper bounds)
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # made-up images of the true shapes; marks every output as fake
     config.data.fake_size = 0  # number of made-up training images, 0: as many as the true set has
@@ -66,21 +69,24 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- model
     config.model = ConfigDict()
-    config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16'
-    config.model.split_index = config_dict.placeholder(int)  # layers at the client; None: the paper's cut
+    config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16' | 'resnet9' (FedDure's) |
+    # 'resnet9_plain' (FedMatch's, without BatchNorm and biases) | 'wresnet28x2' (SemiFL's)
+    config.model.split_index = config_dict.placeholder(int)  # layers at the client, a residual block counting as one;
+    # None: the paper's cut, after the convolutions
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
     config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere
 
     # --- a round
-    config.k_s = 100  # supervised iterations in the first round
+    config.k_s = 100  # supervised iterations in the first round; 0: the server only averages (fedavg, fedprox)
     config.k_u = 50  # cross-entity iterations
-    config.k_s_rule = 'paper'  # how K_s adapts: 'paper' | 'code' | 'fixed'
+    config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
     config.server_batch_size = 64  # B_s
     config.pre_rounds = 0  # first rounds without a cross-entity phase
 
-    # --- optimisation: SGD, fresh momentum each round, cosine from lr to lr_min over lr_rounds
+    # --- optimisation: fresh momentum each round, cosine from lr to lr_min over lr_rounds
+    config.optimizer = 'sgd'  # 'sgd' | 'adam', with momentum as beta_1 and nesterov=False
     config.lr = 0.02
     config.lr_min = 0.005
     config.lr_rounds = 1000  # later rounds stay at lr_min; 0 means `rounds`
@@ -89,12 +95,26 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.weight_decay = 5e-4
 
     # --- losses
-    config.threshold = 0.95  # tau: confidence from which a pseudo-label counts
+    config.threshold = 0.95  # tau: confidence from which a pseudo-label counts; 0: all count
     config.temperature = 0.2  # kappa of the contrastive terms
-    config.consistency_weight = 1.0  # weight of H in the cross-entity phase
+    config.consistency_weight = 1.0  # weight of H in the cross-entity phase, of the unlabelled loss in local training
     config.clustering_weight = 1.0  # weight of C in the cross-entity phase
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
+
+    # --- clients of full-model methods: fedavg, fedprox, fedswitch
+    config.local = ConfigDict()
+    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
+    config.local.epochs = 0  # passes of a client over its images in a round; 0: k_u iterations
+    config.local.weighting = 'uniform'  # of the average: 'uniform' | 'samples': by a client's number of images
+    config.local.optimizer_state = 'fresh'  # 'kept': a client goes on with its momentum of the last time
+    config.local.prox = 0.01  # mu of fedprox
+    config.uda = ConfigDict()
+    config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
+    config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log'
+    config.fedswitch = ConfigDict()
+    config.fedswitch.mode = 'switch'  # who labels: 'switch': by the skew of a client's labels | 'teacher' | 'student'
+    config.fedswitch.beta_iid = 0.5  # switch: skew (nats, 0 .. log of classes) up to which a client trusts the student
 
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from semisfl_jax import presets
 from semisfl_jax.errors import UserError
 
 HELP = """\
@@ -99,6 +100,7 @@ def _parse(argv: list[str]) -> Command:
         raise UserError(_wrong_type(str(error), unchanged.config)) from error
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
+    presets.apply(values.config, given=config_flags.get_override_values(values['config']).keys())
     return Command(values.config, path.stem, values.workdir)
 
 

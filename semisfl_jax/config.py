@@ -10,10 +10,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, compilation, frequency, hosts, models, parallel
+from semisfl_jax import algorithms, augment, combinations, compilation, frequency, hosts, models, parallel, presets
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
+from semisfl_jax.phases import pseudo_label
 
 # Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
 INERT = frozenset(
@@ -41,7 +42,14 @@ _CHOICES = {
     'model.name': models.NAMES,
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,
-    'k_s_rule': frequency.RULES,
+    'k_s_rule': ('auto', *frequency.RULES),
+    'setting': presets.SETTINGS,
+    'optimizer': ('sgd', 'adam'),
+    'local.objective': ('supervised', 'fixmatch', 'uda'),
+    'local.weighting': ('uniform', 'samples'),
+    'local.optimizer_state': ('fresh', 'kept'),
+    'uda.tsa': pseudo_label.TSA_SCHEDULES,
+    'fedswitch.mode': ('switch', 'teacher', 'student'),
     'supervised_references': ('teacher_keys', 'student_supcon'),
     'queue': ('two_level', 'single_ring', 'off'),
     'queue_empty_slots': ('auto', 'ignore', 'count'),
@@ -60,15 +68,20 @@ _RANGES = {
     'seed': _SEED,
     **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
     'data.num_labeled': _POSITIVE,
+    'data.client_labels': (lambda x: x >= -1, 'must be a number of labels, or -1 for all'),
+    'uda.temperature': _ABOVE_ZERO,
     **dict.fromkeys(
         (
-            'data.client_labels',
             'data.fake_size',
             'data.image_size',
             'federation.mu',
             'federation.client_chunk',
             'parallel.devices',
             'parallel.process_id',
+            'k_s',
+            'local.epochs',
+            'local.prox',
+            'fedswitch.beta_iid',
         ),
         _NOT_NEGATIVE,
     ),
@@ -77,14 +90,14 @@ _RANGES = {
     'federation.num_active': _POSITIVE,
     'federation.alpha': _ABOVE_ZERO,
     'model.projection_dim': _POSITIVE,
-    **dict.fromkeys(('k_s', 'k_u', 'batch_size', 'server_batch_size', 'queue_size', 'queue_stride'), _POSITIVE),
+    **dict.fromkeys(('k_u', 'batch_size', 'server_batch_size', 'queue_size', 'queue_stride'), _POSITIVE),
     'pre_rounds': _NOT_NEGATIVE,
     'lr': _ABOVE_ZERO,
     'lr_min': _NOT_NEGATIVE,
     'lr_rounds': _NOT_NEGATIVE,
     'momentum': _SHARE,
     'weight_decay': _NOT_NEGATIVE,
-    'threshold': (lambda x: 0 < x <= 1, 'must be in (0, 1]'),
+    'threshold': (lambda x: 0 <= x <= 1, 'must be in [0, 1]'),
     'temperature': _ABOVE_ZERO,
     **dict.fromkeys(('consistency_weight', 'clustering_weight', 'contrastive_weight'), _NOT_NEGATIVE),
     'ema_decay': _SHARE,
@@ -139,17 +152,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         raise UserError(
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
         )
-    if flat['data.client_labels'] >= flat['data.num_labeled']:
-        raise UserError(
-            f'config.data.client_labels={flat["data.client_labels"]} leaves the server none of the '
-            f'data.num_labeled={flat["data.num_labeled"]} labels; use fewer'
-        )
-    parts = 1 + flat['federation.mu']
-    if flat['data.client_labels'] and flat['federation.mu'] and flat['batch_size'] % parts:
-        raise UserError(
-            f'config.batch_size={flat["batch_size"]} cannot be split 1 : {flat["federation.mu"]} (federation.mu) '
-            f'into labelled and unlabelled images; use a multiple of {parts}'
-        )
+    combinations.check(flat)
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
         raise UserError(
@@ -215,6 +218,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
     `parallel.devices` 0 is filled in from the hardware, for the number of devices decides on the order of sums.
     """
     resolved = config.copy_and_resolve_references()
+    if resolved.k_s_rule == 'auto':
+        resolved.k_s_rule = 'paper' if resolved.algorithm in algorithms.ADAPTS_K_S else 'fixed'
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:

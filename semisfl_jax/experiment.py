@@ -90,7 +90,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         k_u=config.k_u,
         labeled_share=len(partitions[0].server_index) / len(dataset.train_images),
     )
-    federations = data.build_federations(dataset, partitions, residency)
+    federations = data.build_federations(dataset, partitions, residency, config.data.client_labels == -1)
     if mesh and isinstance(federations[0], Federation):
         federations = parallel.replicate(mesh, federations)
     return [
@@ -113,6 +113,8 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
 def _check_padding(config: ConfigDict, model: models.SplitModel, mesh: Mesh | None) -> None:
     """Padded clients have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
     active = config.federation.num_active
+    if config.algorithm in algorithms.FULL_MODEL:  # no statistics are shared between clients
+        return
     if parallel.slots(mesh, active) == active or 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return
     processes = jax.process_count()
@@ -188,8 +190,7 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
 
 @partial(jax.jit, static_argnames='hparams')
 def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.HParams) -> Array:
-    sizes = hparams.k_u, hparams.batch_size, hparams.labeled_rows
-    return sampling.client_rows(key, layout, cohort, *sizes)[0]
+    return sampling.client_rows(key, layout, cohort, *hparams.batches)[0]
 
 
 def images_per_round(experiment: Experiment, index: int, k_s: int) -> int:
@@ -197,8 +198,21 @@ def images_per_round(experiment: Experiment, index: int, k_s: int) -> int:
     config = experiment.config
     count = k_s * config.server_batch_size
     if has_cross_entity_phase(experiment, index):
-        count += config.k_u * config.batch_size * config.federation.num_active
+        count += _client_steps(experiment, index) * config.batch_size
     return count
+
+
+def _client_steps(experiment: Experiment, index: int) -> int:
+    """Iterations of all active clients together in round `index` (0-based)."""
+    config, fed = experiment.config, experiment.config.federation
+    if not config.local.epochs:
+        return config.k_u * fed.num_active
+    ids = data.draw_cohort(config.seed, index, fed.num_clients, fed.num_active)
+    known = experiment.federation
+    known = known.layout if isinstance(known, data.HostFederation) else known
+    known = known.replace(size=np.asarray(known.size), labeled_size=np.asarray(known.labeled_size))
+    cohort = data.make_cohort(ids, np.zeros(fed.num_clients, np.int32))
+    return int(np.sum(sampling.client_steps(known, cohort, *experiment.hparams.batches)))
 
 
 def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:

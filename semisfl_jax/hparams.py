@@ -11,14 +11,47 @@ from semisfl_jax.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
+class Local:
+    """`config.local`: how the clients of a full-model method train."""
+
+    objective: str = 'fixmatch'
+    epochs: int = 0
+    weighting: str = 'uniform'
+    optimizer_state: str = 'fresh'
+    prox: float = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Uda:
+    """`config.uda`."""
+
+    temperature: float = 1.0
+    tsa: str = 'off'
+
+
+@dataclasses.dataclass(frozen=True)
+class FedSwitch:
+    """`config.fedswitch`."""
+
+    mode: str = 'switch'
+    beta_iid: float = 0.5
+
+
+GROUPS = {'local': Local, 'uda': Uda, 'fedswitch': FedSwitch}
+
+
+@dataclasses.dataclass(frozen=True)
 class HParams:
     """Every number and switch that shapes a jitted round. Names and meanings are those of configs/default.py."""
 
     k_u: int = 50
     batch_size: int = 64
     server_batch_size: int = 64
-    labeled_rows: int = 0  # labelled images at the head of a client batch (facts 1.9)
+    labeled_rows: int = 0  # labelled images at the head of a client batch (facts 1.9), all of it in supervised training
+    server_trains: bool = True  # whether K_s is above 0
+    num_clients: int = 30
     pre_rounds: int = 0
+    optimizer: str = 'sgd'
     lr: float = 0.02
     lr_min: float = 0.005
     lr_rounds: int = 1000
@@ -39,14 +72,41 @@ class HParams:
     ema_warmup: bool = True
     client_teacher_ema: bool = False
     client_teacher_bn: str = 'eval'
+    local: Local = Local()
+    uda: Uda = Uda()
+    fedswitch: FedSwitch = FedSwitch()
+
+    @property
+    def batches(self) -> tuple[int, int, int, int]:
+        """What `sampling` asks of a client's round: k_u, batch_size, labeled_rows, epochs."""
+        return self.k_u, self.batch_size, self.labeled_rows, self.local.epochs
 
 
 def from_config(config) -> HParams:
     """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict)."""
-    names = {field.name for field in dataclasses.fields(HParams)} - {'labeled_rows'}
+    derived = {
+        'labeled_rows': _labeled_rows(config),
+        'server_trains': config.k_s > 0,
+        'num_clients': config.federation.num_clients,
+    }
+    groups = {
+        name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})
+        for name, group in GROUPS.items()
+    }
+    names = {field.name for field in dataclasses.fields(HParams)} - derived.keys() - groups.keys()
+    return HParams(**derived, **groups, **{name: config[name] for name in names})
+
+
+def _labeled_rows(config) -> int:
+    if trains_on_labels_alone(config.algorithm, config.local.objective):
+        return config.batch_size
     clients_use_labels = config.data.client_labels > 0 and config.federation.mu > 0
-    labeled_rows = config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
-    return HParams(labeled_rows=labeled_rows, **{name: config[name] for name in names})
+    return config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
+
+
+def trains_on_labels_alone(algorithm: str, objective: str) -> bool:
+    """Whether the clients of a method read nothing but labelled images."""
+    return algorithm in ('fedavg', 'fedprox') and objective == 'supervised'
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
@@ -56,8 +116,13 @@ def learning_rate(hparams: HParams, round_index: Array) -> Array:
 
 
 def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
-    """SGD as in PyTorch: the L2 term joins the gradient before the momentum. Every phase of a round starts it anew."""
-    return optax.chain(
-        optax.add_decayed_weights(hparams.weight_decay),
-        optax.sgd(lr, momentum=hparams.momentum, nesterov=hparams.nesterov),
+    """SGD as in PyTorch: the L2 term joins the gradient before the momentum. Every phase of a round starts it anew.
+
+    With `optimizer` 'adam', Adam in its place, `momentum` as its beta_1.
+    """
+    step = (
+        optax.adam(lr, b1=hparams.momentum)
+        if hparams.optimizer == 'adam'
+        else optax.sgd(lr, momentum=hparams.momentum, nesterov=hparams.nesterov)
     )
+    return optax.chain(optax.add_decayed_weights(hparams.weight_decay), step)

@@ -65,8 +65,39 @@ def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
     return read(word, step * batch_size + jnp.arange(batch_size), jnp.int32(size))
 
 
+def client_steps(
+    federation: Federation, cohort: Cohort, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0
+) -> Array:
+    """Iterations [A] int32 of every client in one round.
+
+    Without `epochs` all make `k_u`. With them a client makes as many as it takes to read its images `epochs` times:
+    the labelled ones where batches hold nothing else (`labeled_rows` = `batch_size`), the unlabelled ones otherwise.
+    """
+    if not epochs:
+        return jnp.full(cohort.ids.shape, k_u, jnp.int32)
+    if labeled_rows == batch_size:
+        return -(-epochs * federation.labeled_size[cohort.ids] // batch_size)
+    head = jnp.where(federation.labeled_size[cohort.ids] > 0, labeled_rows, 0)
+    return -(-epochs * federation.size[cohort.ids] // (batch_size - head))
+
+
+def most_steps(federation: Federation, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0) -> int:
+    """A bound of `client_steps` that holds for every cohort."""
+    if not epochs:
+        return k_u
+    if labeled_rows == batch_size:
+        return -(-epochs * federation.labeled_index.shape[1] // batch_size)
+    return -(-epochs * federation.index.shape[1] // (batch_size - labeled_rows))
+
+
 def client_rows(
-    key: Array, federation: Federation, cohort: Cohort, k_u: int, batch_size: int, labeled_rows: int
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    k_u: int,
+    batch_size: int,
+    labeled_rows: int,
+    epochs: int = 0,
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
 
@@ -79,17 +110,19 @@ def client_rows(
       k_u: iterations per round.
       batch_size: B.
       labeled_rows: labelled images in a batch (facts 1.9), 0 for none.
+      epochs: as in `client_steps`.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. Of a streamed
-      federation the rows simply count up, for its images already lie in this order.
+      federation the rows simply count up, for its images already lie in this order. With `epochs` the second axis has
+      `most_steps`, of which a client reads its first `client_steps`.
     """
-    iteration = jnp.arange(k_u)[:, None]
+    iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs))[:, None]
     slot = jnp.arange(batch_size)[None, :]
 
-    def one_client(client, visits):
+    def one_client(client, visits, steps):
         stream = rng.fold(key, 'client_batches', client)
-        step = visits * k_u + iteration  # [K_u, 1]
+        step = visits * steps + iteration  # [K_u, 1]
         size, labeled_size = federation.size[client], federation.labeled_size[client]
         head = jnp.where(labeled_size > 0, labeled_rows, 0)
         word = jax.random.bits(stream)
@@ -101,7 +134,8 @@ def client_rows(
             rows = jnp.where(labeled, federation.labeled_index[client][read(word, offset, labeled_size)], rows)
         return rows, labeled
 
-    rows, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits)
+    steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs)
+    rows, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
     if federation.streamed:
         rows = jnp.arange(rows.size, dtype=jnp.int32).reshape(rows.shape)
     return rows, labeled

@@ -18,7 +18,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import metrics
 from semisfl_jax.experiment import Experiment
 
-# The first of what a method measures in a line of metrics.jsonl; the rest follows by name.
+# The first of what a method measures in a line of metrics.jsonl, null if it does not; the rest follows by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 ACCURACIES = ('final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy')
@@ -41,7 +41,7 @@ def record(
     return {
         'round': number,
         'k_s': k_s,
-        **{name: metrics.plain(measured[name]) for name in names},
+        **{name: metrics.plain(measured.get(name)) for name in names},
         **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
         'wall_seconds': round(seconds, 4),
         'images_per_second': round(images / seconds, 1),

@@ -116,7 +116,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 _check_losses(trials, index, measured)
                 k_s = [int(controller.k_s) for controller in controllers]
                 controllers = [
-                    frequency.update(old, own.frequency, *(float(found[key]) for key in ADAPTS_TO))
+                    frequency.update(old, own.frequency, *(float(found.get(key, math.nan)) for key in ADAPTS_TO))
                     for old, own, found in zip(controllers, experiments, measured, strict=True)
                 ]
                 accuracy = [{} for _ in everyone]

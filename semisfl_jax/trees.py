@@ -1,4 +1,4 @@
-"""Pytrees with a leading client axis: replicate, average, mix."""
+"""Pytrees with a leading client axis: replicate, average, mix, gather, scatter."""
 
 from __future__ import annotations
 
@@ -30,3 +30,26 @@ def weighted_mean(tree, weight: Array, otherwise, total: Callable = lambda sums:
 def mix(old, new, keep: Array | float):
     """`keep` * old + (1 - `keep`) * new, leaf by leaf."""
     return jax.tree.map(lambda a, b: keep * a + (1.0 - keep) * b, old, new)
+
+
+def gather(tree, ids: Array):
+    """The rows of some clients: leaves [N, ...] and ids [A] -> leaves [A, ...]."""
+    return jax.tree.map(lambda x: x[ids], tree)
+
+
+def scatter(tree, ids: Array, new, weight: Array, rows: Callable = lambda own: own):
+    """Puts the rows of some clients back: leaves [N, ...], with the rows `ids` [A] taken from `new`, leaves [A, ...].
+
+    A client of weight 0 [A] keeps what it had. `rows` is that of a `Layout`, when `new` has only some of the clients;
+    the result then has the rows of all of them.
+    """
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        return tree
+    places, new = rows((jnp.where(weight > 0, ids, leaves[0].shape[0]), new))  # past the end: dropped
+    return jax.tree.map(lambda old, own: old.at[places].set(own, mode='drop'), tree, new)
+
+
+def squared_distance(tree, other) -> Array:
+    """|| tree - other ||^2 [] over all leaves."""
+    return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
+from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from tests import toy
@@ -42,7 +43,7 @@ def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
     config_lib.check(config)
     assert config_lib.flatten(config).keys() == config_lib.flatten(default.get_config()).keys()
     assert config.queue == ('two_level' if settings == 'paper' else 'single_ring')
-    assert config.k_s_rule == settings
+    assert config.k_s_rule == ('auto' if settings == 'paper' else 'code')
     assert config.client_teacher_bn == ('eval' if settings == 'paper' else 'train')
 
 
@@ -108,6 +109,19 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('model.projection', 'MLP'),
         ('model.convolution', 'fft'),
         ('k_s', 0),
+        ('k_s', -1),
+        ('setting', 'paper'),
+        ('optimizer', 'rmsprop'),
+        ('data.client_labels', -2),
+        ('local.objective', 'mixmatch'),
+        ('local.epochs', -1),
+        ('local.weighting', 'equal'),
+        ('local.optimizer_state', 'lost'),
+        ('local.prox', -0.1),
+        ('uda.temperature', 0.0),
+        ('uda.tsa', 'square'),
+        ('fedswitch.mode', 'both'),
+        ('fedswitch.beta_iid', -1.0),
         ('k_u', -3),
         ('k_s_rule', 'codex'),
         ('batch_size', 0),
@@ -117,7 +131,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('lr_min', 0.03),
         ('momentum', 1.0),
         ('weight_decay', -1e-4),
-        ('threshold', 0.0),
+        ('threshold', -0.1),
         ('threshold', 1.5),
         ('temperature', 0.0),
         ('clustering_weight', -1.0),
@@ -150,6 +164,82 @@ def test_a_client_batch_must_be_divisible_into_its_parts():
     config_lib.check(changed(data__client_labels=0, federation__mu=7, batch_size=60))
     with pytest.raises(UserError, match='multiple of 8'):
         config_lib.check(changed(data__client_labels=100, federation__mu=7, batch_size=60))
+
+
+SUPERVISED = {'algorithm': 'fedavg', 'local__objective': 'supervised'}
+UDA = {'algorithm': 'fedavg', 'local__objective': 'uda'}
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'algorithm': 'fedavg'},
+        {'algorithm': 'fedprox', 'local__prox': 0.5, 'local__epochs': 2, 'data__client_labels': 100},
+        {'algorithm': 'fedprox', 'data__client_labels': 4000, 'k_s': 0},
+        {'algorithm': 'fedswitch', 'fedswitch__mode': 'teacher', 'ema_decay': 0.9, 'data__client_labels': 100},
+        SUPERVISED | {'data__client_labels': 100, 'batch_size': 10},
+        SUPERVISED | {'data__client_labels': -1},
+        SUPERVISED | {'data__client_labels': -1, 'k_s': 0},
+        UDA | {'uda__temperature': 0.4},
+        UDA | {'uda__tsa': 'exp', 'data__client_labels': 100},
+        {'optimizer': 'adam', 'nesterov': False},
+        {'threshold': 0.0},
+    ],
+)
+def test_combinations_that_make_sense(changes):
+    config_lib.check(changed(**changes))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (SUPERVISED, 'no client has a label (data.client_labels=0)'),
+        (SUPERVISED | {'data__client_labels': 9, 'federation__mu': 0}, 'federation.mu=0 ignores the labels'),
+        ({'algorithm': 'fedavg', 'k_s': 0}, 'k_s=0 leaves no label to learn from'),
+        ({'algorithm': 'fedavg', 'k_s': 0, 'data__client_labels': 9, 'federation__mu': 0}, 'leaves no label'),
+        ({'algorithm': 'fedswitch', 'k_s': 0, 'data__client_labels': 9}, 'fedswitch learns from labels at the server'),
+        ({'algorithm': 'fedavg', 'data__client_labels': 4000}, 'use fewer (or k_s=0'),
+        ({'data__client_labels': -1}, 'semisfl leaves them unlabelled images'),
+        ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'fedavg leaves them unlabelled images'),
+        ({'algorithm': 'fedavg', 'local__prox': 0.5}, 'local.prox=0.5 is no option of fedavg'),
+        ({'local__epochs': 1}, 'local.epochs=1 is no option of semisfl'),
+        ({'local__objective': 'uda'}, 'local.objective=uda is no option of semisfl'),
+        ({'algorithm': 'fedswitch', 'local__objective': 'uda'}, 'local.objective=uda is no option of fedswitch'),
+        ({'algorithm': 'supervised_only', 'fedswitch__mode': 'teacher'}, 'fedswitch.mode=teacher is no option'),
+        ({'algorithm': 'fedavg', 'client_teacher_ema': True}, 'client_teacher_ema=True is no option of fedavg'),
+        ({'algorithm': 'fedprox', 'model__split_index': 3}, 'model.split_index=3 is no option of fedprox'),
+        ({'algorithm': 'fedswitch', 'queue': 'off'}, 'queue=off is no option of fedswitch'),
+        ({'algorithm': 'fedavg', 'ema_decay': 0.9}, 'ema_decay=0.9 is no option of fedavg'),
+        ({'algorithm': 'fedavg', 'uda__temperature': 0.4}, "needs local.objective='uda', which is 'fixmatch'"),
+        (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, and there are none"),
+        ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
+        ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
+        ({'algorithm': 'fedswitch', 'setting': 'official'}, 'its paper could not be read'),
+        ({'algorithm': 'fedavg', 'setting': 'official'}, 'fewer than half of its values'),
+    ],
+)
+def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        config_lib.check(changed(**changes))
+    assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+def test_k_s_adapts_in_semisfl_alone_unless_told(algorithm):
+    config = changed(algorithm=algorithm)
+    assert config_lib.resolve(config).k_s_rule == ('paper' if algorithm == 'semisfl' else 'fixed')
+    assert config_lib.resolve(changed(algorithm=algorithm, k_s_rule='code')).k_s_rule == 'code'
+
+
+def test_the_hyper_parameters_are_those_of_the_configuration():
+    """Defaults that combinations.check compares with stand in HParams; a configuration must begin with the same."""
+    resolved = config_lib.resolve(changed(lr_rounds=1000))
+    assert hparams_lib.from_config(resolved) == HParams()
+    supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)
+    found = hparams_lib.from_config(config_lib.resolve(supervised))
+    assert (found.labeled_rows, found.server_trains, found.local.objective) == (10, False, 'supervised')
+    found = hparams_lib.from_config(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
+    assert (found.labeled_rows, found.server_trains, found.batches) == (8, True, (50, 64, 8, 0))
 
 
 def test_resolving_fills_in_the_length_of_the_schedule():

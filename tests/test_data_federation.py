@@ -1,5 +1,6 @@
 """The arrays of a round: the right images for the right clients, wherever they lie; and who takes part."""
 
+import dataclasses
 import time
 
 import jax
@@ -131,6 +132,27 @@ def test_clients_without_labels_have_an_empty_labelled_index(setting):
     federation = data.build_federation(dataset, data.make_partition(dataset, config), 'device')
     assert federation.labeled_index.shape == (6, 0)
     assert federation.labeled_size.tolist() == [0] * 6
+
+
+@pytest.mark.parametrize('residency', ['device', 'host'])
+def test_clients_that_know_all_labels_hold_what_they_hold_with_labels(setting, residency):
+    dataset, partition, _ = setting
+    (federation,) = data.build_federations(dataset, [partition], residency, all_labels=True)
+    layout = federation.layout if residency == 'host' else federation
+    assert layout.size.tolist() == layout.labeled_size.tolist() == list(map(len, partition.client_index))
+    np.testing.assert_array_equal(layout.index, layout.labeled_index)
+    cohort = data.make_cohort(np.array([2, 5]), np.zeros(6, np.int32))
+    rows, labeled = sampling.client_rows(rng.root(0), layout, cohort, 2, 3, 3)
+    assert labeled.all()
+    if residency == 'host':
+        assert np.isin(rows[1], partition.client_index[5]).all()
+
+
+def test_labels_that_nobody_knows_cannot_be_held(setting):
+    dataset, partition, _ = setting
+    unknown = dataclasses.replace(dataset, train_labels=np.where(np.arange(400) < 1, -1, dataset.train_labels))
+    with pytest.raises(UserError, match='those of 1 training images of cifar10 are unknown'):
+        data.build_federations(unknown, [partition], 'device', all_labels=True)
 
 
 def test_unknown_residency_is_a_user_error(setting):

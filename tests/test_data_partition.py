@@ -206,8 +206,8 @@ def test_the_seed_decides():
         ({'num_labeled': 0}, 'num_labeled is 0'),
         ({'num_labeled': 4, 'labeled_split': 'balanced'}, 'each of the 5 classes'),
         ({'num_labeled': 300, 'labeled_split': 'balanced'}, 'needs 60 images of class 4, which has 49'),
-        ({'client_labels': 100}, 'client_labels is 100'),
-        ({'client_labels': -1}, 'client_labels is -1'),
+        ({'client_labels': 101}, 'client_labels is 101'),
+        ({'client_labels': -2}, 'client_labels is -2'),
         ({'mu': -1}, 'mu is -1'),
         ({'partition': 'dirichlet', 'alpha': 0.0}, 'alpha is 0.0'),
         ({'partition': 'dirichlet', 'alpha': -1.0}, 'alpha is -1.0'),
@@ -225,6 +225,17 @@ def test_impossible_settings_are_one_clear_line(changes, message):
     with pytest.raises(UserError, match=message) as caught:
         data.make_partition(dataset_of(SKEWED), config_of(**changes))
     assert '\n' not in str(caught.value)
+
+
+def test_all_labels_at_the_clients(tmp_path):
+    """The server may be left without, and a file of such a split can be read; -1 splits as 0 does."""
+    dataset, config = dataset_of(SKEWED), config_of(client_labels=100)
+    made = data.make_partition(dataset, config)
+    assert (len(made.server_index), sum(map(len, made.client_labeled_index))) == (0, 100)
+    data.save(made, tmp_path / 'all.npz')
+    assert data.load_for(tmp_path / 'all.npz', dataset, config).content_hash == made.content_hash
+    none, every = (data.make_partition(dataset, config_of(client_labels=count)) for count in (0, -1))
+    assert none.content_hash == every.content_hash
 
 
 def test_dirichlet_needs_known_labels():

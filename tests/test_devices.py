@@ -18,6 +18,7 @@ from jax.extend import core
 
 from semisfl_jax import algorithms, data, experiment, parallel, rng, sampling, trials
 from semisfl_jax import config as config_lib
+from semisfl_jax.hparams import FedSwitch, Local
 from semisfl_jax.types import Cohort
 from tests import runs, toy
 from tests.test_semisfl import assert_trees_close
@@ -47,6 +48,7 @@ def test_on_eight_devices():
 class Case:
     """Two rounds of a toy experiment."""
 
+    algorithm: str = 'semisfl'
     active: int = 8
     hparams: tuple = ()  # what differs from toy.HPARAMS
     chunk: int = 0
@@ -66,7 +68,7 @@ def build(case, devices):
     axes = (parallel.AXIS,) if mesh else ()
     model = toy.model(split_index=1 if case.top_norm else None, axes=axes, top_norm=case.top_norm)
     hparams = dataclasses.replace(toy.HPARAMS, **{'threshold': 0.9, **dict(case.hparams)})
-    algorithm = algorithms.build('semisfl', model, toy.VIEWS, hparams, layout)
+    algorithm = algorithms.build(case.algorithm, model, toy.VIEWS, hparams, layout)
     return algorithm._replace(round=parallel.spread(mesh, algorithm.round)), mesh, hparams
 
 
@@ -79,9 +81,7 @@ def inputs(case, mesh, hparams, index):
     divided = Cohort(*(parallel.divide(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
     placed = parallel.replicate(mesh, federation)
     if case.streamed:
-        rows, _ = sampling.client_rows(
-            rng.root(0), federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
-        )
+        rows, _ = sampling.client_rows(rng.root(0), federation, cohort, *hparams.batches)
         images, labels = np.asarray(federation.client_images), np.asarray(federation.client_labels)
         empty = placed.replace(client_images=placed.client_images[:0])
         host = data.HostFederation(empty, images, labels)
@@ -102,7 +102,8 @@ def two_rounds(case, devices):
     algorithm, run, mesh, hparams = program(dataclasses.replace(case, order=1), devices)
     state = algorithm.init(rng.root(0))
     student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
-    state = parallel.replicate(mesh, state.replace(student=student, teacher=jax.tree.map(jnp.copy, student)))
+    teacher = jax.tree.map(jnp.copy, student) if state.teacher else ()
+    state = parallel.replicate(mesh, state.replace(student=student, teacher=teacher))
     key, results = parallel.replicate(mesh, rng.root(0)), []
     for index, k_s in enumerate((2, 3)):
         state, metrics = run(key, state, *inputs(case, mesh, hparams, index), np.int32(k_s))
@@ -118,6 +119,21 @@ CASES = {
         top_norm=True,
         hparams=(('queue', 'single_ring'), ('client_teacher_ema', True), ('client_teacher_bn', 'train')),
     ),
+    'fedavg': Case(
+        algorithm='fedavg',
+        active=10,
+        labels_at_clients=True,
+        hparams=(
+            ('local', Local(epochs=1, weighting='samples', optimizer_state='kept')),
+            *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
+        ),
+    ),
+    'fedswitch': Case(
+        algorithm='fedswitch',
+        active=10,
+        streamed=True,
+        hparams=(('fedswitch', FedSwitch(beta_iid=0.3)), ('threshold', 0.6)),
+    ),
 }
 
 
@@ -127,6 +143,7 @@ def assert_close(one, many):
         chex.assert_trees_all_close(metrics, others, rtol=2e-4, atol=1e-6)
         assert_trees_close(state.student, other.student, rtol=2e-3, atol=2e-5)
         assert_trees_close(state.teacher, other.teacher, rtol=2e-3, atol=2e-5)
+        chex.assert_trees_all_close(state.clients, other.clients, rtol=2e-3, atol=2e-5)
 
 
 @inside
@@ -198,6 +215,25 @@ def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, 
     sums = [operands for primitive, operands in outside if primitive.startswith('psum')]
     bottom = (numbers['bottom'],)  # the average of the bottoms, once a round; the rest is weights, losses and counts
     assert sorted(shape for ((shape, _),) in sums) == sorted([(2,), (1,), bottom, (3 * toy.HPARAMS.k_u,), (4,)])
+
+
+@inside
+@pytest.mark.parametrize('name', ['fedavg', 'fedswitch'])
+def test_local_training_meets_nobody_before_its_end(name):
+    """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
+    found = collectives(name)
+    assert not any(in_scan for _, in_scan, _ in found)
+    size = sum(
+        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(program(CASES[name], 1)[0].init, rng.root(0)).student)
+    )
+    sums = [
+        np.prod(shape, dtype=int) for primitive, _, operands in found if 'psum' in primitive for shape, _ in operands
+    ]
+    assert sorted(sums)[-1] == size
+    assert sum(sums) < size + 20
+    gathered = [shape for primitive, _, operands in found if 'psum' not in primitive for shape, _ in operands]
+    assert bool(gathered) == (name == 'fedavg')
+    assert all(shape[0] == 2 for shape in gathered)  # clients of one device
 
 
 @inside

@@ -22,6 +22,8 @@ ROOMS = (
     'models',
     'phases',
     'algorithms',
+    'presets',
+    'combinations',
     'data',
     'hosts',
     'parallel',

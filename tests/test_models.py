@@ -21,8 +21,20 @@ SHAPES = {
     'alexnet': (32, 32, 3),
     'vgg13': (96, 96, 3),
     'vgg16': (144, 144, 3),
+    'resnet9': (32, 32, 3),
+    'resnet9_plain': (32, 32, 3),
+    'wresnet28x2': (32, 32, 3),
 }
 CLASSES = {'vgg16': 100}
+
+
+# Kernels of a ResNet-9 and the channels they make; of a WideResNet-28-2, 1 x 1 shortcuts last, and the channels that
+# its BatchNorms see.
+RESNET9 = 9 * (3 * 64 + 64 * 128 + 2 * 128 * 128 + 128 * 256 + 256 * 512 + 2 * 512 * 512)
+RESNET9_CHANNELS = 64 + 3 * 128 + 256 + 3 * 512
+WIDE = 9 * (3 * 16 + 16 * 32 + 7 * 32 * 32 + 32 * 64 + 7 * 64 * 64 + 64 * 128 + 7 * 128 * 128)
+WIDE += 16 * 32 + 32 * 64 + 64 * 128
+WIDE_CHANNELS = (16 + 7 * 32) + (32 + 7 * 64) + (64 + 7 * 128) + 128
 
 
 def count(variables):
@@ -43,6 +55,9 @@ def shapes(name, **options):
         ('vgg16', 14_723_136, 8_448, 69_623_908, 12_800, 12_800 * 12_800 + 12_800 + 12_800 * 128 + 128),
         # 3*3*1*16 + 16 + 3*3*16*32 + 32; D = 2*2*32; 128*64 + 64 + 64*10 + 10; 128*128 + 128 + 128*128 + 128
         ('small_cnn', 4_800, 0, 8_906, 128, 33_024),
+        ('resnet9', RESNET9 + 3 * RESNET9_CHANNELS, 2 * RESNET9_CHANNELS, 512 * 10 + 10, 512, 328_320),
+        ('resnet9_plain', RESNET9, 0, 512 * 10, 512, 328_320),
+        ('wresnet28x2', WIDE + 2 * WIDE_CHANNELS, 2 * WIDE_CHANNELS, 128 * 10 + 10, 128, 33_024),
     ],
 )
 def test_parameter_counts(name, bottom, buffers, top, features, head):
@@ -61,6 +76,9 @@ def test_totals_of_the_fact_sheet():
     assert totals['alexnet'] == 35_855_178
     assert totals['vgg13'] == 45_111_626
     assert totals['vgg16'] == 84_347_044
+    assert totals['resnet9'] == 6_575_370
+    assert totals['resnet9_plain'] == 6_568_640
+    assert totals['wresnet28x2'] == 1_467_610
 
 
 @pytest.mark.parametrize(
@@ -86,7 +104,7 @@ def test_projection_of_zero_features_has_no_nan_gradient():
     assert np.all(np.isfinite(gradient))
 
 
-def convolve(x, kernel, padding):
+def convolve(x, kernel, padding, stride=1):
     """Direct sum over kernel positions in float64."""
     x = np.pad(x.astype(np.float64), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     size = kernel.shape[0]
@@ -94,36 +112,42 @@ def convolve(x, kernel, padding):
     out = np.zeros((x.shape[0], height, width, kernel.shape[-1]))
     for i, j in itertools.product(range(size), range(size)):
         out += x[:, i : i + height, j : j + width] @ kernel[i, j].astype(np.float64)
-    return out
+    return out[:, ::stride, ::stride]
+
+
+STRIDED = [(3, 1, 2), (1, 0, 2), (3, 0, 2), (5, 2, 3)]  # one side of 9 x 8 ends between two windows
 
 
 @pytest.mark.parametrize('lowering', sorted(lowerings.LOWERINGS))
-@pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0)])
-def test_convolutions(lowering, size, padding):
+@pytest.mark.parametrize(('size', 'padding', 'stride'), [(3, 1, 1), (5, 0, 1), (3, 0, 1), *STRIDED])
+def test_convolutions(lowering, size, padding, stride):
     rng = np.random.default_rng(0)
-    x, kernel = rng.normal(size=(2, 9, 7, 3)).astype(np.float32), rng.normal(size=(size, size, 3, 4)).astype(np.float32)
-    got = lowerings.LOWERINGS[lowering](x, kernel, padding)
-    np.testing.assert_allclose(got, convolve(x, kernel, padding), rtol=1e-4, atol=1e-4)
+    x, kernel = rng.normal(size=(2, 9, 8, 3)).astype(np.float32), rng.normal(size=(size, size, 3, 4)).astype(np.float32)
+    got = lowerings.LOWERINGS[lowering](x, kernel, padding, stride)
+    np.testing.assert_allclose(got, convolve(x, kernel, padding, stride), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize('lowering', sorted(lowerings.LOWERINGS))
-@pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
-def test_gradients_of_convolutions(lowering, size, padding):
-    """A convolution is linear in each argument, so its gradients are sums over the positions, taken here in float64."""
+@pytest.mark.parametrize(('size', 'padding', 'stride'), [(3, 1, 1), (5, 0, 1), (3, 0, 1), (5, 2, 1), *STRIDED])
+def test_gradients_of_convolutions(lowering, size, padding, stride):
+    """A convolution is linear in each argument, so its gradients are sums over the positions, taken here in float64.
+    One with a stride is one without, of which all other outputs are thrown away."""
     rng = np.random.default_rng(1)
-    x, kernel = rng.normal(size=(2, 9, 7, 3)), rng.normal(size=(size, size, 3, 4))
-    out = rng.normal(size=(2, 9 + 2 * padding - size + 1, 7 + 2 * padding - size + 1, 4))
+    x, kernel = rng.normal(size=(2, 9, 8, 3)), rng.normal(size=(size, size, 3, 4))
+    kept = rng.normal(size=convolve(x, kernel, padding, stride).shape)
+    out = np.zeros((2, 9 + 2 * padding - size + 1, 8 + 2 * padding - size + 1, 4))
+    out[:, ::stride, ::stride] = kept
     padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     of_padded, of_kernel = np.zeros_like(padded), np.zeros_like(kernel)
     for i, j in itertools.product(range(size), range(size)):
         window = np.s_[:, i : i + out.shape[1], j : j + out.shape[2]]
         of_padded[window] += out @ kernel[i, j].T
         of_kernel[i, j] = np.einsum('bhwc,bhwf->cf', padded[window], out)
-    of_x = of_padded[:, padding : padding + 9, padding : padding + 7]
+    of_x = of_padded[:, padding : padding + 9, padding : padding + 8]
 
-    function = partial(lowerings.LOWERINGS[lowering], padding=padding)
+    function = partial(lowerings.LOWERINGS[lowering], padding=padding, stride=stride)
     _, back = jax.vjp(function, jnp.float32(x), jnp.float32(kernel))
-    for got, expected in zip(back(jnp.float32(out)), (of_x, of_kernel), strict=True):
+    for got, expected in zip(back(jnp.float32(kept)), (of_x, of_kernel), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -171,21 +195,24 @@ def test_lowerings_give_the_same_features_and_gradients(name, shape):
         assert_trees_close(other, results[0], rtol=1e-4, atol=1e-4)
 
 
-def test_every_convolution_of_a_cnn_keeps_the_fast_form_inside_a_loop():
+@pytest.mark.parametrize(('name', 'number'), [('cnn', 2), ('wresnet28x2', 28)])
+def test_every_convolution_keeps_the_fast_form_inside_a_loop(name, number):
     """Kernels and batch as XLA's CPU backend wants them in all passes, and no groups."""
-    model = models.build('cnn', 10, (32, 32, 3), convolution='direct')
-    bottom = model.init(jax.random.key(0)).bottom
+    model = models.build(name, 10, (32, 32, 3), convolution='direct')
+    bottom = jax.eval_shape(model.init, jax.random.key(0)).bottom
 
-    def loss(parameters, x):
-        return jnp.sum(model.bottom({'params': parameters}, x, None, True)[0] ** 2)
+    def loss(parameters, statistics, x):
+        variables = {'params': parameters, 'batch_stats': statistics}
+        return jnp.sum(model.bottom(variables, x, None, True)[0] ** 2)
 
-    def looped(parameters, x):
-        return jax.lax.map(lambda one: jax.grad(loss)(*one), (parameters, x))
+    def looped(parameters, statistics, x):
+        return jax.lax.map(lambda one: jax.grad(loss)(one[0], statistics, one[1]), (parameters, x))
 
-    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), bottom['params'])
-    text = jax.jit(looped).lower(stacked, jnp.zeros((2, 4, 32, 32, 3))).as_text(dialect='hlo')
+    stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), bottom['params'])
+    text = jax.jit(looped).lower(stacked, bottom.get('batch_stats', {}), jnp.zeros((2, 4, 32, 32, 3)))
+    text = text.as_text(dialect='hlo')
     convolutions = [line for line in text.splitlines() if ' convolution(' in line]
-    assert len(convolutions) == 2 + 2 + 1  # forward, kernels, and the input of the second; images need no gradient
+    assert len(convolutions) == 3 * number - 1  # forward, kernels and inputs; images need no gradient
     for line in convolutions:
         assert 'dim_labels=b01f_01io->b01f' in line
         assert 'feature_group_count' not in line
@@ -211,10 +238,11 @@ def test_gradient_of_max_pool_goes_to_the_first_largest():
     np.testing.assert_array_equal(gradient[0, :, :, 0], expected)
 
 
-def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
+@pytest.mark.parametrize('name', ['cnn', 'resnet9', 'wresnet28x2'])
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32(name):
     """Parameters, features, logits and projections are float32; products in between take bfloat16 on both sides."""
-    model = models.build('cnn', 10, (32, 32, 3), convolution='native', dtype='bfloat16')
-    exact = models.build('cnn', 10, (32, 32, 3), convolution='native')
+    model = models.build(name, 10, (32, 32, 3), convolution='native', dtype='bfloat16')
+    exact = models.build(name, 10, (32, 32, 3), convolution='native')
     params = model.init(jax.random.key(0))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype('float32')}
     x = jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
@@ -244,31 +272,35 @@ def test_initial_weights_are_pytorch_uniform():
             assert np.std(layer['kernel']) == pytest.approx(bound / np.sqrt(3), rel=0.1)
 
 
-@pytest.mark.parametrize('name', ['small_cnn', 'cnn', 'alexnet'])
+CUTS = {'alexnet': (1, 5, 6), 'resnet9': (3, 6), 'resnet9_plain': (2,), 'wresnet28x2': (1, 6)}
+
+
+@pytest.mark.parametrize('name', ['small_cnn', 'cnn', *CUTS])
 def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     """Bottom and top of every cut, glued together, are the uncut model: same logits, same gradient."""
-    shape = SHAPES[name]
+    shape = (12, 12, 3) if 'resnet' in name else SHAPES[name]
     architecture = zoo.ARCHITECTURES[name](10, layers.FLOAT32)
     whole = Stack(architecture.layers)
     images = jax.random.normal(jax.random.key(1), (2, *shape))
-    parameters = whole.init(jax.random.key(0), images, train=False)['params']
+    variables = whole.init(jax.random.key(0), images, train=False)
+    parameters, statistics = variables['params'], {'batch_stats': variables.get('batch_stats', {})}
     target = jnp.arange(10.0)
     expected, gradient = jax.value_and_grad(
-        lambda p: jnp.sum(whole.apply({'params': p}, images, train=False) @ target)
+        lambda p: jnp.sum(whole.apply({'params': p, **statistics}, images, train=False) @ target)
     )(parameters)
-    cuts = range(1, len(architecture.layers)) if name != 'alexnet' else (1, 5, 6)
-    for index in cuts:
+    for index in CUTS.get(name, range(1, len(architecture.layers))):
         model = models.build(name, 10, shape, split_index=index, convolution='native')
         bottom = {'params': {f'layer_{i}': parameters[f'layer_{i}'] for i in range(index)}}
         top = {'params': {f'layer_{i}': parameters[f'layer_{i}'] for i in range(index, len(architecture.layers))}}
 
         # the explicit exchange: features up, their gradient down
         features, client_backward = jax.vjp(
-            lambda p, model=model: model.bottom({'params': p}, images, None, False)[0], bottom['params']
+            lambda p, model=model: model.bottom({'params': p, **statistics}, images, None, False)[0], bottom['params']
         )
         assert features.shape == (2, model.feature_size)
         (value, (top_gradient, down)) = jax.value_and_grad(
-            lambda p, e, model=model: jnp.sum(model.top({'params': p}, e, None, False)[0] @ target), argnums=(0, 1)
+            lambda p, e, model=model: jnp.sum(model.top({'params': p, **statistics}, e, None, False)[0] @ target),
+            argnums=(0, 1),
         )(top['params'], features)
         (bottom_gradient,) = client_backward(down)
         np.testing.assert_allclose(value, expected, rtol=1e-4)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from semisfl_jax.algorithms.fedavg import fedavg
+from semisfl_jax.algorithms.fedprox import fedprox
+from semisfl_jax.algorithms.fedswitch import fedswitch
 from semisfl_jax.algorithms.semisfl import semisfl
 from semisfl_jax.algorithms.supervised_only import supervised_only
 from semisfl_jax.errors import UserError
@@ -14,9 +17,14 @@ from semisfl_jax.types import HERE, Algorithm, Layout, Views
 BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'semisfl': semisfl,
     'supervised_only': supervised_only,
+    'fedavg': fedavg,
+    'fedprox': fedprox,
+    'fedswitch': fedswitch,
 }
 NAMES = tuple(BUILDERS)
 SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
+FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedswitch'})  # methods whose clients train the whole model
+ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
 
 
 def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
@@ -30,4 +38,4 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return BUILDERS[name](model, views, hparams, layout)
 
 
-__all__ = ['BUILDERS', 'NAMES', 'SERVER_ONLY', 'build']
+__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'SERVER_ONLY', 'build']

@@ -75,7 +75,7 @@ def build_federation(dataset: Dataset, partition: Partition, residency: str) -> 
 
 
 def build_federations(
-    dataset: Dataset, partitions: Sequence[Partition], residency: str
+    dataset: Dataset, partitions: Sequence[Partition], residency: str, all_labels: bool = False
 ) -> list[Federation] | list[HostFederation]:
     """Lays out the training set once for several trials, each with a split of its own.
 
@@ -86,16 +86,22 @@ def build_federations(
       dataset: the data set.
       partitions: R splits, of equally many labelled images and clients.
       residency: 'device' or 'host'.
+      all_labels: clients know the labels of all their images: what they hold unlabelled, they hold labelled, too.
 
     Returns:
       R times what `build_federation` returns, with tables of equal shapes. `server_images` and `server_labels` are
       the same arrays in all of them, and on the device so are `client_images` and `client_labels`.
 
     Raises:
-      UserError: unknown residency.
+      UserError: unknown residency, or labels that nobody knows.
     """
     if residency not in RESIDENCIES:
         raise UserError(f"config.data.residency is '{residency}': use {' or '.join(map(repr, RESIDENCIES))}")
+    if all_labels and (unknown := int(np.sum(dataset.train_labels < 0))):
+        raise UserError(
+            f'config.data.client_labels=-1 needs the labels of all images, and those of {unknown:,} training images of '
+            f'{dataset.name} are unknown; give a number of labels'
+        )
     on_host = residency == 'host'
     server = np.unique(np.concatenate([p.server_index for p in partitions]))  # rows of the training set
     clients = np.unique(np.concatenate([r for p in partitions for r in (*p.client_index, *p.client_labeled_index)]))
@@ -110,7 +116,7 @@ def build_federations(
         return [part if on_host else np.searchsorted(clients, part) for part in parts]
 
     tables = _pad([place(p.client_index) for p in partitions])
-    labeled_tables = _pad([place(p.client_labeled_index) for p in partitions])
+    labeled_tables = tables if all_labels else _pad([place(p.client_labeled_index) for p in partitions])
     federations = [
         Federation(
             *at_server,

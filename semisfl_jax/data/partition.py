@@ -56,7 +56,7 @@ def settings(config) -> dict:
         'seed': config.seed,
         'num_labeled': config.data.num_labeled,
         'labeled_split': config.data.labeled_split,
-        'client_labels': config.data.client_labels,
+        'client_labels': 0 if (count := config.data.client_labels) == -1 else count,  # -1 moves no image
         'use_client_labels': fed.mu > 0,
         'num_clients': fed.num_clients,
         'partition': fed.partition,
@@ -71,7 +71,8 @@ def make_partition(dataset: Dataset, config) -> Partition:
     and the whole rest without labels. 'uniform' deals every class equally. 'dirichlet' draws Dir(alpha) over the
     classes once per client, p [N, K], and gives client i the share p_ic / sum_j p_jc of class c, so all data is used
     and clients differ in size. A client that this leaves with nothing gets one image of the largest client. The
-    labelled images of the clients follow the same shares. With mu = 0 their labels are ignored.
+    labelled images of the clients follow the same shares. With mu = 0 their labels are ignored. `client_labels` -1
+    splits as 0 does: clients then know the labels of what they hold (`federation.build_federations`).
 
     Args:
       dataset: the data set.
@@ -149,10 +150,10 @@ def _check_settings(chosen: dict, federation) -> None:
         raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabelled images per labelled one')
     if chosen['num_labeled'] < 1:
         raise UserError(f'config.data.num_labeled is {chosen["num_labeled"]}: the server needs labelled images')
-    if not 0 <= chosen['client_labels'] < chosen['num_labeled']:
+    if not 0 <= chosen['client_labels'] <= chosen['num_labeled']:
         raise UserError(
-            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled - 1 = '
-            f'{chosen["num_labeled"] - 1}, so that the server keeps a label'
+            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = '
+            f'{chosen["num_labeled"]}'
         )
 
 

@@ -129,13 +129,18 @@ def _check_rows(partition: Partition, dataset: Dataset, path) -> None:
         fault = 'gives a row twice'
     elif (dataset.train_labels[labelled] < 0).any():
         fault = 'uses images as labelled whose label is unknown'
-    elif not len(partition.server_index) or not _sizes(partition.client_index).all():
+    elif not (len(partition.server_index) or _all_at_clients(partition)) or not _sizes(partition.client_index).all():
         fault = 'leaves the server or a client without images'
     elif len(partition.client_labeled_index) != partition.num_clients:
         fault = 'lists another number of clients with labels than without'
     else:
         return
     raise UserError(f"the partition file '{path}' {fault}: correct it or leave config.data.partition_file empty")
+
+
+def _all_at_clients(partition: Partition) -> bool:
+    """Whether the split was made to leave the server none of the labels."""
+    return partition.settings.get('client_labels', 0) == partition.settings.get('num_labeled', -1)
 
 
 def _flat(parts: tuple[np.ndarray, ...]) -> np.ndarray:

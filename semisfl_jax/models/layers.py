@@ -1,11 +1,12 @@
 """The layers models are made of. A layer is what the paper counts when it names a cut: one convolution or one
 fully connected layer, with the normalisation, activation and pooling that follow it (or the dropout before it).
 
-Weights and biases start as in PyTorch, uniform in +-1 / sqrt(fan_in).
+Weights and biases start as in PyTorch, uniform in +-1 / sqrt(fan_in), where a model does not say otherwise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -16,6 +17,7 @@ from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import max_of_corners, max_pool
 from semisfl_jax.types import Array
 
+MOMENTUM = 0.9  # share that BatchNorm's running statistics keep of themselves in every training step
 FEW_CHANNELS = 4  # up to here, `lowerings.direct_corners` is the faster form
 
 
@@ -39,40 +41,57 @@ def torch_uniform(fan_in: int):
     return initialise
 
 
-class ConvLayer(nn.Module):
-    """Convolution, optional BatchNorm, ReLU, optional 2 x 2 max-pool.
+def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) -> nn.BatchNorm:
+    """BatchNorm that uses batch statistics in training and moves its running ones by 0.1, as PyTorch does, except that
+    the running variance is the biased one, Flax's convention.
 
-    BatchNorm uses batch statistics in training and moves its running ones by 0.1, as PyTorch does, except that the
-    running variance is the biased one, Flax's convention.
+    `axes`: mapped axes that hold more rows of the batch.
     """
+    return nn.BatchNorm(
+        not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=axes or None, name=name
+    )
+
+
+class ConvLayer(nn.Module):
+    """Convolution, optional BatchNorm, ReLU, optional 2 x 2 max-pool."""
 
     features: int
     kernel: int = 3
     padding: int = 1
+    stride: int = 1
+    bias: bool = True
     norm: bool = False
+    activation: bool = True
     pool: str = ''  # '' | 'floor' | 'pad'
+    kernel_init: Callable | None = None  # None: PyTorch's
     compute: Compute = FLOAT32
     axes: tuple[str, ...] = ()  # mapped axes that hold more rows of the batch whose statistics BatchNorm takes
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, H, W, C] -> [B, H', W', features], of type `compute.dtype`."""
-        initialise = torch_uniform(self.kernel**2 * x.shape[-1])
-        kernel = self.param('kernel', initialise, (self.kernel, self.kernel, x.shape[-1], self.features))
-        bias = self.param('bias', initialise, (self.features,))
+        uniform = torch_uniform(self.kernel**2 * x.shape[-1])
+        shape = self.kernel, self.kernel, x.shape[-1], self.features
         dtype, lowering = self.compute
-        x, kernel, bias = x.astype(dtype), kernel.astype(dtype), bias.astype(dtype)
-        if lowering == 'direct' and self.pool == 'floor' and not self.norm and x.shape[-1] <= FEW_CHANNELS:
+        kernel = self.param('kernel', self.kernel_init or uniform, shape).astype(dtype)
+        bias = self.param('bias', uniform, (self.features,)).astype(dtype) if self.bias else None
+        x = x.astype(dtype)
+
+        few = x.shape[-1] <= FEW_CHANNELS and self.stride == 1
+        if lowering == 'direct' and self.pool == 'floor' and not self.norm and few:
             x = max_of_corners(lowerings.direct_corners(x, kernel, self.padding))
         else:
-            x = lowerings.LOWERINGS[lowering](x, kernel, self.padding)
+            x = lowerings.LOWERINGS[lowering](x, kernel, self.padding, self.stride)
             if self.norm:
-                x = nn.BatchNorm(
-                    not train, momentum=0.9, epsilon=1e-5, dtype=dtype, axis_name=self.axes or None, name='norm'
-                )(x + bias)
+                x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x
         # Neither bias nor ReLU falls as its input grows: after pooling they give the same, on a quarter of the numbers.
-        return nn.relu(x if self.norm else x + bias)
+        x = x if self.norm else _shifted(x, bias)
+        return nn.relu(x) if self.activation else x
+
+
+def _shifted(x: Array, bias: Array | None) -> Array:
+    return x if bias is None else x + bias
 
 
 def _product(x: Array, kernel: Array, *_, **__) -> Array:
@@ -85,7 +104,10 @@ class DenseLayer(nn.Module):
 
     features: int
     dropout: float = 0.0
+    bias: bool = True
     activation: bool = True
+    kernel_init: Callable | None = None  # None: PyTorch's
+    bias_init: Callable | None = None  # likewise
     compute: Compute = FLOAT32
 
     @nn.compact
@@ -94,12 +116,13 @@ class DenseLayer(nn.Module):
         x = x.reshape(x.shape[0], -1)
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
-        initialise = torch_uniform(x.shape[-1])
+        uniform = torch_uniform(x.shape[-1])
         x = nn.Dense(
             self.features,
+            use_bias=self.bias,
             dtype=self.compute.dtype,
-            kernel_init=initialise,
-            bias_init=initialise,
+            kernel_init=self.kernel_init or uniform,
+            bias_init=self.bias_init or uniform,
             dot_general=_product if self.compute.convolution == 'direct' else None,
             name='dense',
         )(x)

@@ -1,11 +1,12 @@
-"""Stride-1 convolutions, and dense products, in the forms that some backend computes fast.
+"""Convolutions, and dense products, in the forms that some backend computes fast.
 
-    x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F]
+    x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F], H' = (H + 2 * padding - k) // stride + 1
 
 - `native`: XLA's own operator and XLA's own gradient, for GPU and TPU.
 - `direct`: for CPU. The same operator, its two gradients written as convolutions of the one form (NHWC, HWIO) that
   XLA's CPU backend gives to its fast kernel wherever it stands. XLA brings other forms into this one only outside
-  loops, and computes them number by number inside, at a hundredth of the speed: a round is all loops.
+  loops, and computes them number by number inside, at a hundredth of the speed: a round is all loops. A stride is a
+  dilation in the gradients, which that kernel knows, too: with zeros written out they take twice as long.
 - `patches`: shifted slices side by side and one matrix product. It keeps its speed under `vmap` over kernels, where
   the others become grouped convolutions.
 
@@ -22,54 +23,80 @@ import jax.numpy as jnp
 from semisfl_jax.types import Array
 
 
-def _convolve(x: Array, kernel: Array, vertical: int, horizontal: int) -> Array:
-    padding = (vertical, vertical), (horizontal, horizontal)
-    return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=('NHWC', 'HWIO', 'NHWC'))
-
-
-def native(x: Array, kernel: Array, padding: int) -> Array:
-    """XLA's convolution, differentiated by JAX."""
-    return _convolve(x, kernel, padding, padding)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def direct(x: Array, kernel: Array, padding: int) -> Array:
-    """XLA's convolution, with gradients that stay fast inside loops on a CPU."""
-    return native(x, kernel, padding)
-
-
-def _direct_forward(x: Array, kernel: Array, padding: int):
-    return native(x, kernel, padding), (x, kernel)
-
-
-def _direct_backward(padding: int, residuals, gradient: Array):
-    x, kernel = residuals
-    size, _, channels, features = kernel.shape
-    # Of x: each row of the kernel has its own outputs, which are then shifted and summed. As one convolution over a
-    # gradient with a border of size - 1 zeros, a 5 x 5 kernel on 14 x 14 would do twice the arithmetic.
-    by_row = jnp.flip(kernel, 1).transpose(1, 3, 0, 2).reshape(1, size, features, size * channels)
-    border = size - 1 - padding
-    rows = _convolve(gradient, by_row, 0, border)  # [B, H', W, k * C]
-    x_gradient = sum(
-        jax.lax.pad(part, jnp.zeros((), x.dtype), ((0, 0, 0), (i - padding, border - i, 0), (0, 0, 0), (0, 0, 0)))
-        for i, part in enumerate(jnp.split(rows, size, axis=-1))
+def _convolve(x: Array, kernel: Array, *padding: tuple[int, int], stride=1, dilation=1, kernel_dilation=1) -> Array:
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        padding,
+        lhs_dilation=(dilation, dilation),
+        rhs_dilation=(kernel_dilation, kernel_dilation),
+        dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
     )
+
+
+def native(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
+    """XLA's convolution, differentiated by JAX."""
+    return _convolve(x, kernel, (padding, padding), (padding, padding), stride=stride)
+
+
+def direct(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
+    """XLA's convolution, with gradients that stay fast inside loops on a CPU."""
+    if stride > 1 and kernel.shape[0] == 1 and padding == 0:
+        return _direct(x[:, ::stride, ::stride], kernel, 0, 1)
+    return _direct(x, kernel, padding, stride)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _direct(x: Array, kernel: Array, padding: int, stride: int) -> Array:
+    return native(x, kernel, padding, stride)
+
+
+def _direct_forward(x: Array, kernel: Array, padding: int, stride: int):
+    return native(x, kernel, padding, stride), (x, kernel)
+
+
+def _direct_backward(padding: int, stride: int, residuals, gradient: Array):
+    x, kernel = residuals
+    border = kernel.shape[0] - 1 - padding
+    beyond = [(length + 2 * padding - kernel.shape[0]) % stride for length in x.shape[1:3]]  # the last window's end
+    if stride == 1:
+        x_gradient = _by_row(gradient, kernel, padding)
+    else:
+        turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
+        x_gradient = _convolve(gradient, turned, *[(border, border + rest) for rest in beyond], dilation=stride)
     # Of the kernel: channels take the place of the batch, and the batch is summed over as channels are.
-    images = x.transpose(3, 1, 2, 0)  # [C, H, W, B]
-    kernel_gradient = native(images, gradient.transpose(1, 2, 0, 3), padding)  # [C, k, k, F]
+    images, outputs = x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)  # [C, H, W, B], [H', W', B, F]
+    edges = [(padding, padding - rest) for rest in beyond]
+    kernel_gradient = _convolve(images, outputs, *edges, kernel_dilation=stride)  # [C, k, k, F]
     return x_gradient, kernel_gradient.transpose(1, 2, 0, 3)
 
 
-direct.defvjp(_direct_forward, _direct_backward)
+def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
+    """The gradient of x at stride 1: each row of the kernel has its own outputs, which are then shifted and summed. As
+    one convolution over a gradient with a border of size - 1 zeros, a 5 x 5 kernel on 14 x 14 would do twice the
+    arithmetic."""
+    size, _, channels, features = kernel.shape
+    by_row = jnp.flip(kernel, 1).transpose(1, 3, 0, 2).reshape(1, size, features, size * channels)
+    border = size - 1 - padding
+    rows = _convolve(gradient, by_row, (0, 0), (border, border))  # [B, H', W, k * C]
+    return sum(
+        jax.lax.pad(part, jnp.zeros((), rows.dtype), ((0, 0, 0), (i - padding, border - i, 0), (0, 0, 0), (0, 0, 0)))
+        for i, part in enumerate(jnp.split(rows, size, axis=-1))
+    )
 
 
-def patches(x: Array, kernel: Array, padding: int) -> Array:
+_direct.defvjp(_direct_forward, _direct_backward)
+
+
+def patches(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
     """One matrix product."""
     size, _, channels, features = kernel.shape
     if padding:
         x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    height, width = x.shape[1] - size + 1, x.shape[2] - size + 1
-    slices = [x[:, i : i + height, j : j + width, :] for i in range(size) for j in range(size)]
+    height, width = ((length - size) // stride + 1 for length in x.shape[1:3])
+    down, right = stride * (height - 1) + 1, stride * (width - 1) + 1
+    slices = [x[:, i : i + down : stride, j : j + right : stride] for i in range(size) for j in range(size)]
     columns = jnp.concatenate(slices, axis=-1)  # [B, H', W', k * k * C]
     product = columns.reshape(-1, size * size * channels) @ kernel.reshape(-1, features)
     return product.reshape(x.shape[0], height, width, features)

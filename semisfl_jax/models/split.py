@@ -84,7 +84,7 @@ def cut(
     Args:
       architecture: the uncut model.
       image_shape: (H, W, C).
-      split_index: layers at the client, 1 .. layers - 1; None takes the paper's.
+      split_index: layers at the client, 1 .. layers - 1; None takes the architecture's own.
       projection: 'mlp', 'linear' or 'none'.
       projection_dim: P; with 'none' P is D.
       compute: how the projection head computes. Features, logits and projections leave as float32 whatever the type.
@@ -98,7 +98,7 @@ def cut(
     if not 1 <= index < len(layers):
         raise UserError(
             f'model.split_index={index} is out of range: this model has {len(layers)} layers and each side needs one; '
-            f'use 1 to {len(layers) - 1}, the paper cuts at {architecture.paper_split}'
+            f'use 1 to {len(layers) - 1}, the default is {architecture.paper_split}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
     top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)

@@ -1,7 +1,8 @@
-"""The models of the paper, as the authors' code builds them (facts 7), and a small one for small images.
+"""The models of the paper, as the authors' code builds them (facts 7), those of the methods it is compared with, and a
+small one for small images.
 
-A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that the paper
-leaves at the client. Nothing else has to know its architecture.
+A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that stay at the
+client unless told otherwise. Nothing else has to know its architecture.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
+import jax
 
+from semisfl_jax.models.blocks import PreactivationBlock, ResidualBlock, bare_convolution
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
 
-Maker = Callable[..., nn.Module]  # called as maker(name=…), and with axes=… if it has BatchNorm (layers.ConvLayer)
+Maker = Callable[..., nn.Module]  # called as maker(name=…), and with axes=… if it has BatchNorm (a true field `norm`)
 
 
 class Architecture(NamedTuple):
     """Layers of an uncut model."""
 
     layers: tuple[Maker, ...]
-    paper_split: int  # layers at the client
+    paper_split: int  # layers at the client: the paper's, and like it after the convolutions in models it does not cut
 
 
 def small_cnn(num_classes: int, compute: Compute) -> Architecture:
@@ -75,8 +78,58 @@ def _vgg(stages: tuple[int | str, ...], num_classes: int, compute: Compute) -> A
     return Architecture((*layers, *_dense_head(num_classes, compute)), paper_split=len(layers))
 
 
-def _classifier(num_classes: int, compute: Compute, dropout: float = 0.0) -> Maker:
-    return partial(DenseLayer, num_classes, dropout=dropout, activation=False, compute=compute)
+def resnet9(num_classes: int, compute: Compute) -> Architecture:
+    """ResNet-9 with BatchNorm, FedDure's: 6,575,370 parameters at 32x32x3 and 10 classes."""
+    return _resnet9(num_classes, compute, bias=True, norm=True, kernel_init=None)
+
+
+def resnet9_plain(num_classes: int, compute: Compute) -> Architecture:
+    """ResNet-9 without BatchNorm and biases, FedMatch's: 6,568,640 parameters at 32x32x3 and 10 classes.
+
+    Weights start as Keras's VarianceScaling() makes them, a truncated normal of standard deviation 1 / sqrt(fan_in):
+    in FedMatch, those of sigma.
+    """
+    kernel_init = jax.nn.initializers.variance_scaling(1.0, 'fan_in', 'truncated_normal')
+    return _resnet9(num_classes, compute, bias=False, norm=False, kernel_init=kernel_init)
+
+
+def _resnet9(num_classes: int, compute: Compute, **options) -> Architecture:
+    """Seven layers when cut, a residual block being one. A 4 x 4 max-pool ends the last block, so at 32x32 features
+    are 512 numbers; smaller images pool what they have left, and may be as small as 8x8."""
+    conv = partial(ConvLayer, compute=compute, **options)
+    block = partial(ResidualBlock, compute=compute, **options)
+    classifier = _classifier(num_classes, compute, bias=options['bias'], kernel_init=options['kernel_init'])
+    layers = (
+        partial(conv, 64),
+        partial(conv, 128, pool='floor'),
+        block,
+        partial(conv, 256, pool='floor'),
+        partial(conv, 512, pool='floor'),
+        partial(block, pool=True),
+        classifier,
+    )
+    return Architecture(layers, paper_split=6)
+
+
+def wresnet28x2(num_classes: int, compute: Compute) -> Architecture:
+    """WideResNet-28-2 as in SemiFL's code: 1,467,610 parameters for 3 channels and 10 classes, images of any size.
+
+    Fourteen layers when cut: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU and
+    the mean over all pixels (features are 128 numbers), and the classifier. Convolutions start as Kaiming's normal with
+    fan_out, the classifier's bias at 0. SemiFL keeps no running statistics in training but takes them afresh before
+    evaluation: `semisfl_jax.models.static_batch_norm`.
+    """
+    block = partial(PreactivationBlock, compute=compute)
+    layers: list[Maker] = [partial(bare_convolution, 16, 3, 1, compute)]
+    for width, stride in ((32, 1), (64, 2), (128, 2)):
+        layers += [partial(block, width, stride), *[partial(block, width)] * 3]
+    layers[-1] = partial(layers[-1], last=True)
+    classifier = _classifier(num_classes, compute, bias_init=jax.nn.initializers.zeros)
+    return Architecture((*layers, classifier), paper_split=13)
+
+
+def _classifier(num_classes: int, compute: Compute, **options) -> Maker:
+    return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
 
 
 def _dense_head(num_classes: int, compute: Compute) -> tuple[Maker, ...]:
@@ -91,4 +144,7 @@ ARCHITECTURES: dict[str, Callable[[int, Compute], Architecture]] = {
     'alexnet': alexnet,
     'vgg13': vgg13,
     'vgg16': vgg16,
+    'resnet9': resnet9,
+    'resnet9_plain': resnet9_plain,
+    'wresnet28x2': wresnet28x2,
 }

@@ -23,6 +23,7 @@ from semisfl_jax import ema, losses, rng, sampling, trees
 from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import State, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import HERE, Array, Cohort, Federation, Layout, Metrics, SplitParams, Variables, Views
@@ -72,19 +73,12 @@ def build_cross_entity(
         lambda variables, x, key: model.bottom(variables, x, key, own_statistics)[0], in_axes=(teacher_axis, 0, 0)
     )
 
-    def pseudo_label(teacher: SplitParams, features: Array, truth: Array, labeled: Array, present: Array):
+    def label(teacher: SplitParams, features: Array, truth: Array, labeled: Array, present: Array):
         """Targets and keys of teacher features [A * B, D]; a client's own labels go before pseudo-labels."""
         logits, _ = model.top(teacher.top, features, None, False)
-        probabilities = jax.nn.softmax(logits)
-        labels = jnp.argmax(probabilities, axis=-1).astype(jnp.int32)
-        confident = jnp.max(probabilities, axis=-1) >= hparams.threshold
+        labels, confident = pseudo_label.guess(logits, hparams.threshold)
         guessed = present & ~labeled
-        counts = {
-            'guessed': jnp.sum(guessed),
-            'confident': jnp.sum(guessed & confident),
-            'judged': jnp.sum(guessed & confident & (truth >= 0)),
-            'right': jnp.sum(guessed & confident & (truth == labels)),
-        }
+        counts = pseudo_label.count(labels, confident, truth, guessed)
         keys = model.project(teacher.proj, features)
         targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, present)
         return targets, counts
@@ -137,7 +131,7 @@ def build_cross_entity(
             x_strong = views.normalise(strong(keys['strong'], images))
             teacher_features = teacher_bottoms(exchange.teacher_bottom, x_weak, keys['teacher_dropout'])
             teacher_features = teacher_features.reshape(-1, model.feature_size)
-            targets, counts = pseudo_label(state.teacher, teacher_features, truth, labeled.reshape(-1), present)
+            targets, counts = label(state.teacher, teacher_features, truth, labeled.reshape(-1), present)
             everyone = References(
                 *layout.rows((targets.keys, targets.labels, targets.confident)), present=everyone_present
             )
@@ -182,8 +176,7 @@ def build_cross_entity(
         )
         return state, {
             **jax.tree.map(jnp.mean, metrics),
-            'mask_rate': counts['confident'] / jnp.maximum(counts['guessed'], 1),
-            'pseudo_label_accuracy': counts['right'] / counts['judged'],  # 0 / 0: nobody can tell
+            **pseudo_label.rates(counts),
         }
 
     return run

@@ -15,19 +15,23 @@ from semisfl_jax.types import Array, SplitParams, Views
 
 @struct.dataclass
 class State:
-    """What a server carries from round to round. Clients carry nothing."""
+    """What is carried from round to round, by the server and by the clients."""
 
     round: Array  # [] int32, rounds completed
     step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
     student: SplitParams
-    teacher: SplitParams
+    teacher: SplitParams  # () in methods without one
     memory: Any  # of the queue policy
+    clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
 
 
-def init_state(key: Array, model: SplitModel, memory: Any, projection: bool = True) -> State:
+def init_state(
+    key: Array, model: SplitModel, memory: Any, projection: bool = True, teacher: bool = True, clients: Any = ()
+) -> State:
     """The state before the first round: the teacher is a copy of the student.
 
-    Without `projection` there is no projection head, for methods that have no contrastive term.
+    Without `projection` there is no projection head, for methods that have no contrastive term, and without `teacher`
+    no teacher.
     """
     student = model.init(rng.fold(key, 'init'))
     if not projection:
@@ -36,8 +40,9 @@ def init_state(key: Array, model: SplitModel, memory: Any, projection: bool = Tr
         round=jnp.zeros((), jnp.int32),
         step=jnp.zeros((), jnp.int32),  # a buffer of its own: the state is donated
         student=student,
-        teacher=jax.tree.map(jnp.copy, student),
+        teacher=jax.tree.map(jnp.copy, student) if teacher else (),
         memory=memory,
+        clients=clients,
     )
 
 

@@ -39,7 +39,7 @@ def build_supervised(
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
-      serves every K_s.
+      serves every K_s. A state without a teacher stays without.
     """
 
     def teacher_keys(teacher: SplitParams, images: Array, labels: Array) -> References:
@@ -95,7 +95,7 @@ def build_supervised(
         state = state.replace(
             step=state.step + 1,
             student=student,
-            teacher=ema.update(state.teacher, student, keep),
+            teacher=ema.update(state.teacher, student, keep) if state.teacher else (),
             memory=state.memory if keys is None else memory.push_supervised(state.memory, keys),
         )
         return state, momentum, metrics

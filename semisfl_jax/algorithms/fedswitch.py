@@ -1,0 +1,104 @@
+"""FedSwitch (Zhao et al., arXiv 2301.10114): a teacher or the student labels, by the skew of a client's data.
+
+A reconstruction. Only the abstract of the paper and what others write of it were at hand: a teacher that is an average
+of the student and moves at the clients, too; an adaptive choice between the two as the source of pseudo-labels, with
+a hyper-parameter of how IID clients are. The rule of the choice, its hyper-parameter and the place of the averages are
+this package's reading (facts 2.4).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import ema, phases, rng
+from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+
+
+def skew(histogram: Array) -> Array:
+    """KL(h || uniform) in nats, [] in 0 .. log K, of counts [K]; infinite where nothing was counted."""
+    total = jnp.sum(histogram)
+    share = histogram / jnp.maximum(total, 1.0)
+    classes = histogram.shape[0]
+    divergence = jnp.sum(jnp.where(share > 0, share * jnp.log(jnp.maximum(share, 1e-30) * classes), 0.0))
+    return jnp.where(total > 0, jnp.maximum(divergence, 0.0), jnp.inf)
+
+
+def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+    """Builds FedSwitch.
+
+    One round: K_s steps of cross-entropy at the server, each followed by the teacher's average; the student goes to the
+    cohort, and the teacher to those who label with it; each client makes its steps of FixMatch, its teacher following
+    every one of them (`ema_decay`); the server averages the students. The clients' teachers are dropped, and the
+    server's learns of unlabelled data in the supervised steps of later rounds. It is what the method is judged by.
+
+    Who labels, `fedswitch.mode`:
+      'teacher', 'student': the client's teacher, or its own model.
+      'switch': the student where the confident pseudo-labels that the received student gives to the images of the
+        round have a `skew` of at most `beta_iid`, else the teacher. Without a confident label, the teacher.
+
+    Arguments as of `semisfl`; the model runs whole.
+    """
+    server = phases.build_server(model, views, hparams)
+    rule = pseudo_label.fixmatch(hparams.threshold)
+    objective = phases.semi_supervised(model, views, hparams, rule)
+    mode = hparams.fedswitch.mode
+
+    def own_skew(visit: phases.Visit, student: SplitParams, federation: Federation) -> Array:
+        """Of the confident pseudo-labels under `student`, over all unlabelled images that the client will read."""
+
+        def histogram(t):
+            batch = phases.read(federation, visit, t)
+            x = views.normalise(views.weak(rng.fold(visit.key, 'skew', t), batch.images))
+            logits, _ = phases.forward(model, student, x, None, False)
+            labels, confident = pseudo_label.guess(logits, hparams.threshold)
+            counted = (confident & ~batch.labeled)[:, None]
+            return jnp.sum(counted * jax.nn.one_hot(labels, logits.shape[-1]), axis=0)
+
+        empty = jnp.zeros(jax.eval_shape(histogram, 0).shape)
+        return skew(jax.lax.fori_loop(0, visit.steps, lambda t, sum_: sum_ + histogram(t), empty))
+
+    def client(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array) -> phases.Work:
+        trusts_student = jnp.array(mode == 'student')
+        if mode == 'switch':
+            trusts_student = own_skew(visit, state.student, federation) <= hparams.fedswitch.beta_iid
+
+        def loss(parameters, student, teacher, t):
+            labeler = jax.tree.map(lambda own, other: jnp.where(trusts_student, own, other), student, teacher)
+            batch = phases.read(federation, visit, t)
+            return objective(parameters, student, labeler, batch, rng.fold(visit.key, t), jnp.float32(0))
+
+        def follow(teacher, student):
+            return ema.update(teacher, student, hparams.ema_decay)
+
+        sgd = optimizer(hparams, lr)
+        student, kept, means, counts = phases.descend(
+            loss, state.student, kept, sgd, visit.steps, companion=state.teacher, follow=follow
+        )
+        return phases.Work(student, kept, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts)
+
+    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout))
+
+    def init(key: Array) -> phases.State:
+        clients = phases.init_clients(key, model, hparams)
+        return phases.init_state(key, model, memory=(), projection=False, clients=clients)
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = server(key, state, federation, k_s, lr)
+        student, clients, found = local(key, state, federation, cohort, lr)
+        state = state.replace(round=state.round + 1, student=student, clients=clients)
+        return state, {'lr': lr, **metrics, **found}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {
+            'teacher': phases.predict(model, views, state.teacher, images),
+            'student': phases.predict(model, views, state.student, images),
+        }
+
+    return Algorithm(init, round_, predict, headline='teacher', uses_clients=True)

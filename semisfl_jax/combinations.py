@@ -1,0 +1,113 @@
+"""Which options go with which method, and which labels a method needs. Everything else ends in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from semisfl_jax import algorithms, presets
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams, trains_on_labels_alone
+
+# Options that a method has no use for. At their defaults they say nothing; changed, they are refused.
+_SPLIT = (
+    'model.split_index',
+    'clustering_weight',
+    'contrastive_weight',
+    'temperature',
+    'supervised_references',
+    'queue',
+    'queue_empty_slots',
+    'client_teacher_ema',
+    'client_teacher_bn',
+)
+_TEACHER = ('ema_decay', 'ema_warmup')
+_LOCAL = ('local.epochs', 'local.weighting', 'local.optimizer_state')
+_UDA = ('uda.temperature', 'uda.tsa')
+_FEDSWITCH = ('fedswitch.mode', 'fedswitch.beta_iid')
+_FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, 'local.objective', 'local.prox', *_UDA, *_FEDSWITCH)) | {
+    'fedavg': (*_SPLIT, *_TEACHER, 'local.prox', *_FEDSWITCH),
+    'fedprox': (*_SPLIT, *_TEACHER, *_FEDSWITCH),
+    'fedswitch': (*_SPLIT, 'local.objective', 'local.prox', *_UDA),
+}
+
+
+def _defaults() -> dict[str, Any]:
+    defaults = {'model.split_index': None}
+    for field in dataclasses.fields(HParams):
+        if dataclasses.is_dataclass(field.default):
+            defaults |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(field.default).items()}
+        else:
+            defaults[field.name] = field.default
+    return defaults
+
+
+def check(flat: dict[str, Any]) -> None:
+    """Checks a flat configuration whose values are each valid on their own.
+
+    Raises:
+      UserError: the first value that does not go with the method or with another value.
+    """
+    presets.check(flat)
+    _check_foreign(flat)
+    _check_labels(flat)
+    if flat['optimizer'] == 'adam' and flat['nesterov']:
+        raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
+
+
+def _check_foreign(flat: dict[str, Any]) -> None:
+    name, defaults = flat['algorithm'], _defaults()
+    for key in _FOREIGN[name]:
+        if flat[key] != defaults[key]:
+            raise UserError(f'config.{key}={flat[key]} is no option of {name}; leave it at {defaults[key]}')
+    if name in ('fedavg', 'fedprox') and flat['local.objective'] != 'uda':
+        for key in _UDA:
+            if flat[key] != defaults[key]:
+                raise UserError(
+                    f"config.{key}={flat[key]} needs local.objective='uda', which is '{flat['local.objective']}'"
+                )
+
+
+def _check_labels(flat: dict[str, Any]) -> None:
+    """Whether there are labels where the method trains on them."""
+    name, total, client_labels = flat['algorithm'], flat['data.num_labeled'], flat['data.client_labels']
+    mu, k_s, objective = flat['federation.mu'], flat['k_s'], flat['local.objective']
+    alone = trains_on_labels_alone(name, objective)
+    if k_s == 0 and name not in ('fedavg', 'fedprox'):
+        raise UserError(f'config.k_s=0: {name} learns from labels at the server and needs K_s of at least 1')
+    if client_labels > total or (client_labels == total and k_s):
+        hint = ' (or k_s=0, where the method goes without a server phase)' if client_labels == total else ''
+        raise UserError(
+            f'config.data.client_labels={client_labels} leaves the server none of the data.num_labeled={total} labels; '
+            f'use fewer{hint}'
+        )
+    if alone and client_labels == 0:
+        raise UserError(
+            f"config.local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train "
+            "on; set data.client_labels (-1: all), use 'fixmatch' or 'uda', or algorithm='supervised_only' for the "
+            'server alone'
+        )
+    if alone and client_labels > 0 and mu == 0:
+        raise UserError(
+            "config.federation.mu=0 ignores the labels that local.objective='supervised' trains on; use 1 or more"
+        )
+    if client_labels == -1 and not alone:
+        raise UserError(
+            f"config.data.client_labels=-1, all labels at the clients, is for local.objective='supervised' of fedavg "
+            f'and fedprox; {name} leaves them unlabelled images, so give a number'
+        )
+    labels_at_clients = client_labels > 0 and mu > 0
+    if not alone and k_s == 0 and not labels_at_clients:
+        raise UserError(
+            'config.k_s=0 leaves no label to learn from: clients have none (data.client_labels, federation.mu)'
+        )
+    if flat['uda.tsa'] != 'off' and not labels_at_clients:
+        raise UserError(
+            f"config.uda.tsa='{flat['uda.tsa']}' anneals labels at the clients, and there are none "
+            '(data.client_labels, federation.mu)'
+        )
+    if not alone and labels_at_clients and flat['batch_size'] % (1 + mu):
+        raise UserError(
+            f'config.batch_size={flat["batch_size"]} cannot be split 1 : {mu} (federation.mu) '
+            f'into labelled and unlabelled images; use a multiple of {1 + mu}'
+        )

@@ -1,0 +1,94 @@
+"""The layers of residual networks. A block, with both of its convolutions and its shortcut, counts as one layer when a
+model is cut: a cut inside would have to send the shortcut along with the features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, batch_norm
+from semisfl_jax.models.pooling import max_pool
+from semisfl_jax.types import Array
+
+KAIMING_FAN_OUT = jax.nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')  # of k x k kernels: k * k * features
+
+
+class ResidualBlock(nn.Module):
+    """x plus two ConvLayers of x, each up to its ReLU; no activation after the sum. Optional 4 x 4 max-pool."""
+
+    bias: bool = True
+    norm: bool = False
+    pool: bool = False  # 4 x 4; of a map smaller than that, the whole
+    kernel_init: Callable | None = None  # None: PyTorch's
+    compute: Compute = FLOAT32
+    axes: tuple[str, ...] = ()  # as ConvLayer's
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """x [B, H, W, C] -> the same, or [B, H // 4, W // 4, C]."""
+        y = x
+        for name in ('conv_0', 'conv_1'):
+            y = ConvLayer(
+                x.shape[-1],
+                bias=self.bias,
+                norm=self.norm,
+                kernel_init=self.kernel_init,
+                compute=self.compute,
+                axes=self.axes,
+                name=name,
+            )(y, train)
+        y = x.astype(y.dtype) + y
+        if not self.pool:
+            return y
+        return max_pool(max_pool(y)) if min(y.shape[1:3]) >= 4 else jnp.max(y, axis=(1, 2), keepdims=True)
+
+
+class PreactivationBlock(nn.Module):
+    """A block of a wide ResNet: BatchNorm, ReLU, 3 x 3 convolution, twice, without biases, plus a shortcut.
+
+    Where the number of channels changes, the shortcut is a 1 x 1 convolution of the first ReLU's output; else it is x.
+    """
+
+    features: int
+    stride: int = 1  # of the first convolution and of the 1 x 1 shortcut
+    last: bool = False  # of the network: BatchNorm, ReLU and the mean over all pixels follow
+    norm: bool = True
+    compute: Compute = FLOAT32
+    axes: tuple[str, ...] = ()  # as ConvLayer's
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """x [B, H, W, C] -> [B, H', W', features], H' = (H - 1) // stride + 1, or [B, features] from the last block."""
+
+        def normalised(x, name):
+            return nn.relu(batch_norm(train, self.compute, self.axes, name)(x))
+
+        def convolved(x, stride, kernel, name):
+            return bare_convolution(self.features, kernel, stride, self.compute, name)(x, train)
+
+        y = normalised(x, 'norm_0')
+        if x.shape[-1] != self.features:
+            x = convolved(y, self.stride, 1, 'shortcut')
+        y = convolved(y, self.stride, 3, 'conv_0')
+        y = x.astype(y.dtype) + convolved(normalised(y, 'norm_1'), 1, 3, 'conv_1')
+        if not self.last:
+            return y
+        return jnp.mean(normalised(y, 'norm_2'), axis=(1, 2), dtype=jnp.float32).astype(y.dtype)
+
+
+def bare_convolution(features: int, kernel: int, stride: int, compute: Compute, name: str) -> ConvLayer:
+    """A convolution with nothing around it, as wide ResNets have them."""
+    return ConvLayer(
+        features,
+        kernel=kernel,
+        padding=kernel // 2,
+        stride=stride,
+        bias=False,
+        activation=False,
+        kernel_init=KAIMING_FAN_OUT,
+        compute=compute,
+        name=name,
+    )

@@ -1,0 +1,75 @@
+"""Bottom and top as one model, for methods that do not split it: every cut model runs whole, whatever its cut.
+
+A whole model is a `SplitParams` with an empty projection head (`init_state(projection=False)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import rng
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.supervised import build_supervised
+from semisfl_jax.types import Array, Metrics, SplitParams, Views
+
+
+def forward(
+    model: SplitModel, variables: SplitParams, images: Array, key: Array | None, train: bool
+) -> tuple[Array, SplitParams]:
+    """Logits [B, K] of normalised images [B, H, W, C].
+
+    Args:
+      model: the model.
+      variables: its weights.
+      images: a batch.
+      key: of dropout; None in evaluation mode.
+      train: with dropout and batch statistics.
+
+    Returns:
+      logits, and the variables: in training, with BatchNorm's running statistics moved on.
+    """
+    keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
+    features, bottom = model.bottom(variables.bottom, images, keys[0], train)
+    logits, top = model.top(variables.top, features, keys[1], train)
+    return logits, SplitParams(bottom, top, variables.proj)
+
+
+def build_server(model: SplitModel, views: Views, hparams: HParams) -> Callable:
+    """The server's part of a round: K_s steps of cross-entropy, or nothing where K_s is 0 and the server only averages.
+
+    Returns:
+      run(key, state, federation, k_s, lr) -> state, metrics, as `build_supervised`.
+    """
+    if hparams.server_trains:
+        return build_supervised(model, views, hparams, memory=None)
+    return lambda key, state, federation, k_s, lr: (state, {})
+
+
+def after_warm_up(hparams: HParams, phase: Callable) -> Callable:
+    """The clients' part of a round, left out in the first `pre_rounds` rounds.
+
+    Args:
+      hparams: settings.
+      phase: run(key, state, ...) -> averaged, clients, metrics, as `build_local` makes it, of which the first two are
+        what `state.student` and `state.clients` become.
+
+    Returns:
+      The same, with metrics that are not a number where the phase was left out.
+    """
+    if not hparams.pre_rounds:
+        return phase
+
+    def run(key: Array, state, *arguments) -> tuple[SplitParams, object, Metrics]:
+        found = jax.eval_shape(phase, key, state, *arguments)[2]
+        nothing = {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in found.items()}
+        return jax.lax.cond(
+            state.round < hparams.pre_rounds,
+            lambda: (state.student, state.clients, nothing),
+            lambda: phase(key, state, *arguments),
+        )
+
+    return run

@@ -1,0 +1,171 @@
+"""Local training: the model goes to the clients of a round, each trains it on its own images, the results are averaged.
+
+What a client does is a function of the method, `client(visit, kept, state, federation, lr)`. Here stand what is the
+same in all of them: which images it reads, the loop of optimizer steps, the average, and what clients keep from one of
+their rounds to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import rng, sampling, trees
+from semisfl_jax.hparams import HParams, optimizer
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.state import State, trainable, with_parameters
+from semisfl_jax.types import HERE, Array, Cohort, Federation, Layout, Metrics, SplitParams
+
+
+class Visit(NamedTuple):
+    """One client's part in one round. `build_local` makes all of them at once, with a leading [A]."""
+
+    id: Array  # [] int32
+    key: Array  # of this client in this round
+    steps: Array | int  # [] int32, iterations it makes
+    rows: Array  # [T, B] int32, rows of `client_images` for each of at most T iterations
+    labeled: Array  # [T, B] bool, whether the client knows the label
+
+
+class Batch(NamedTuple):
+    """The images of one iteration of one client."""
+
+    images: Array  # [B, H, W, C] uint8
+    labels: Array  # [B] int32, the truth; only where `labeled` may it be trained on
+    labeled: Array  # [B] bool
+
+
+class Work(NamedTuple):
+    """What one client returns from a round."""
+
+    upload: Any  # what the server averages
+    kept: Any  # what the client keeps, as it was given
+    means: dict[str, Array]  # losses and other numbers that are averaged over clients
+    counts: dict[str, Array]  # counts of rows, summed over clients; those of `pseudo_label.count`, or none
+
+
+def read(federation: Federation, visit: Visit, t: Array) -> Batch:
+    """The batch of iteration `t` of a client."""
+    rows = visit.rows[t]
+    return Batch(federation.client_images[rows], federation.client_labels[rows], visit.labeled[t])
+
+
+def descend(
+    loss: Callable,
+    student: SplitParams,
+    kept: Any,
+    sgd: optax.GradientTransformation,
+    steps: Array | int,
+    companion: Any = (),
+    follow: Callable[[Any, SplitParams], Any] = lambda companion, student: companion,
+) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
+    """The optimizer steps of one client.
+
+    Args:
+      loss: (parameters, student, companion, t) -> loss [], (student with statistics moved, means, counts).
+      student: the model at the start.
+      kept: state of the optimizer from the client's last round, () for a fresh one.
+      sgd: the optimizer.
+      steps: how many; 0 leaves everything as it is.
+      companion: something that moves along with the student, for example a teacher.
+      follow: (companion, student after the step) -> companion.
+
+    Returns:
+      student, state of the optimizer (() if `kept` was), means over the steps, sums of counts.
+    """
+    fresh = not jax.tree.leaves(kept)
+
+    def step(t, carry):
+        student, momentum, companion, means, counts = carry
+        parameters = trainable(student)
+        gradient, (student, *found) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
+        updates, momentum = sgd.update(gradient, momentum, parameters)
+        student = with_parameters(student, optax.apply_updates(parameters, updates))
+        means, counts = jax.tree.map(jnp.add, (means, counts), tuple(found))
+        return student, momentum, follow(companion, student), means, counts
+
+    _, (_, *shapes) = jax.eval_shape(loss, trainable(student), student, companion, jnp.int32(0))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    momentum = sgd.init(trainable(student)) if fresh else kept
+    student, momentum, _, means, counts = jax.lax.fori_loop(0, steps, step, (student, momentum, companion, *zeros))
+    means = jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means)
+    return student, () if fresh else momentum, means, counts
+
+
+def init_clients(key: Array, model: SplitModel, hparams: HParams) -> Any:
+    """What clients keep before the first round: with `optimizer_state` 'kept', an optimizer of each, leaves [N, ...].
+
+    That takes N times the memory of the model, twice that with Adam, on every device.
+    """
+    if hparams.local.optimizer_state == 'fresh':
+        return ()
+    student = model.init(rng.fold(key, 'init'))._replace(proj={'params': {}})
+    state = optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(student))
+    return trees.replicate(state, hparams.num_clients)
+
+
+def build_local(
+    client: Callable[..., Work],
+    hparams: HParams,
+    layout: Layout = HERE,
+    received: Callable[[State], Any] = lambda state: state.student,
+) -> Callable[..., tuple[Any, Any, Metrics]]:
+    """Builds the clients' part of a round, from the broadcast to the average.
+
+    A client of weight 0 in the cohort, or without an image that it could train on, takes no part: it counts in no mean
+    and keeps what it had. Each client draws from a key of its own, so the order of the cohort changes no draw.
+
+    Args:
+      client: (visit, kept, state, federation, lr) -> Work, of one client; `kept` is its part of `state.clients`.
+      hparams: settings.
+      layout: where the clients are computed.
+      received: state -> what the average falls back on when nobody takes part; of the structure of the uploads.
+
+    Returns:
+      run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
+      uniform or by images; `clients` is `state.clients` with the rows of the cohort exchanged. The cohort has the
+      clients at hand.
+    """
+
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
+        rows, labeled = sampling.client_rows(key, federation, cohort, *hparams.batches)
+        steps = sampling.client_steps(federation, cohort, *hparams.batches)
+        images = _images(federation, cohort, hparams)
+        weight = cohort.weight * (images > 0)
+        round_key = rng.fold(key, 'local', state.round)
+        keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
+        visits = Visit(cohort.ids, keys, jnp.where(weight > 0, steps, 0), rows, labeled)
+
+        def one(visit: Visit, kept: Any) -> Work:
+            if not hparams.local.epochs:  # the same for all: a loop of known length
+                visit = visit._replace(steps=hparams.k_u)
+            return client(visit, kept, state, federation, lr)
+
+        work = layout.map(one)(visits, trees.gather(state.clients, cohort.ids))
+        share = weight * images if hparams.local.weighting == 'samples' else weight
+        averaged = trees.weighted_mean(work.upload, share, otherwise=received(state), total=layout.total)
+        clients = trees.scatter(state.clients, cohort.ids, work.kept, weight, layout.rows)
+        means, counts, taking_part = layout.total(
+            (
+                {name: jnp.sum(values * weight) for name, values in work.means.items()},
+                {name: jnp.sum(jnp.where(weight > 0, values, 0)) for name, values in work.counts.items()},
+                jnp.sum(weight),
+            )
+        )
+        metrics = {name: value / jnp.maximum(taking_part, 1.0) for name, value in means.items()}
+        return averaged, clients, metrics | (pseudo_label.rates(counts) if counts else {})
+
+    return run
+
+
+def _images(federation: Federation, cohort: Cohort, hparams: HParams) -> Array:
+    """Images [A] that each client can train on."""
+    labeled, unlabeled = federation.labeled_size[cohort.ids], federation.size[cohort.ids]
+    if hparams.labeled_rows == hparams.batch_size:
+        return labeled
+    return unlabeled + (labeled if hparams.labeled_rows else 0)

@@ -1,0 +1,77 @@
+"""What one client minimises on one batch: cross-entropy on its labels, consistency on unlabelled images, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import losses, rng
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.full_model import forward
+from semisfl_jax.phases.local import Batch
+from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.types import Array, SplitParams, Views
+
+# objective(parameters, student, labeler, batch, key, progress) -> loss [], (student, means, counts)
+Objective = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]]
+
+
+def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Objective:
+    """The objective that `local.objective` names."""
+    if hparams.local.objective == 'supervised':
+        return supervised(model, views)
+    return semi_supervised(model, views, hparams, pseudo_label.build_rule(hparams))
+
+
+def supervised(model: SplitModel, views: Views) -> Objective:
+    """Mean cross-entropy of the view that supervised training sees; every row of a batch has its label."""
+
+    def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
+        x = views.normalise(views.supervised(rng.fold(key, 'supervised'), batch.images))
+        logits, moved = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
+        value = losses.cross_entropy(logits, batch.labels, jnp.ones(batch.labels.shape))
+        return value, (moved, {'loss_local': value}, {})
+
+    return objective
+
+
+def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pseudo_label.Rule) -> Objective:
+    """L_s + `consistency_weight` L_u: cross-entropy of the labelled rows, the rule's consistency of the others.
+
+    Each is a mean over its own rows; all rows pass the model in one batch, labelled ones in the view that supervised
+    training sees, the others in a strong view. `labeler` are the variables that label the weak views: the client's own
+    model, or a teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labelled rows
+    count in L_s only while they are below the threshold, which rises with `progress` in [0, 1].
+    """
+    head = hparams.labeled_rows  # rows of a batch that may have labels
+
+    def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
+        images = views.strong(rng.fold(key, 'strong'), batch.images)
+        if head:
+            view = views.supervised(rng.fold(key, 'supervised'), batch.images[:head])
+            mixed = jnp.where(batch.labeled[:head, None, None, None], view, images[:head])
+            images = jnp.concatenate([mixed, images[head:]])
+        weak = views.normalise(views.weak(rng.fold(key, 'weak'), batch.images))
+        guesses, _ = forward(model, labeler, weak, None, False)
+        logits, moved = forward(
+            model, with_parameters(student, parameters), views.normalise(images), rng.fold(key, 'dropout'), True
+        )
+        guessed = ~batch.labeled
+        consistency, labels, confident = rule(guesses, logits, guessed.astype(jnp.float32))
+        unlabeled = hparams.consistency_weight * consistency
+        means = {'loss_unlabeled': unlabeled, 'loss_consistency': consistency}
+        value = unlabeled
+        if head:
+            rows = losses.cross_entropy_rows(logits[:head], batch.labels[:head])
+            ceiling = pseudo_label.signal_threshold(hparams.uda.tsa, progress, logits.shape[-1])
+            below = jax.lax.stop_gradient(jnp.exp(-rows)) <= ceiling
+            means['loss_client_labels'] = losses.row_mean(rows, (batch.labeled[:head] & below).astype(jnp.float32))
+            value = value + means['loss_client_labels']
+        means['loss_local'] = value
+        return value, (moved, means, pseudo_label.count(labels, confident, batch.labels, guessed))
+
+    return objective

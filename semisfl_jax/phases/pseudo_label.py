@@ -1,0 +1,95 @@
+"""What clients learn from unlabelled images in full-model methods: FixMatch and UDA, and how pseudo-labels are judged.
+
+Both label a weak view and train on a strong one. Labels are made in evaluation mode (running BatchNorm statistics, no
+dropout), as SemiSFL's teacher makes its own; the published codes make them in training mode, within one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import losses
+from semisfl_jax.hparams import HParams
+from semisfl_jax.types import Array, Metrics
+
+TSA_SCHEDULES = ('off', 'linear', 'exp', 'log')
+
+# A rule: (logits [B, K] of the weak view, of the strong view, weight [B]) -> loss [], labels [B], confident [B]
+Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
+
+
+def guess(logits: Array, threshold: float) -> tuple[Array, Array]:
+    """Hard pseudo-labels of logits [B, K]: classes [B] int32, and whether their probability reaches `threshold` [B]."""
+    probabilities = jax.nn.softmax(logits)
+    confident = jnp.max(probabilities, axis=-1) >= threshold
+    return jnp.argmax(probabilities, axis=-1).astype(jnp.int32), confident
+
+
+def fixmatch(threshold: float) -> Rule:
+    """FixMatch (Sohn et al., 2020): cross-entropy against hard labels, for confident rows; all rows in the mean."""
+
+    def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
+        labels, confident = guess(weak, threshold)
+        return losses.consistency(strong, labels, confident, weight), labels, confident
+
+    return rule
+
+
+def uda(threshold: float, temperature: float) -> Rule:
+    """UDA (Xie et al., 2020): KL(p || q) of the weak view's sharpened distribution p to the strong view's q.
+
+    p = softmax(logits / temperature), not differentiated. Confidence is that of the distribution before sharpening;
+    rows that are not confident add 0 and stay in the mean. `threshold` 0 and `temperature` 1 are the defaults of the
+    authors' code: neither mask nor sharpening.
+    """
+
+    def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
+        labels, confident = guess(weak, threshold)
+        target = jax.nn.log_softmax(weak / temperature)
+        rows = jnp.sum(jnp.exp(target) * (target - jax.nn.log_softmax(strong)), axis=-1)
+        return losses.row_mean(rows * confident, weight), labels, confident
+
+    return rule
+
+
+def build_rule(hparams: HParams) -> Rule:
+    """The rule of `local.objective`."""
+    if hparams.local.objective == 'uda':
+        return uda(hparams.threshold, hparams.uda.temperature)
+    return fixmatch(hparams.threshold)
+
+
+def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
+    """UDA's training signal annealing: labelled images count only while their class is less probable than this.
+
+    eta = alpha (1 - 1 / K) + 1 / K, with alpha = s, exp(5 (s - 1)) or 1 - exp(-5 s) for `schedule` 'linear', 'exp' or
+    'log' and s = `progress` in [0, 1]. 'off' gives infinity.
+    """
+    alpha = {
+        'off': lambda s: jnp.full_like(s, jnp.inf),
+        'linear': lambda s: s,
+        'exp': lambda s: jnp.exp(5.0 * (s - 1.0)),
+        'log': lambda s: 1.0 - jnp.exp(-5.0 * s),
+    }[schedule](progress)
+    return alpha * (1.0 - 1.0 / classes) + 1.0 / classes
+
+
+def count(labels: Array, confident: Array, truth: Array, guessed: Array) -> dict[str, Array]:
+    """How many of the rows `guessed` [B] are confident, judged (their truth is known, not -1) and right."""
+    return {
+        'guessed': jnp.sum(guessed),
+        'confident': jnp.sum(guessed & confident),
+        'judged': jnp.sum(guessed & confident & (truth >= 0)),
+        'right': jnp.sum(guessed & confident & (truth == labels)),
+    }
+
+
+def rates(counts: dict[str, Array]) -> Metrics:
+    """The metrics of summed counts."""
+    return {
+        'mask_rate': counts['confident'] / jnp.maximum(counts['guessed'], 1),
+        'pseudo_label_accuracy': counts['right'] / counts['judged'],  # 0 / 0: nobody can tell
+    }

@@ -1,0 +1,317 @@
+"""FedAvg and FedProx against a plain twin, and what must hold of local training whatever the numbers are."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, parallel, phases, rng, sampling, trees
+from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
+from semisfl_jax.types import HERE, SplitParams
+from tests import toy
+from tests.local_twin import Twin
+from tests.test_semisfl import assert_trees_close
+
+FEDERATION = toy.federation(labels_at_clients=True)
+# The server does nothing, so that a twin needs clients alone. Some rows reach this threshold, some do not.
+CLIENTS = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, server_trains=False, threshold=0.7, labeled_rows=1)
+SUPERVISED = {'local': Local(objective='supervised'), 'labeled_rows': 4}
+
+
+def start(name='fedavg', layout=HERE, louder=3.0, **changes):
+    """Method, key and first state, its logits `louder` than they come."""
+    hparams = dataclasses.replace(CLIENTS, **changes)
+    algorithm = algorithms.build(name, toy.model(), toy.VIEWS, hparams, layout)
+    state = algorithm.init(rng.root(0))
+    student = state.student._replace(top=jax.tree.map(lambda w: louder * w, state.student.top))
+    teacher = jax.tree.map(lambda w: 1.1 * w, student) if state.teacher else ()
+    return algorithm, rng.root(0), state.replace(student=student, teacher=teacher), hparams
+
+
+CASES = {
+    'supervised': ('fedavg', SUPERVISED),
+    'supervised for epochs, by samples': (
+        'fedavg',
+        SUPERVISED | {'local': Local(objective='supervised', epochs=3, weighting='samples')},
+    ),
+    'fixmatch': ('fedavg', {}),
+    'fixmatch without labels': ('fedavg', {'labeled_rows': 0, 'consistency_weight': 0.3}),
+    'fixmatch for epochs, by samples, keeps momentum': (
+        'fedavg',
+        {'local': Local(epochs=1, weighting='samples', optimizer_state='kept')},
+    ),
+    'uda': ('fedavg', {'local': Local(objective='uda'), 'uda': Uda(temperature=0.4)}),
+    'fedprox': ('fedprox', {'local': Local(prox=5.0)}),
+}
+ROUNDS = (([0, 2, 4], [0, 0, 0]), ([1, 2, 4], [0, 1, 1]))  # cohort and its visits; client 0 has no label
+
+
+def two_rounds(name, changes):
+    algorithm, key, state, _ = start(name, **changes)
+    run, results = jax.jit(algorithm.round), []
+    for ids, visits in ROUNDS:
+        state, metrics = run(key, state, FEDERATION, toy.cohort(ids, visits), jnp.int32(0))
+        results.append((state, metrics))
+    return results
+
+
+@functools.cache
+def rounds_of(case):
+    return two_rounds(*CASES[case])
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_rounds_equal_the_plain_twin(case):
+    name, changes = CASES[case]
+    _, key, state, hparams = start(name, **changes)
+    twin = Twin(key, toy.model(), toy.VIEWS, hparams, state.student, name)
+    for index, ((after, metrics), (ids, visits)) in enumerate(zip(rounds_of(case), ROUNDS, strict=True)):
+        expected = twin.run_round(FEDERATION, ids, visits, float(learning_rate(hparams, index)))
+        for measured, value in expected.items():
+            np.testing.assert_allclose(metrics[measured], value, rtol=2e-4, atol=1e-6, err_msg=measured)
+        assert_trees_close(after.student, twin.student, rtol=2e-3, atol=2e-5)
+        assert (int(after.step), after.teacher, after.memory) == (0, (), ())
+    if 'mask_rate' in metrics:  # rows on both sides of the threshold were compared
+        assert any(0 < found['mask_rate'] < 1 for _, found in rounds_of(case))
+
+
+@pytest.mark.parametrize(('schedule', 'progress'), [('linear', 0.25), ('exp', 1.0), ('off', 0.0)])
+def test_annealed_labels_count_while_their_class_is_improbable(schedule, progress):
+    """Of four labelled rows those whose class is less probable than the threshold; the mean is over these alone."""
+    hparams = dataclasses.replace(CLIENTS, local=Local(objective='uda'), uda=Uda(tsa=schedule), labeled_rows=4)
+    objective, key = phases.build_objective(toy.model(), toy.VIEWS, hparams), rng.root(3)
+    whole, rows = start()[2].student, FEDERATION.labeled_index[4]
+    batch = phases.Batch(FEDERATION.client_images[rows], FEDERATION.client_labels[rows], jnp.ones(4, bool))
+    parameters = tuple(piece['params'] for piece in whole)
+    _, (_, means, _) = objective(SplitParams(*parameters), whole, whole, batch, key, jnp.float32(progress))
+
+    x = toy.VIEWS.normalise(toy.VIEWS.supervised(rng.fold(key, 'supervised'), batch.images))
+    logits, _ = phases.forward(toy.model(), whole, x, rng.fold(key, 'dropout'), True)
+    p = np.asarray(jax.nn.softmax(logits))[np.arange(4), np.asarray(batch.labels)]
+    ceiling = {'linear': 0.25 * 2 / 3 + 1 / 3, 'exp': 1.0, 'off': 2.0}[schedule]
+    counted = p[p <= ceiling]
+    assert (len(counted) < 4) == (schedule == 'linear')
+    assert len(counted) > 0
+    np.testing.assert_allclose(means['loss_client_labels'], -np.mean(np.log(counted)), rtol=1e-4)
+
+
+@pytest.mark.parametrize('case', sorted(CASES.keys() - {'fixmatch'}))
+def test_every_case_is_another_method(case):
+    """No switch is read and ignored."""
+    a, b = (
+        np.concatenate([np.ravel(x) for x in jax.tree.leaves(rounds_of(c)[-1][0].student)]) for c in ('fixmatch', case)
+    )
+    assert np.max(np.abs(a - b)) > 1e-5
+
+
+def test_one_client_that_holds_all_labels_is_plain_sgd():
+    """Full-batch gradient descent without momentum, with views that change nothing: a loop of w - lr * gradient."""
+    federation = toy.federation(clients=2)
+    rows = federation.index[1][: int(federation.size[1])]
+    federation = federation.replace(labeled_index=federation.index, labeled_size=federation.size)
+    views = toy.VIEWS._replace(supervised=lambda key, images: images)
+    hparams = dataclasses.replace(
+        CLIENTS, local=Local(objective='supervised'), batch_size=7, labeled_rows=7, momentum=0.0, nesterov=False, k_u=4
+    )
+    model = toy.model()
+    model = model._replace(
+        top=lambda variables, x, key, train: toy.model().top(variables, x, None, False)
+    )  # no dropout
+    algorithm = algorithms.build('fedavg', model, views, hparams)
+    state = algorithm.init(rng.root(0))
+    whole = state.student
+    state, _ = jax.jit(algorithm.round)(rng.root(0), state, federation, toy.cohort([1]), jnp.int32(0))
+
+    x, y = views.normalise(federation.client_images[rows]), federation.client_labels[rows]
+    for _ in range(4):
+
+        def loss(bottom, top, whole=whole):
+            features, moved = model.bottom({**whole.bottom, 'params': bottom}, x, None, True)
+            logits, _ = model.top({**whole.top, 'params': top}, features, None, False)
+            return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[jnp.arange(7), y]), moved
+
+        (gradient_bottom, gradient_top), moved = jax.grad(loss, argnums=(0, 1), has_aux=True)(
+            whole.bottom['params'], whole.top['params']
+        )
+
+        def step(w, g):
+            return w - 0.02 * (g + hparams.weight_decay * w)
+
+        whole = whole._replace(
+            bottom={**moved, 'params': jax.tree.map(step, whole.bottom['params'], gradient_bottom)},
+            top={**whole.top, 'params': jax.tree.map(step, whole.top['params'], gradient_top)},
+        )
+    assert_trees_close(state.student, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_fedprox_without_a_weight_is_fedavg_bit_for_bit():
+    found = [two_rounds(name, {'local': Local(prox=0.0)})[-1] for name in ('fedavg', 'fedprox')]
+    chex.assert_trees_all_equal(*found)
+
+
+def test_the_proximal_gradient():
+    """mu (theta - theta_g), and nothing at theta_g."""
+    there = {'a': jnp.array([1.0, -2.0]), 'b': jnp.array([[3.0]])}
+    here = {'a': jnp.array([1.5, 1.0]), 'b': jnp.array([[3.0]])}
+    mu = 0.7
+    value, gradient = jax.value_and_grad(lambda w: 0.5 * mu * trees.squared_distance(w, there))(here)
+    np.testing.assert_allclose(value, 0.35 * (0.25 + 9.0), rtol=1e-6)
+    np.testing.assert_allclose(gradient['a'], [0.35, 2.1], rtol=1e-6)
+    np.testing.assert_array_equal(gradient['b'], [[0.0]])
+
+
+def test_a_strong_pull_keeps_clients_near_the_model_they_received():
+    def distance(mu):
+        changes = {'local': Local(prox=mu), 'weight_decay': 0.0}
+        algorithm, key, state, _ = start('fedprox', **changes)
+        after, _ = jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([2, 4]), jnp.int32(0))
+        params = [[piece['params'] for piece in s.student] for s in (after, state)]
+        return float(trees.squared_distance(*params))
+
+    assert distance(20.0) < 0.5 * distance(0.0)
+
+
+def test_weighted_average_by_hand():
+    """Two uploads, by 1 and 3 images: a quarter and three quarters; uniform: halves; nobody: what was there."""
+    uploads, fallback = {'w': jnp.array([[2.0, 4.0], [6.0, 0.0]])}, {'w': jnp.array([9.0, 9.0])}
+    for weight, expected in (([1.0, 3.0], [5.0, 1.0]), ([1.0, 1.0], [4.0, 2.0]), ([0.0, 0.0], [9.0, 9.0])):
+        found = trees.weighted_mean(uploads, jnp.array(weight), fallback)
+        np.testing.assert_allclose(found['w'], expected)
+
+
+def test_rows_of_a_cohort_go_back_where_they_came_from():
+    tree = {'w': jnp.arange(10.0).reshape(5, 2)}
+    ids, weight = jnp.array([3, 1, 1]), jnp.array([1.0, 1.0, 0.0])  # the last is padding, a copy of client 1
+    taken = trees.gather(tree, ids)
+    np.testing.assert_array_equal(taken['w'], [[6, 7], [2, 3], [2, 3]])
+    new = {'w': jnp.array([[60.0, 70.0], [20.0, 30.0], [-1.0, -1.0]])}
+    expected = [[0, 1], [20, 30], [4, 5], [60, 70], [8, 9]]
+    np.testing.assert_array_equal(trees.scatter(tree, ids, new, weight)['w'], expected)
+    assert trees.scatter((), ids, (), weight) == ()
+
+
+@pytest.mark.parametrize(('name', 'kind', 'copies'), [('fedavg', 'sgd', 1), ('fedswitch', 'adam', 2)])
+def test_what_clients_keep(name, kind, copies):
+    """The cohort's momentum moves, that of others stays at zero, and a client that is padding keeps its own."""
+    changes = {'local': Local(optimizer_state='kept'), 'optimizer': kind, 'nesterov': False}
+    algorithm, key, state, _ = start(name, **changes)
+    size = sum(x.size for piece in state.student for x in jax.tree.leaves(piece['params']))
+    assert sum(x.size for x in jax.tree.leaves(state.clients) if x.ndim > 1) == 5 * copies * size
+    cohort = toy.cohort([2, 4, 4])._replace(weight=jnp.array([1.0, 0.0, 0.0]))
+    after, _ = jax.jit(algorithm.round)(key, state, FEDERATION, cohort, jnp.int32(0))
+    for old, new in zip(jax.tree.leaves(state.clients), jax.tree.leaves(after.clients), strict=True):
+        assert not np.array_equal(old[2], new[2])
+        others = jnp.array([0, 1, 3, 4])
+        np.testing.assert_array_equal(old[others], new[others])
+
+
+def test_adam_is_adam():
+    """One step from zero moments moves each parameter by lr * sign of its gradient (L2 term included)."""
+    hparams = dataclasses.replace(CLIENTS, optimizer='adam', nesterov=False, weight_decay=0.1)
+    sgd, w, g = optimizer(hparams, 0.01), jnp.array([1.0, -1.0, 2.0]), jnp.array([0.5, 0.2, -0.1])
+    updates, _ = sgd.update(g, sgd.init(w), w)
+    np.testing.assert_allclose(updates, -0.01 * np.sign([0.6, 0.1, 0.1]), rtol=1e-4)
+
+
+def test_epochs_read_every_image_as_often():
+    """Client n holds 3 + 4 n images: two epochs in batches of 4 are ceil((6 + 8 n) / 4) steps, each image in them."""
+    cohort = toy.cohort([0, 2, 4], [0, 1, 2])
+    federation = toy.federation()
+    sizes = (3, 4, 0, 2)  # k_u, B, labelled rows, epochs
+    steps = sampling.client_steps(federation, cohort, *sizes)
+    np.testing.assert_array_equal(steps, [2, 6, 10])
+    rows, labeled = sampling.client_rows(rng.root(0), federation, cohort, *sizes)
+    assert rows.shape == (3, 10, 4)
+    assert not labeled.any()
+    first = toy.cohort([0, 2, 4], [0, 0, 0])
+    rows, _ = sampling.client_rows(rng.root(0), federation, first, *sizes)
+    for own, count, client in zip(np.asarray(rows), steps, (0, 2, 4), strict=True):
+        size = int(federation.size[client])
+        for epoch in range(2):
+            read = own[:count].ravel()[epoch * size : (epoch + 1) * size]
+            np.testing.assert_array_equal(np.sort(read), np.sort(federation.index[client][:size]))
+    np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 4, 2), [0, 1, 2])  # labels alone
+    np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 1, 2), [2, 8, 13])  # beside labels
+
+
+@pytest.mark.parametrize('case', ['supervised', 'fixmatch for epochs, by samples, keeps momentum'])
+def test_the_order_of_the_cohort_and_its_padding_change_nothing(case):
+    name, changes = CASES[case]
+    algorithm, key, state, _ = start(name, **changes)
+    run = jax.jit(algorithm.round)
+    plain, metrics = run(key, state, FEDERATION, toy.cohort([1, 2, 4]), jnp.int32(0))
+    shuffled, others = run(key, state, FEDERATION, toy.cohort([4, 1, 2]), jnp.int32(0))
+    padded = toy.cohort([1, 2, 4, 4, 3])._replace(weight=jnp.array([1.0, 1.0, 1.0, 0.0, 0.0]))
+    filled, more = run(key, state, FEDERATION, padded, jnp.int32(0))
+    for other, measured in ((shuffled, others), (filled, more)):
+        assert_trees_close(plain.student, other.student, rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close(plain.clients, other.clients, rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close(metrics, measured, rtol=1e-4)
+
+
+def test_clients_without_images_take_no_part():
+    """In supervised training that is a client without labels; when nobody is left, the model stays."""
+    algorithm, key, state, _ = start(**SUPERVISED)
+    run = jax.jit(algorithm.round)
+    alone, _ = run(key, state, FEDERATION, toy.cohort([3]), jnp.int32(0))
+    beside, _ = run(key, state, FEDERATION, toy.cohort([0, 3]), jnp.int32(0))
+    assert_trees_close(alone.student, beside.student, rtol=1e-5, atol=1e-7)
+    nobody, metrics = run(key, state, FEDERATION, toy.cohort([0]), jnp.int32(0))
+    chex.assert_trees_all_equal(nobody.student, state.student)
+    assert float(metrics['loss_local']) == 0.0
+
+
+@pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
+def test_layouts_give_the_same_numbers(how):
+    changes = {'local': Local(epochs=1, optimizer_state='kept')}
+    found = []
+    for layout in (HERE, parallel.layout(**how)):
+        algorithm, key, state, _ = start('fedavg', layout, **changes)
+        found.append(jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(0)))
+    assert_trees_close(found[0][0].student, found[1][0].student, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(found[0][0].clients, found[1][0].clients, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(found[0][1], found[1][1], rtol=1e-4)
+
+
+def test_the_server_trains_first():
+    """K_s steps at the server, then clients start from there: the same as a round of either in turn."""
+    hparams = {'server_trains': True}
+    algorithm, key, state, _ = start(**hparams)
+    whole, metrics = jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([2, 4]), jnp.int32(3))
+    server, first = jax.jit(algorithm.round)(
+        key, state, FEDERATION, toy.cohort([2])._replace(weight=jnp.zeros(1)), jnp.int32(3)
+    )
+    assert int(server.step) == 3
+    clients, second = jax.jit(start()[0].round)(
+        key, state.replace(student=server.student), FEDERATION, toy.cohort([2, 4]), 0
+    )
+    assert_trees_close(whole.student, clients.student, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(metrics['loss_supervised'], first['loss_supervised'])
+    np.testing.assert_allclose(metrics['loss_local'], second['loss_local'], rtol=1e-5)
+    assert 'loss_supervised' not in second
+
+
+def test_warm_up_rounds_leave_clients_out():
+    changes = {'server_trains': True, 'pre_rounds': 1, 'local': Local(optimizer_state='kept')}
+    algorithm, key, state, _ = start(**changes)
+    run = jax.jit(algorithm.round)
+    first, metrics = run(key, state, FEDERATION, toy.cohort([1, 4]), jnp.int32(2))
+    assert np.isnan(metrics['loss_local'])
+    chex.assert_trees_all_equal(first.clients, state.clients)
+    second, metrics = run(key, first, FEDERATION, toy.cohort([1, 4]), jnp.int32(2))
+    assert np.isfinite(metrics['loss_local'])
+    assert int(second.round) == 2
+
+
+def test_truth_of_unlabelled_images_trains_nothing():
+    algorithm, key, state, _ = start(labeled_rows=0)
+    run = jax.jit(algorithm.round)
+    hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))
+    seen, blind = (run(key, state, f, toy.cohort([1, 4]), jnp.int32(0)) for f in (FEDERATION, hidden))
+    chex.assert_trees_all_equal(seen[0].student, blind[0].student)
+    assert np.isnan(blind[1]['pseudo_label_accuracy'])
+    assert np.isfinite(seen[1]['pseudo_label_accuracy'])

@@ -1,0 +1,88 @@
+"""Whole runs of the full-model methods: what they write, that they go on, images on the host, several seeds."""
+
+import json
+
+import pytest
+
+import launch
+from tests import runs
+
+# Two rounds in which every client reads its images once, and goes on with its momentum.
+LOCAL = {'rounds': 2, 'checkpoint_every': 1, 'local__epochs': 1, 'local__optimizer_state': 'kept'}
+EVERYTHING = {'algorithm': 'fedavg', 'data__client_labels': 20, 'federation__mu': 1, **LOCAL}
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('local') / 'run'
+    assert runs.run(folder, **EVERYTHING) == 0
+    return folder
+
+
+def test_outputs(reference):
+    for record in runs.records(reference):
+        assert record['loss_local'] > 0
+        assert record['loss_clustering'] is None
+        assert 0 <= record['student_accuracy'] <= 1
+        assert 'teacher_accuracy' not in record
+        assert record['k_s'] == 8
+        # 10 clients share 1,397 images without labels evenly, and 20 with; a batch has 2 of each: 70 batches
+        images = record['images_per_second'] * record['wall_seconds'] - 8 * 4
+        assert images == pytest.approx(3 * 70 * 4, rel=0.02)
+    assert json.loads((reference / 'summary.json').read_text())['headline'] == 'student'
+
+
+def test_what_clients_keep_is_in_the_checkpoints(reference, tmp_path):
+    assert runs.run(tmp_path / 'parts', **(EVERYTHING | {'rounds': 1})) == 0
+    assert runs.run(tmp_path / 'parts', **EVERYTHING) == 0
+    assert runs.lines(tmp_path / 'parts') == runs.lines(reference)
+    assert runs.run(tmp_path / 'fresh', **(EVERYTHING | {'local__optimizer_state': 'fresh'})) == 0
+    kept, fresh = (runs.lines(folder) for folder in (reference, tmp_path / 'fresh'))
+    assert kept[0] == fresh[0]  # nobody has anything yet
+    assert kept[1] != fresh[1]
+
+
+def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
+    assert runs.run(tmp_path / 'run', **EVERYTHING, data__residency='host') == 0
+    assert runs.lines(tmp_path / 'run') == runs.lines(reference)
+
+
+def test_seeds_in_one_program_are_single_runs(reference, tmp_path):
+    assert runs.run(tmp_path / 'run', **EVERYTHING, seeds='0,1', parallel__trials='loop') == 0
+    assert runs.lines(tmp_path / 'run' / 'seed_0') == runs.lines(reference)
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'algorithm': 'fedavg', 'local__objective': 'supervised', 'data__client_labels': -1},
+        {'algorithm': 'fedprox', 'local__objective': 'supervised', 'data__client_labels': 40, 'k_s': 0},
+        {'algorithm': 'fedswitch', 'pre_rounds': 1},
+    ],
+)
+def test_each_way_of_running(tmp_path, changes):
+    assert runs.run(tmp_path, **{'rounds': 2} | changes) == 0
+    records = runs.records(tmp_path)
+    assert [record['loss_local'] is None for record in records] == ['pre_rounds' in changes, False]
+    if 'k_s' in changes:
+        assert all('loss_supervised' in record and record['loss_supervised'] is None for record in records)
+    head = json.loads((tmp_path / 'summary.json').read_text())['headline']
+    assert head == ('teacher' if changes['algorithm'] == 'fedswitch' else 'student')
+
+
+def test_the_official_setting(tmp_path):
+    words = ('algorithm=fedprox', 'setting=official', 'rounds=2')
+    assert launch.main(['launch.py', runs.DIGITS, f'--workdir={tmp_path}', *(f'--config.{w}' for w in words)]) == 0
+    for record in runs.records(tmp_path):
+        assert (record['k_s'], record['loss_supervised']) == (0, None)
+        assert record['loss_local'] > 0
+        # 100 clients have 13 or 14 images without labels: one batch of 100 for each of 5
+        images = record['images_per_second'] * record['wall_seconds']
+        assert images == pytest.approx(500, rel=0.02)
+
+
+def test_labels_at_clients_where_none_exist_end_in_one_line(tmp_path, capsys):
+    assert runs.run(tmp_path / 'run', algorithm='fedavg', local__objective='supervised') == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: config.local.objective='supervised': no client has a label")
+    assert error.count('\n') == 1

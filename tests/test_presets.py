@@ -1,0 +1,60 @@
+"""The 'official' setting: what it fills in, and that the command line goes before."""
+
+import pytest
+
+from configs import default
+from semisfl_jax import command_line, presets
+from semisfl_jax import config as config_lib
+from tests import runs
+
+OFFICIAL = ('--config.setting=official', '--config.algorithm=fedprox')
+
+
+def parse(*words):
+    config = command_line.parse(['launch.py', runs.DIGITS, *words]).config
+    config_lib.check(config)
+    return config
+
+
+def test_the_setting_of_the_federated_baselines():
+    """Facts 4: 5 of 100 clients, one local epoch, batches of 10 labelled images, Adam with 5e-4, 200 rounds."""
+    config = parse(*OFFICIAL)
+    assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)
+    assert (config.local.epochs, config.local.weighting, config.local.prox) == (1, 'samples', 0.01)
+    assert (config.optimizer, config.lr, config.lr_min, config.weight_decay) == ('adam', 5e-4, 5e-4, 0.0)
+    assert (config.data.num_labeled, config.data.client_labels, config.k_s) == (40, 40, 0)  # the data keep their labels
+    assert config.batch_size // (1 + config.federation.mu) == 10
+    assert config.threshold == 0.85
+    assert config.is_locked
+    uda = parse(*OFFICIAL, '--config.local.objective=uda')
+    assert (uda.threshold, uda.uda.temperature, uda.uda.tsa) == (0.0, 1.0, 'off')
+    supervised = parse(*OFFICIAL, '--config.local.objective=supervised', '--config.data.client_labels=-1')
+    assert (supervised.batch_size, supervised.data.client_labels, supervised.threshold) == (10, -1, 0.95)
+
+
+def test_the_command_line_goes_before():
+    config = parse(*OFFICIAL, '--config.lr=0.01', '--config.federation.num_clients=20', '--config.threshold=0.5')
+    assert (config.lr, config.federation.num_clients, config.threshold) == (0.01, 20, 0.5)
+    assert (config.lr_min, config.federation.num_active) == (5e-4, 5)
+    same = parse(*OFFICIAL, '--config.lr=0.02', '--config.rounds=150')  # given as they were
+    assert (same.lr, same.rounds) == (0.02, 150)
+
+
+def test_harmonised_changes_nothing():
+    config, plain = (parse('--config.algorithm=fedavg', *words) for words in ((), ('--config.setting=harmonised',)))
+    assert config_lib.flatten(config) == config_lib.flatten(plain)
+    assert (config.lr, config.k_s, config.optimizer) == (0.02, 20, 'sgd')
+
+
+@pytest.mark.parametrize('name', presets.OFFICIAL)
+def test_a_program_applies_it_itself(name):
+    config = default.get_config()
+    config.algorithm, config.setting = name, 'official'
+    presets.apply(config)
+    config_lib.check(config)
+    assert (config.lr, config.data.client_labels) == (5e-4, 4000)
+
+
+def test_what_has_no_official_setting_says_so(capsys, tmp_path):
+    assert runs.run(tmp_path / 'run', setting='official') == 2
+    assert 'semisfl has no such setting, for its own setting is what the configurations hold' in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""FixMatch and UDA by hand: masks, losses, sharpening, signal annealing, counts."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax.phases import pseudo_label
+
+LOG = np.log
+# Three rows of probabilities 0.9/0.1, 0.6/0.4, 0.2/0.8 on the weak view; uniform, 0.5/0.5, 0.75/0.25 on the strong one.
+WEAK = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]))
+STRONG = jnp.log(jnp.array([[0.5, 0.5], [0.5, 0.5], [0.75, 0.25]]))
+ONES = jnp.ones(3)
+
+
+def test_fixmatch_by_hand():
+    """With tau 0.7 rows 0 and 2 count, labels 0 and 1: (log 2 + log 4) / 3. The middle row stays in the mean."""
+    value, labels, confident = pseudo_label.fixmatch(0.7)(WEAK, STRONG, ONES)
+    np.testing.assert_allclose(value, (LOG(2) + LOG(4)) / 3, rtol=1e-6)
+    np.testing.assert_array_equal(labels, [0, 0, 1])
+    np.testing.assert_array_equal(confident, [True, False, True])
+    value, *_ = pseudo_label.fixmatch(0.7)(WEAK, STRONG, jnp.array([1.0, 1.0, 0.0]))  # the last row is a labelled one
+    np.testing.assert_allclose(value, LOG(2) / 2, rtol=1e-6)
+
+
+def test_a_row_at_the_threshold_counts():
+    weak = jnp.array([[0.0, 0.0, -jnp.inf]])
+    assert bool(pseudo_label.guess(weak, 0.5)[1][0])
+    assert not bool(pseudo_label.guess(weak, math.nextafter(0.5, 1) + 1e-6)[1][0])
+
+
+def test_uda_by_hand():
+    """Temperature 0.5 squares and renormalises: 0.9/0.1 -> 81/82, 1/82; confidence is that of 0.9, not of 81/82."""
+    value, _, confident = pseudo_label.uda(0.7, 0.5)(WEAK, STRONG, ONES)
+    first = 81 / 82 * LOG(81 / 82 / 0.5) + 1 / 82 * LOG(1 / 82 / 0.5)
+    last = 1 / 17 * LOG(1 / 17 / 0.75) + 16 / 17 * LOG(16 / 17 / 0.25)
+    np.testing.assert_allclose(value, (first + last) / 3, rtol=1e-5)
+    np.testing.assert_array_equal(confident, [True, False, True])
+    value, _, confident = pseudo_label.uda(0.0, 1.0)(WEAK, STRONG, ONES)  # the defaults of the authors' code
+    divergences = [
+        sum(p * LOG(p / q) for p, q in zip(*pair, strict=True))
+        for pair in (((0.9, 0.1), (0.5, 0.5)), ((0.6, 0.4), (0.5, 0.5)), ((0.2, 0.8), (0.75, 0.25)))
+    ]
+    np.testing.assert_allclose(value, np.mean(divergences), rtol=1e-5)
+    assert confident.all()
+
+
+def test_uda_is_zero_where_the_views_agree_and_its_gradient_is_a_difference():
+    rule = pseudo_label.uda(0.0, 1.0)
+    np.testing.assert_allclose(rule(WEAK, WEAK, ONES)[0], 0.0, atol=1e-7)
+    gradient = jax.grad(lambda strong: rule(WEAK, strong, ONES)[0])(STRONG)
+    np.testing.assert_allclose(gradient, (np.exp(STRONG) - np.exp(WEAK)) / 3, atol=1e-6)  # softmax(q) - p
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'progress', 'alpha'),
+    [
+        ('linear', 0.25, 0.25),
+        ('exp', 0.0, math.exp(-5.0)),
+        ('exp', 1.0, 1.0),
+        ('log', 0.0, 0.0),
+        ('log', 0.4, 1.0 - math.exp(-2.0)),
+    ],
+)
+def test_signal_annealing_by_hand(schedule, progress, alpha):
+    found = pseudo_label.signal_threshold(schedule, jnp.float32(progress), 4)
+    np.testing.assert_allclose(found, alpha * 0.75 + 0.25, rtol=1e-5)
+    assert math.isinf(pseudo_label.signal_threshold('off', jnp.float32(progress), 4))
+
+
+def test_counts_by_hand():
+    labels, truth = jnp.array([0, 1, 1, 2, 2]), jnp.array([0, 1, 0, -1, 2])
+    confident = jnp.array([True, True, True, True, False])
+    guessed = jnp.array([False, True, True, True, True])
+    counts = pseudo_label.count(labels, confident, truth, guessed)
+    assert {name: int(value) for name, value in counts.items()} == {
+        'guessed': 4, 'confident': 3, 'judged': 2, 'right': 1,
+    }  # fmt: skip
+    rates = pseudo_label.rates(counts)
+    assert (float(rates['mask_rate']), float(rates['pseudo_label_accuracy'])) == (0.75, 0.5)

@@ -1,0 +1,68 @@
+"""Statistics of BatchNorm taken afresh, against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import models
+from semisfl_jax.models import static_batch_norm
+from tests import toy
+from tests.test_models import convolve
+
+KEY = jax.random.key(5)
+
+
+def statistics(variables, batches):
+    """Mean over batches of the mean and the (biased) variance that each BatchNorm of `toy.model` sees in each batch."""
+    bottom, top = jax.device_get((variables.bottom, variables.top))
+    seen = []
+    for x in batches:
+        of_batch = []
+        for layer in (bottom['params']['layer_0'], top['params']['layer_1']):
+            y = convolve(np.asarray(x), layer['kernel'], 1) + layer['bias']
+            mean, variance = y.mean((0, 1, 2)), y.var((0, 1, 2))
+            of_batch += [mean, variance]
+            y = (y - mean) / np.sqrt(variance + 1e-5) * layer['norm']['scale'] + layer['norm']['bias']
+            x = np.maximum(y.reshape(len(y), 3, 2, 3, 2, 4).max((2, 4)) if y.shape[-1] == 4 else y, 0)
+        seen.append(of_batch)
+    return [np.mean(values, axis=0) for values in zip(*seen, strict=True)]
+
+
+@pytest.mark.parametrize('by_rows', [False, True])
+def test_cumulative_average(by_rows):
+    model = toy.model(split_index=1, top_norm=True)
+    variables = model.init(jax.random.key(0))
+    variables = variables._replace(  # old statistics must not matter
+        bottom={**variables.bottom, 'batch_stats': jax.tree.map(lambda x: x + 7.0, variables.bottom['batch_stats'])}
+    )
+    images = np.random.default_rng(0).normal(1.0, 2.0, (30, *toy.SHAPE)).astype(np.float32)
+    rows = np.random.default_rng(1).permutation(30)[:24].reshape(4, 6)
+    if by_rows:
+        got = jax.jit(
+            lambda v, rows, images: static_batch_norm.recompute(model, v, rows, KEY, lambda row: images[row])
+        )(variables, rows, images)
+    else:
+        got = jax.jit(lambda v, batches: static_batch_norm.recompute(model, v, batches, KEY))(variables, images[rows])
+    found = [got.bottom['batch_stats']['layer_0']['norm'], got.top['batch_stats']['layer_1']['norm']]
+    found = [norm[kind] for norm in found for kind in ('mean', 'var')]
+    for value, expected in zip(found, statistics(variables, images[rows]), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    for name in ('bottom', 'top'):
+        assert getattr(got, name)['params'].keys() == getattr(variables, name)['params'].keys()
+    for old, new in zip(jax.tree.leaves(variables.top['params']), jax.tree.leaves(got.top['params']), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_pieces_without_batch_norm():
+    plain = models.build('small_cnn', 3, (8, 8, 1))
+    variables = plain.init(jax.random.key(0))
+    assert static_batch_norm.recompute(plain, variables, jnp.zeros((2, 4, 8, 8, 1)), KEY) is variables
+
+    model = toy.model(split_index=2)  # BatchNorm in the bottom alone, dropout in the top
+    variables = model.init(jax.random.key(0))
+    batches = jax.random.normal(jax.random.key(1), (2, 4, *toy.SHAPE))
+    got = static_batch_norm.recompute(model, variables, batches, KEY)
+    assert jax.tree.structure(got) == jax.tree.structure(variables)
+    old, new = (v.bottom['batch_stats']['layer_0']['norm']['var'] for v in (variables, got))
+    assert not np.allclose(old, new)
