@@ -48,7 +48,8 @@ class Federation:
     `server_index` are the rows of `server_images` that the server holds; where several trials share one copy of the
     images, each has its own. `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabelled, and
     `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
-    padding. True labels of unlabelled images serve diagnostics alone; -1 where nobody knows them.
+    padding. True labels of unlabelled images serve diagnostics alone; -1 where nobody knows them. Where clients know
+    all labels (fully labelled upper bounds), both tables hold the same rows.
 
     When `streamed`, the images stay on the host: `client_images` then holds just the rows that one round will
     draw, in drawing order [A * K_u * B, H, W, C], and `index` is not looked at.
