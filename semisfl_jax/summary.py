@@ -43,7 +43,7 @@ def record(
         'k_s': k_s,
         **{name: metrics.plain(measured.get(name)) for name in names},
         **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
-        'wall_seconds': round(seconds, 4),
+        'wall_seconds': round(seconds, 6),
         'images_per_second': round(images / seconds, 1),
         **({'fake': True} if fake else {}),
     }
