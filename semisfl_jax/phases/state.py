@@ -23,10 +23,17 @@ class State:
     teacher: SplitParams  # () in methods without one
     memory: Any  # of the queue policy
     clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
+    server: Any = ()  # what the server of a method keeps beside the models, () for nothing
 
 
 def init_state(
-    key: Array, model: SplitModel, memory: Any, projection: bool = True, teacher: bool = True, clients: Any = ()
+    key: Array,
+    model: SplitModel,
+    memory: Any,
+    projection: bool = True,
+    teacher: bool = True,
+    clients: Any = (),
+    server: Any = (),
 ) -> State:
     """The state before the first round: the teacher is a copy of the student.
 
@@ -43,6 +50,7 @@ def init_state(
         teacher=jax.tree.map(jnp.copy, student) if teacher else (),
         memory=memory,
         clients=clients,
+        server=server,
     )
 
 
