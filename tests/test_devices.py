@@ -132,7 +132,7 @@ CASES = {
         algorithm='fedswitch',
         active=10,
         streamed=True,
-        hparams=(('fedswitch', FedSwitch(beta_iid=0.3)), ('threshold', 0.6)),
+        hparams=(('fedswitch', FedSwitch(beta_iid=0.6)), ('threshold', 0.76)),
     ),
 }
 
