@@ -1,6 +1,7 @@
 """Views against Pillow, bit by bit: the oracle is Pillow called as RandAugmentMC of kekmodel/FixMatch-pytorch does."""
 
 import functools
+import hashlib
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,14 @@ import PIL.ImageOps
 import pytest
 
 from semisfl_jax import rng
-from semisfl_jax.augment import AugmentOptions, check, operations, strong, tables, views, weak
+from semisfl_jax.augment import AugmentOptions, check, draws, geometry, operations, strong, tables, variants, weak
 from semisfl_jax.errors import UserError
 
 SIGNED = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
 ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')
 MAGNITUDE = 11  # so that v = 10, the end of every range, is tested too
+MC = variants.mc(MAGNITUDE)
+OPERATIONS = MC.operations
 SHAPES = [(8, 8, 1), (8, 8, 3), (28, 28, 1), (28, 28, 3), (32, 32, 1), (32, 32, 3), (21, 34, 3), (96, 96, 3)]
 OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
 
@@ -111,30 +114,30 @@ def examples(shape):
 
 
 @pytest.mark.parametrize('shape', SHAPES, ids=str)
-@pytest.mark.parametrize('name', tables.OPERATIONS)
+@pytest.mark.parametrize('name', OPERATIONS)
 def test_operation_equals_pillow(name, shape):
     """Every strength, both signs, every kind of image."""
     images = examples(shape)
     strengths = (1, 6, 10) if shape[0] > 40 else range(1, MAGNITUDE)
     cases = [(i, v, sign) for i in range(len(images)) for v in strengths for sign in (1, -1)]
     index, v, sign = np.array(cases).T
-    op = np.full(len(cases), tables.OPERATIONS.index(name))
+    op = np.full(len(cases), OPERATIONS.index(name))
     applied = np.ones(len(cases), bool)
-    result = to_images(randaugment(to_planes(images[index]), op, v, sign, applied, MAGNITUDE))
+    result = to_images(randaugment(to_planes(images[index]), op, v, sign, applied, MC))
     for case, got in zip(cases, result, strict=True):
         i, v, sign = case
         expected = to_array(pillow_operation(name, to_pillow(images[i]), v, sign))
         np.testing.assert_array_equal(got, expected, err_msg=f'{name} of image {i}, v {v}, sign {sign}')
 
 
-@pytest.mark.parametrize('name', tables.OPERATIONS)
+@pytest.mark.parametrize('name', OPERATIONS)
 def test_operation_on_large_image(name):
     """144 x 144, where Equalize divides by more and the affine maps reach farther."""
     images = examples((144, 144, 3))[[0, 4, 11]]
-    op = np.full(6, tables.OPERATIONS.index(name))
+    op = np.full(6, OPERATIONS.index(name))
     v, sign = np.array([3, 8, 9, 3, 8, 9]), np.array([1, 1, 1, -1, -1, -1])
     images = np.concatenate([images, images])
-    result = to_images(randaugment(to_planes(images), op, v, sign, np.ones(6, bool), MAGNITUDE))
+    result = to_images(randaugment(to_planes(images), op, v, sign, np.ones(6, bool), MC))
     for i in range(6):
         expected = pillow_operation(name, to_pillow(images[i]), int(v[i]), int(sign[i]))
         np.testing.assert_array_equal(result[i], to_array(expected))
@@ -145,10 +148,10 @@ def test_every_operation_changes_noise():
     op = np.arange(14)
     image = np.broadcast_to(examples((32, 32, 3))[1], (14, 32, 32, 3))
     v, sign = np.full(14, 9), np.ones(14, int)
-    result = to_images(randaugment(to_planes(image), op, v, sign, np.ones(14, bool), 10))
+    result = to_images(randaugment(to_planes(image), op, v, sign, np.ones(14, bool), MC))
     changed = (result != image).any((1, 2, 3))
-    assert [name for name, yes in zip(tables.OPERATIONS, changed, strict=True) if not yes] == ['Identity']
-    kept = to_images(randaugment(to_planes(image), op, v, sign, np.zeros(14, bool), 10))
+    assert [name for name, yes in zip(OPERATIONS, changed, strict=True) if not yes] == ['Identity']
+    kept = to_images(randaugment(to_planes(image), op, v, sign, np.zeros(14, bool), MC))
     np.testing.assert_array_equal(kept, image)
 
 
@@ -168,7 +171,9 @@ def test_blend_table_equals_pillow(v):
     """Every pair of values."""
     image, degenerate = (PIL.Image.fromarray(array.astype(np.uint8)) for array in np.mgrid[:256, :256][::-1])
     expected = PIL.Image.blend(degenerate, image, float(v) * 0.9 / 10 + 0.05)
-    np.testing.assert_array_equal(tables.blends(MAGNITUDE)[v], np.asarray(expected))
+    table, rows = tables.blends(MC)
+    assert (rows[OPERATIONS.index('Contrast'), v] == v).all()
+    np.testing.assert_array_equal(table[v], np.asarray(expected))
 
 
 def test_quotient_is_exact():
@@ -194,20 +199,20 @@ def test_quotient_is_exact():
 )
 def test_range_of_parameter(name, first, last):
     """At v = 1 and v = 9, translations of 32 pixels."""
-    np.testing.assert_allclose([tables.parameter(name, v, 32) for v in (1, 9)], [first, last])
+    np.testing.assert_allclose([MC.parameter(name, v, 32, 1) for v in (1, 9)], [first, last])
 
 
 def test_pool():
-    assert len(set(tables.OPERATIONS)) == 14
-    without = [name for name in tables.OPERATIONS if tables.parameter(name, 5, 32) is None]
+    assert len(set(OPERATIONS)) == MC.pool == 14
+    without = [name for name in OPERATIONS if MC.parameter(name, 5, 32, 1) is None]
     assert without == ['AutoContrast', 'Equalize', 'Identity']
 
 
 def test_tables_do_not_depend_on_magnitude():
     """m only limits what can be drawn."""
-    for table in (tables.points, tables.blends, lambda m: tables.affine(m, 28, 30)):
-        axis = 0 if table is tables.blends else 1
-        np.testing.assert_array_equal(table(5), np.take(table(10), range(5), axis))
+    for table in (tables.points, lambda m: tables.affine(m, 28, 30), lambda m: tables.blends(m)[1]):
+        np.testing.assert_array_equal(table(variants.mc(5)), table(MC)[:, :5])
+    np.testing.assert_array_equal(tables.blends(variants.mc(5))[0], tables.blends(MC)[0][:5])
 
 
 @pytest.mark.parametrize(('height', 'width', 'channels', 'pad'), [(8, 8, 1, (1, 1)), (8, 10, 3, (2, 9))])
@@ -216,7 +221,7 @@ def test_flip_crop_equals_numpy(height, width, channels, pad):
     cases = [(f, t, l) for f in (0, 1) for t in range(2 * pad[0] + 1) for l in range(2 * pad[1] + 1)]
     images = np.random.default_rng(1).integers(0, 256, (len(cases), height, width, channels), np.uint8)
     flip, top, left = np.array(cases).T
-    result = to_images(operations.flip_crop(to_planes(images), flip == 1, top, left, pad))
+    result = to_images(geometry.flip_crop(to_planes(images), flip == 1, top, left, pad))
     for got, image, case in zip(result, images, cases, strict=True):
         np.testing.assert_array_equal(got, numpy_flip_crop(image, *case, pad))
 
@@ -231,13 +236,13 @@ def test_cutout_equals_pillow(size, shape):
     centre[4:8] = [[8, 8], [7.999, 8.001], [size / 2, size / 2 + 1], [2.5, 3]]
     centre = centre.astype(np.float32)
     images = host.integers(0, 256, (60, *shape), np.uint8)
-    result = to_images(operations.cutout(to_planes(images), jnp.asarray(centre), size))
+    result = to_images(geometry.cutout(to_planes(images), jnp.asarray(centre), size))
     for got, image, where in zip(result, images, centre, strict=True):
         np.testing.assert_array_equal(got, to_array(pillow_cutout(to_pillow(image), where.astype(float), size)))
 
 
 def test_cutout_spans_17_pixels_at_the_low_border():
-    result = operations.cutout(jnp.zeros((2, 1, 32, 32), jnp.uint8), jnp.array([[0.0, 31.9], [16.0, 16.0]]), 16)
+    result = geometry.cutout(jnp.zeros((2, 1, 32, 32), jnp.uint8), jnp.array([[0.0, 31.9], [16.0, 16.0]]), 16)
     assert [(result[0, 0, 0] == 127).sum(), (result[0, 0, :, -1] == 127).sum()] == [9, 17]
     assert (result[1] == 127).sum() == 17 * 17
 
@@ -252,21 +257,21 @@ def test_views_equal_pillow_chain(shape):
     key = rng.root(5)
 
     uniform = jax.random.uniform(rng.fold(key, 'strong'), (13, 48))
-    placement = views.flip_crop_from(uniform[:3], planes_shape, options)
-    drawn = [views.randaugment_from(uniform[3 + 4 * i : 7 + 4 * i], 10) for i in range(2)]
-    centre = np.asarray(views.centre_from(uniform[-2:], planes_shape))
+    placement = draws.placement(uniform[:3], planes_shape, True, 0.125)
+    drawn = [draws.half(uniform[3 + 4 * i : 7 + 4 * i], variants.mc(10)) for i in range(2)]
+    centre = np.asarray(draws.centre(uniform[-2:], planes_shape))
     result = np.asarray(jax.jit(strong, static_argnums=2)(key, images, options))
     for b in range(48):
         flip, top, left = (int(array[b]) for array in placement[:3])
         image = to_pillow(numpy_flip_crop(images[b], flip, top, left, placement[3]))
         for op, v, sign, applied in drawn:
             if applied[b]:
-                image = pillow_operation(tables.OPERATIONS[int(op[b])], image, int(v[b]), int(sign[b]))
+                image = pillow_operation(OPERATIONS[int(op[b])], image, int(v[b]), int(sign[b]))
         expected = pillow_cutout(image, centre[b].astype(float), 16)
         np.testing.assert_array_equal(result[b], to_array(expected))
 
     uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, 48))
-    *placement, pad = views.flip_crop_from(uniform, planes_shape, options)
+    *placement, pad = draws.placement(uniform, planes_shape, True, 0.125)
     assert pad == (int(0.125 * shape[0]), int(0.125 * shape[1]))
     result = np.asarray(jax.jit(weak, static_argnums=2)(key, images, options))
     for b in range(48):
@@ -282,7 +287,7 @@ def near(observed, expected, total):
 @pytest.mark.parametrize('magnitude', [10, 4])
 def test_draws_of_randaugment(magnitude):
     total = 40_000
-    drawn = views.randaugment_from(jax.random.uniform(rng.root(0), (4, total)), magnitude)
+    drawn = draws.half(jax.random.uniform(rng.root(0), (4, total)), variants.mc(magnitude))
     op, v, sign, applied = (np.asarray(array) for array in drawn)
     assert op.min() == 0
     assert op.max() == 13
@@ -300,12 +305,12 @@ def test_draws_of_randaugment(magnitude):
 def test_draws_of_placement():
     total = 40_000
     uniform = jax.random.uniform(rng.root(1), (3, total))
-    flip, top, left, pad = views.flip_crop_from(uniform, (total, 3, 32, 40), AugmentOptions())
+    flip, top, left, pad = draws.placement(uniform, (total, 3, 32, 40), True, 0.125)
     assert pad == (4, 5)
     assert near(int(flip.sum()), 0.5, total)
     assert all(near(n, 1 / 9, total) for n in np.bincount(top, minlength=9))
     assert all(near(n, 1 / 11, total) for n in np.bincount(left, minlength=11))
-    centre = np.asarray(views.centre_from(uniform[:2], (total, 3, 32, 40)))
+    centre = np.asarray(draws.centre(uniform[:2], (total, 3, 32, 40)))
     assert centre.min() >= 0
     assert (centre.max(0) < (32, 40)).all()
     np.testing.assert_allclose(centre.mean(0), (16, 20), atol=0.3)
@@ -314,8 +319,24 @@ def test_draws_of_placement():
 def test_draws_stay_in_range_at_the_ends():
     last = np.nextafter(np.float32(1), np.float32(0))
     for end, expected in ((0.0, (0, 1, 1, True)), (last, (13, 9, -1, False))):
-        drawn = views.randaugment_from(jnp.full((4, 1), end, jnp.float32), 10)
+        drawn = draws.half(jnp.full((4, 1), end, jnp.float32), variants.mc(10))
         assert tuple(array[0].item() for array in drawn) == expected
+
+
+@pytest.mark.parametrize(
+    ('view', 'shape', 'digest'),
+    [
+        (weak, (28, 28, 1), '35f5efc073c8b1b8'),
+        (weak, (32, 32, 3), 'a533c15871df90ba'),
+        (strong, (28, 28, 1), '84e47ae6c2166d8a'),
+        (strong, (32, 32, 3), '72aa7686b945e8f3'),
+    ],
+)
+def test_views_stay_what_they_were(view, shape, digest):
+    """A record of earlier results, the draws included: a run of today is to repeat one of yesterday."""
+    images = np.random.default_rng(11).integers(0, 256, (64, *shape), np.uint8)
+    result = np.asarray(jax.jit(view, static_argnums=2)(rng.root(7), images, AugmentOptions()))
+    assert hashlib.sha256(result.tobytes()).hexdigest()[:16] == digest
 
 
 @pytest.fixture(scope='module')
@@ -394,12 +415,12 @@ def test_images_of_a_batch_are_independent():
     images = np.random.default_rng(5).integers(0, 256, (28, 12, 12, 3), np.uint8)
     op, v, sign = np.arange(28) % 14, np.arange(28) % 9 + 1, np.where(np.arange(28) < 14, 1, -1)
     applied = np.ones(28, bool)
-    together = randaugment(to_planes(images), op, v, sign, applied, 10)
+    together = randaugment(to_planes(images), op, v, sign, applied, MC)
     order = np.random.default_rng(6).permutation(28)
-    shuffled = randaugment(to_planes(images[order]), op[order], v[order], sign[order], applied, 10)
+    shuffled = randaugment(to_planes(images[order]), op[order], v[order], sign[order], applied, MC)
     np.testing.assert_array_equal(shuffled, together[order])
     for b in range(28):
-        alone = randaugment(to_planes(images[b : b + 1]), *(a[b : b + 1] for a in (op, v, sign, applied)), 10)
+        alone = randaugment(to_planes(images[b : b + 1]), *(a[b : b + 1] for a in (op, v, sign, applied)), MC)
         np.testing.assert_array_equal(alone[0], together[b])
 
 

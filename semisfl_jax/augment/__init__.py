@@ -1,5 +1,5 @@
 """Weak and strong views on the device: uint8 in, uint8 out, inside the jitted step, equal to Pillow's."""
 
-from semisfl_jax.augment.views import AugmentOptions, check, strong, weak
+from semisfl_jax.augment.views import VARIANTS, AugmentOptions, check, strong, weak
 
-__all__ = ['AugmentOptions', 'check', 'strong', 'weak']
+__all__ = ['VARIANTS', 'AugmentOptions', 'check', 'strong', 'weak']

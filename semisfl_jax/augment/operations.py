@@ -1,8 +1,9 @@
-"""Image operations with their parameters given: flip and crop, the fourteen of RandAugment, cutout.
+"""One RandAugment operation per image, with its parameters given.
 
 Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its own parameters. Nothing
-branches on a parameter: each operation is an affine gather, a table of 256 values or a blend with a degenerate image,
-and every image goes through one of each. Results equal Pillow's bit by bit (tested against 13.0 on x86-64).
+branches on a parameter: each operation is a gather (`geometry`), a table of 256 values or a blend with a degenerate
+image, and every image goes through one of each. Results equal Pillow's bit by bit (tested against 13.0 on x86-64), but
+for FedMatch's shears, see `geometry.bicubic`.
 """
 
 from __future__ import annotations
@@ -12,133 +13,95 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from semisfl_jax.augment import tables
-from semisfl_jax.augment.tables import INDEX
+from semisfl_jax.augment import geometry, tables
+from semisfl_jax.augment.variants import CLEARS_ALPHA, SEMIFL_CUTOUT, Variant
 from semisfl_jax.types import Array
 
-GREY = 127  # fill of the cutout
 
-
-def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[int, int]) -> Array:
-    """Mirrors left and right where asked, pads by reflection without repeating the edge, crops to the same size.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      flip: [B] bool.
-      top: [B] int32 in 0 .. 2 pad[0], the crop's first row in the padded image.
-      left: [B] int32 in 0 .. 2 pad[1], its first column.
-      pad: rows and columns added at each side, smaller than H and W.
-
-    Returns:
-      [B, C, H, W] uint8.
-    """
-    height, width = planes.shape[2:]
-    y = jnp.abs(top[:, None] - pad[0] + jnp.arange(height))
-    x = jnp.abs(left[:, None] - pad[1] + jnp.arange(width))
-    y = height - 1 - jnp.abs(height - 1 - y)
-    x = width - 1 - jnp.abs(width - 1 - x)
-    x = jnp.where(flip[:, None], width - 1 - x, x)
-    return _gather(planes, y[:, :, None], x[:, None, :])
-
-
-def randaugment(planes: Array, op: Array, v: Array, sign: Array, applied: Array, magnitude: int) -> Array:
+def randaugment(
+    planes: Array, op: Array, v: Array, sign: Array, applied: Array, variant: Variant, centre: Array | None = None
+) -> Array:
     """One operation per image.
 
     Args:
-      planes: [B, C, H, W] uint8.
-      op: [B] int32, index into tables.OPERATIONS.
-      v: [B] int32 in 1 .. magnitude - 1, strength.
-      sign: [B] int32, 1 or -1: direction of Rotate, the shears and the translations.
+      planes: [B, C, H, W] uint8; with `variant.alpha` [B, C + 1, H, W], the last channel 0 or 255.
+      op: [B] int32, index into variant.operations.
+      v: [B] int32 in variant.first .. variant.levels - 1, strength.
+      sign: [B] int32, 1 or -1: direction, where the operation has one.
       applied: [B] bool; images where it is False stay as they are.
-      magnitude: the m of RandAugment.
+      variant: the RandAugment.
+      centre: [B, 2] float32, where CutoutConst cuts, as `geometry.cutout` takes it; needed only where it is drawn.
 
     Returns:
-      [B, C, H, W] uint8.
+      uint8 of the shape of `planes`.
     """
-    batch, channels, height, width = planes.shape
-    op = jnp.where(applied, op, INDEX['Identity'])
+    op = jnp.where(applied, op, variant.place('Identity'))
+    negative = (sign < 0).astype(jnp.int32)
+    colours, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
+    batch, channels, height, width = colours.shape
 
     # Of the three steps at most one changes an image, so what the other two need can be read from `planes`. In a loop
     # over halves of the batch, because XLA on the CPU would otherwise fuse all this into the gathers that read it, and
     # compute it afresh for every pixel; it heeds no optimization_barrier.
     def of_image(args):
-        return _table_and_degenerate(*args, magnitude)
+        return _table_and_degenerate(*args, variant)
 
-    counts = _histogram(planes.reshape(batch, channels, height * width))
-    table, degenerate = lax.map(of_image, (planes, counts, op, v), batch_size=max(batch // 2, 1))
+    counts = _histogram(colours.reshape(batch, channels, height * width))
+    table, degenerate = lax.map(of_image, (colours, counts, op, v), batch_size=max(batch // 2, 1))
 
-    moved = _affine(planes, op, v, sign, magnitude)
+    mixes, rows = tables.blends(variant)
+    row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
+    if variant.shears == 'bilinear':  # the far pixel blends with the near one, from tables behind those of the factors
+        shears = tables.shears(variant, height, width)
+        near, moved, mix = geometry.bilinear(planes, op, v, negative, variant)
+        sheared = jnp.asarray(shears.which)[op, v, negative][:, None, None, None] > 0
+        degenerate = jnp.where(sheared, near, degenerate)
+        row = jnp.where(sheared, len(mixes) + mix[:, None], row)
+        mixes = np.concatenate([mixes, shears.mixes])
+    elif variant.shears == 'bicubic':
+        moved = geometry.bicubic(planes, op, v, negative, variant)
+    else:
+        moved = geometry.affine(planes, op, v, negative, variant)
+    if variant.alpha:
+        moved, alpha = moved[:, :-1], moved[:, -1:]
+        clears = jnp.asarray(np.isin(variant.operations, CLEARS_ALPHA))[op]
+        alpha = jnp.where(clears[:, None, None, None], jnp.uint8(255), alpha)
+
     values = moved.reshape(batch, channels, height * width).astype(jnp.int32)
-    mapped = jnp.take_along_axis(table, values, axis=2, mode='promise_in_bounds').reshape(planes.shape)
-    enhances = jnp.asarray(np.isin(tables.OPERATIONS, tables.ENHANCERS))[op]
-    row = jnp.where(enhances, v, 0)[:, None, None, None]
+    mapped = jnp.take_along_axis(table, values, axis=2, mode='promise_in_bounds').reshape(colours.shape)
     index = (row * 256 + degenerate) * 256 + mapped
-    return jnp.asarray(tables.blends(magnitude)).reshape(-1).at[index].get(mode='promise_in_bounds')
+    result = jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
+    if 'CutoutConst' in variant.operations:
+        cut = (op == variant.place('CutoutConst'))[:, None, None, None]
+        result = jnp.where(cut, geometry.cutout(result, centre, SEMIFL_CUTOUT), result)
+    return result if alpha is None else jnp.concatenate([result, alpha], axis=1)
 
 
-def cutout(planes: Array, centre: Array, size: int) -> Array:
-    """Fills a square of `size + 1` pixels a side with grey 127, both ends of PIL's rectangle being included.
-
-    At the low borders the square starts at 0 and keeps its side; at the high borders it is cut.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      centre: [B, 2] float32, y in [0, H) and x in [0, W).
-      size: nominal side in pixels.
-
-    Returns:
-      [B, C, H, W] uint8.
-    """
-    first = jnp.maximum(centre - size / 2, 0.0).astype(jnp.int32)[:, :, None]  # [B, 2, 1]
-    y, x = jnp.arange(planes.shape[2]), jnp.arange(planes.shape[3])
-    rows = (y >= first[:, 0]) & (y <= first[:, 0] + size)
-    columns = (x >= first[:, 1]) & (x <= first[:, 1] + size)
-    return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], jnp.uint8(GREY), planes)
-
-
-def _gather(planes: Array, y: Array, x: Array) -> Array:
-    """Pixels (y, x), each broadcastable to [B, H, W], of planes [B, C, H, W]; black outside."""
-    batch, channels, height, width = planes.shape
-    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    index = jnp.where(inside, y * width + x, 0).reshape(batch, 1, -1)
-    pixels = jnp.take_along_axis(planes.reshape(batch, channels, -1), index, axis=2, mode='promise_in_bounds')
-    return jnp.where(inside[:, None], pixels.reshape(planes.shape), 0)
-
-
-def _affine(planes: Array, op: Array, v: Array, sign: Array, magnitude: int) -> Array:
-    """Rotate, ShearX, ShearY, TranslateX, TranslateY: nearest neighbour, black outside."""
-    height, width = planes.shape[2:]
-    rows = jnp.asarray(tables.affine(magnitude, height, width))[op, v, (sign < 0).astype(jnp.int32)]  # [B, 6]
-    a, b, c, d, e, f = (rows[:, i, None, None] for i in range(6))
-    x, y = jnp.arange(width), jnp.arange(height)[:, None]
-    return _gather(planes, (d * x + e * y + f) >> 16, (a * x + b * y + c) >> 16)
-
-
-def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, magnitude: int) -> tuple[Array, Array]:
-    """What the nine operations that move nothing need to know of one image.
+def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, variant: Variant) -> tuple[Array, Array]:
+    """What the operations that move nothing need to know of one image.
 
     Args:
       planes: [C, H, W] uint8.
       counts: [C, 256] int32, its histograms.
       op: [] int32.
       v: [] int32.
-      magnitude: the m of RandAugment.
+      variant: the RandAugment.
 
     Returns:
-      The table of AutoContrast, Equalize, Posterize or Solarize, [C, 256] uint8, else the identity; and the image that
-      Brightness, Color, Contrast or Sharpness blends with, [C, H, W] uint8: black, the grey image, its mean, the
-      smoothed image.
+      The table of AutoContrast, Equalize, Invert, Posterize or Solarize, [C, 256] uint8, else the identity; and the
+      image that Brightness, Color, Contrast or Sharpness blends with, [C, H, W] uint8: black, the grey image, its mean,
+      the smoothed image.
     """
     total = jnp.cumsum(counts, axis=1)
-    table = jnp.asarray(tables.points(magnitude))[op, v]  # [256]
-    table = jnp.where(op == INDEX['AutoContrast'], _autocontrast(total), table)
-    table = jnp.where(op == INDEX['Equalize'], _equalize(total), table)
+    table = jnp.asarray(tables.points(variant))[op, v]  # [256]
+    table = jnp.where(op == variant.place('AutoContrast'), _autocontrast(total), table)
+    table = jnp.where(op == variant.place('Equalize'), _equalize(total), table)
 
     luma = _luma(planes)
     mean = (2 * jnp.sum(luma, dtype=jnp.int32) + luma.size) // (2 * luma.size)  # rounded half up
-    level = jnp.where(op == INDEX['Contrast'], mean, 0).astype(jnp.uint8)
-    degenerate = jnp.where(op == INDEX['Sharpness'], _smooth(planes), level)
-    return table, jnp.where(op == INDEX['Color'], luma, degenerate)
+    level = jnp.where(op == variant.place('Contrast'), mean, 0).astype(jnp.uint8)
+    degenerate = jnp.where(op == variant.place('Sharpness'), _smooth(planes), level)
+    return table, jnp.where(op == variant.place('Color'), luma, degenerate)
 
 
 @jax.custom_batching.custom_vmap

@@ -1,64 +1,22 @@
-"""Constant tables of RandAugment, computed on the host with the arithmetic of Pillow.
+"""Constant tables of a RandAugment variant, computed on the host with the arithmetic of Pillow.
 
-Every parameter of the fourteen operations is discrete, so what Pillow computes in double or single precision for a
-parameter is computed here once, with NumPy, and the device only looks it up. The pool and the parameters are those of
-RandAugmentMC in kekmodel/FixMatch-pytorch; v is the drawn strength, an integer from 1 to m - 1.
+Every parameter of the operations is discrete, so what Pillow computes in double or single precision for a parameter is
+computed here once, with NumPy, and the device only looks it up. In every table of a variant stand all its operations
+(O of them), then its levels (V of them), then sign 1 and sign -1.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-OPERATIONS = (
-    'AutoContrast',
-    'Brightness',
-    'Color',
-    'Contrast',
-    'Equalize',
-    'Identity',
-    'Posterize',
-    'Rotate',
-    'Sharpness',
-    'ShearX',
-    'ShearY',
-    'Solarize',
-    'TranslateX',
-    'TranslateY',
-)
-INDEX = {name: i for i, name in enumerate(OPERATIONS)}
-ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')
-FULL_STRENGTH = 10  # v at which an operation reaches the end of its range
+from semisfl_jax.augment.variants import ENHANCERS, SHEARS, Variant
 
-
-def parameter(name: str, v: int, side: int = 1) -> float | int | None:
-    """The parameter of operation `name` at strength v, without its sign.
-
-    Args:
-      name: one of OPERATIONS.
-      v: strength, 0 .. FULL_STRENGTH.
-      side: width for TranslateX, height for TranslateY, in pixels.
-
-    Returns:
-      Enhancers: the blending factor. Posterize: bits kept. Rotate: degrees. Shears: the slope. Solarize: the first
-      inverted value. Translations: pixels. None where there is no parameter.
-    """
-    match name:
-        case 'Brightness' | 'Color' | 'Contrast' | 'Sharpness':
-            return v * 0.9 / FULL_STRENGTH + 0.05
-        case 'Posterize':
-            return int(v * 4 / FULL_STRENGTH) + 4
-        case 'Rotate':
-            return int(v * 30 / FULL_STRENGTH)
-        case 'ShearX' | 'ShearY':
-            return v * 0.3 / FULL_STRENGTH
-        case 'Solarize':
-            return 256 - int(v * 256 / FULL_STRENGTH)
-        case 'TranslateX' | 'TranslateY':
-            return int(v * 0.3 / FULL_STRENGTH * side)
-    return None
+OUTSIDE = -9  # in place of a coordinate: black
+BICUBIC_STEPS = 60  # parts of a pixel in which FedMatch's shears come, the slopes being thirtieths
 
 
 def _matrix(name: str, value: float, height: int, width: int) -> tuple[float, ...]:
@@ -81,50 +39,112 @@ def _matrix(name: str, value: float, height: int, width: int) -> tuple[float, ..
 
 
 @functools.cache
-def affine(magnitude: int, height: int, width: int) -> np.ndarray:
-    """Affine maps of every operation, [14, m, 2, 6] int32 in 16.16 fixed point: row v, then sign + and -.
+def affine(variant: Variant, height: int, width: int) -> np.ndarray:
+    """Affine maps of every operation, [O, V, 2, 6] int32 in 16.16 fixed point.
 
     A row (a, b, c, d, e, f) takes output pixel (x, y) to input pixel ((ax + by + c) >> 16, (dx + ey + f) >> 16), as
     affine_fixed in Pillow's Geometry.c does; the half pixel that leads to pixel centres is inside c and f. Operations
-    that move nothing have the identity.
+    that move nothing have the identity, and so have shears that read between pixels (`shears`).
     """
-    table = np.empty((len(OPERATIONS), magnitude, 2, 6), np.int32)
-    for i, name in enumerate(OPERATIONS):
-        for v in range(magnitude):
-            value = parameter(name, v, height if name == 'TranslateY' else width) or 0
-            for j, signed in enumerate((value, -value)):
-                a, b, c, d, e, f = _matrix(name, signed, height, width)
+    table = np.empty((len(variant.operations), variant.levels, 2, 6), np.int32)
+    for i, name in enumerate(variant.operations):
+        kind = 'Identity' if name in SHEARS and variant.shears != 'nearest' else name
+        for v in range(variant.levels):
+            for j, sign in enumerate((1, -1)):
+                value = variant.parameter(name, v, height if name == 'TranslateY' else width, sign) or 0
+                a, b, c, d, e, f = _matrix(kind, value, height, width)
                 row = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
                 table[i, v, j] = [math.floor(number * 65536.0 + 0.5) for number in row]
     return table
 
 
+class Shears(NamedTuple):
+    """Where shears that read between pixels read, and how they mix what they read."""
+
+    which: np.ndarray  # [O, V, 2] int32, which of the next two tables' R maps; 0, which holds nothing, for all others
+    first: np.ndarray  # [R, H, W] int32, the first of 2 or 4 neighbours along the axis, before clipping, or OUTSIDE
+    weight: np.ndarray  # [R, H, W] int32; bilinear: a row of `mixes`; bicubic: the fraction in BICUBIC_STEPS
+    mixes: np.ndarray  # bilinear: [U, 256 near, 256 far] uint8; bicubic: none
+
+
 @functools.cache
-def points(magnitude: int) -> np.ndarray:
-    """What Posterize and Solarize make of a value, [14, m, 256] uint8. The identity for every other operation."""
+def shears(variant: Variant, height: int, width: int) -> Shears:
+    """The shears of a variant that interpolates, as ImagingGenericTransform in Pillow's Geometry.c does them.
+
+    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbours matter. Pillow mixes in doubles and cuts
+    off what is behind the point: where the exact value is an integer, the noise of its doubles decides. With two
+    neighbours all cases fit a table, so results are Pillow's. With four they are the exact value's (see
+    `geometry.bicubic`).
+    """
+    y, x = np.mgrid[:height, :width] + 0.5
+    which = np.zeros((len(variant.operations), variant.levels, 2), np.int32)
+    first, fractions = [np.zeros((height, width), np.int32)], [np.zeros((height, width))]
+    for name in SHEARS:
+        for v in range(variant.levels):
+            for j, sign in enumerate((1, -1)):
+                slope = variant.parameter(name, v, 1, sign)
+                at, size = (x + slope * y, width) if name == 'ShearX' else (slope * x + y, height)
+                inside = (at >= 0) & (at < size)
+                low = np.floor(at - 0.5)
+                which[variant.place(name), v, j] = len(first)
+                first.append(np.where(inside, low - (variant.shears == 'bicubic'), OUTSIDE).astype(np.int32))
+                fractions.append(np.where(inside, at - 0.5 - low, 0.0))
+    fractions = np.stack(fractions)
+    if variant.shears == 'bicubic':
+        return Shears(
+            which, np.stack(first), np.rint(BICUBIC_STEPS * fractions).astype(np.int32), np.empty(0, np.uint8)
+        )
+
+    distinct, weight = np.unique(fractions, return_inverse=True)
+    near, far = np.arange(256.0)[:, None], np.arange(256.0)
+    mixes, same = np.unique(
+        [(near + (far - near) * fraction).astype(np.uint8) for fraction in distinct], axis=0, return_inverse=True
+    )
+    return Shears(which, np.stack(first), same.reshape(-1)[weight].reshape(fractions.shape).astype(np.int32), mixes)
+
+
+@functools.cache
+def points(variant: Variant) -> np.ndarray:
+    """What Invert, Posterize and Solarize make of a value, [O, V, 256] uint8. The identity for every other operation."""
     values = np.arange(256)
-    table = np.broadcast_to(values, (len(OPERATIONS), magnitude, 256)).astype(np.uint8)
-    for v in range(magnitude):
-        table[INDEX['Posterize'], v] = values & ~(2 ** (8 - parameter('Posterize', v)) - 1)
-        table[INDEX['Solarize'], v] = np.where(values < parameter('Solarize', v), values, 255 - values)
+    table = np.broadcast_to(values, (len(variant.operations), variant.levels, 256)).astype(np.uint8)
+    for i, name in enumerate(variant.operations):
+        for v in range(variant.levels):
+            value = variant.parameter(name, v, 1, 1)
+            if name == 'Invert':
+                table[i, v] = 255 - values
+            elif name == 'Posterize':
+                table[i, v] = values & ~(2 ** (8 - value) - 1)
+            elif name == 'Solarize':
+                table[i, v] = np.where(values < value, values, 255 - values)
     return table
 
 
 @functools.cache
-def blends(magnitude: int) -> np.ndarray:
-    """PIL.Image.blend(degenerate, image, factor) as a table [m, 256 degenerate, 256 image] uint8; row 0 is `image`.
+def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
+    """PIL.Image.blend(degenerate, image, factor) for every factor of a variant.
 
     Single precision with every step rounded, as in Blend.c. A table, because a compiler that fuses the product and
     the sum into one instruction would get some of the results wrong.
+
+    Returns:
+      Tables [U, 256 degenerate, 256 image] uint8, of which row 0 is `image`; and which row an operation takes,
+      [O, V, 2] int32, 0 for all that blend nothing.
     """
+    drawn = [(name, v, j) for name in ENHANCERS for v in range(variant.first, variant.levels) for j in range(2)]
+    factor = {case: variant.parameter(case[0], case[1], 1, 1 - 2 * case[2]) for case in drawn}
+    factors = sorted(set(factor.values()) - {1.0})
     image = np.arange(256, dtype=np.int32)
     degenerate = image[:, None]
-    table = np.empty((magnitude, 256, 256), np.uint8)
+    table = np.empty((1 + len(factors), 256, 256), np.uint8)
     table[0] = image
-    for v in range(1, magnitude):
-        product = np.float32(parameter('Color', v)) * (image - degenerate).astype(np.float32)
-        table[v] = degenerate.astype(np.float32) + product
-    return table
+    for row, value in enumerate(factors, 1):
+        product = np.float32(value) * (image - degenerate).astype(np.float32)
+        table[row] = np.clip(degenerate.astype(np.float32) + product, 0, 255)  # clips only where a factor is above 1
+    rows = np.zeros((len(variant.operations), variant.levels, 2), np.int32)
+    for (name, v, j), value in factor.items():
+        rows[variant.place(name), v, j] = 0 if value == 1.0 else 1 + factors.index(value)
+    return table, rows
 
 
 @functools.cache

@@ -8,11 +8,23 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax import rng
-from semisfl_jax.augment import operations, tables
+from semisfl_jax.augment import draws, geometry, operations, variants
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array
 
 SMALLEST_SIDE = 8
+# Variant -> options that it does not heed: values that say what it does anyway, and why there is no choice.
+_UNHEEDED = {
+    'mc': {},
+    'semifl': {'magnitude': ((10,), 'its strength is always 10'), 'cutout': ((0,), 'it ends without a cutout')},
+    'fixmatch': {},
+    'fedmatch': {
+        'operations': ((0, variants.FEDMATCH_OPERATIONS), 'it draws 6, or none'),
+        'magnitude': ((), 'it draws a limit of 2 to 5 for each image'),
+        'cutout': ((0,), 'it ends without a cutout'),
+    },
+}
+VARIANTS = tuple(_UNHEEDED)
 
 
 class AugmentOptions(NamedTuple):
@@ -20,62 +32,41 @@ class AugmentOptions(NamedTuple):
 
     flip: bool = True  # horizontal, p = 0.5
     crop: float = 0.125  # share of each side to reflect-pad by before the random crop, 0: no crop
-    operations: int = 2  # RandAugment n
-    magnitude: int = 10  # RandAugment m, v is drawn from 1 .. m - 1
-    cutout: int = 16  # nominal pixels, 0: none
+    operations: int = 2  # RandAugment n, 0: none; fedmatch: 6 all the same
+    magnitude: int = 10  # RandAugment m, v is drawn from 1 .. m - 1; of mc and fixmatch
+    cutout: int = 16  # pixels, 0: none; of mc and fixmatch
+    randaugment: str = 'mc'  # one of VARIANTS
 
 
 def check(options: AugmentOptions) -> None:
-    """Raises UserError for a value that has no meaning."""
+    """Raises UserError for a value that has no meaning, or none in the variant of RandAugment."""
+    if options.randaugment not in VARIANTS:
+        raise UserError(f"augment.randaugment='{options.randaugment}' is unknown; use one of {', '.join(VARIANTS)}")
     if not 0 <= options.crop < 1:
         raise UserError(
             f'augment.crop={options.crop} is not a share of the side: use a number of at least 0 and below 1'
         )
     if options.operations < 0:
         raise UserError(f'augment.operations={options.operations} is negative: use 0 or more')
-    if not 2 <= options.magnitude <= tables.FULL_STRENGTH + 1:
+    if not 2 <= options.magnitude <= variants.FULL_STRENGTH + 1:
         raise UserError(
-            f'augment.magnitude={options.magnitude} leaves no strength to draw between 1 and {tables.FULL_STRENGTH}: '
-            f'use 2 to {tables.FULL_STRENGTH + 1}'
+            f'augment.magnitude={options.magnitude} leaves no strength to draw between 1 and {variants.FULL_STRENGTH}: '
+            f'use 2 to {variants.FULL_STRENGTH + 1}'
         )
     if options.cutout < 0:
         raise UserError(f'augment.cutout={options.cutout} is negative: use a number of pixels, or 0 for none')
-
-
-def flip_crop_from(uniform: Array, shape: tuple[int, ...], options: AugmentOptions):
-    """The arguments of operations.flip_crop from numbers [3, B] uniform in [0, 1), given the planes' shape.
-
-    Returns:
-      flip [B] bool, top [B] and left [B] int32, (rows, columns) of padding.
-    """
-    pad = int(options.crop * shape[2]), int(options.crop * shape[3])
-    flip, top, left = uniform
-    return options.flip & (flip < 0.5), _choice(top, 2 * pad[0] + 1), _choice(left, 2 * pad[1] + 1), pad
-
-
-def randaugment_from(uniform: Array, magnitude: int):
-    """One operation per image from numbers [4, B] uniform in [0, 1): any of fourteen, applied with p = 0.5.
-
-    Returns:
-      op, v, sign and applied, [B] each, as operations.randaugment takes them.
-    """
-    op, v, sign, applied = uniform
-    return (
-        _choice(op, len(tables.OPERATIONS)),
-        1 + _choice(v, magnitude - 1),
-        jnp.where(sign < 0.5, 1, -1),
-        applied < 0.5,
-    )
-
-
-def centre_from(uniform: Array, shape: tuple[int, ...]) -> Array:
-    """Centres [B, 2] in [0, H) x [0, W) from numbers [2, B] uniform in [0, 1), given the planes' shape."""
-    return uniform.T * jnp.array(shape[2:], jnp.float32)
-
-
-def _choice(uniform: Array, count: int) -> Array:
-    """0 .. count - 1 with equal chances, int32, from numbers uniform in [0, 1)."""
-    return (uniform * count).astype(jnp.int32)
+    for key, (accepted, why) in _UNHEEDED[options.randaugment].items():
+        value, default = getattr(options, key), AugmentOptions._field_defaults[key]
+        if value not in (default, *accepted):
+            raise UserError(
+                f"augment.{key}={value} is no option of augment.randaugment='{options.randaugment}', for {why}; "
+                f'leave it at {default}'
+            )
+    if options.randaugment == 'fixmatch' and options.cutout % 2:
+        raise UserError(
+            f"augment.cutout={options.cutout} is odd, and the square of augment.randaugment='fixmatch' has an even side; "
+            f'use {options.cutout - 1} or {options.cutout + 1}'
+        )
 
 
 def _to_planes(images: Array, options: AugmentOptions) -> Array:
@@ -93,7 +84,7 @@ def _to_planes(images: Array, options: AugmentOptions) -> Array:
 def _flip_crop(uniform: Array, planes: Array, options: AugmentOptions) -> Array:
     if not options.flip and not options.crop:
         return planes
-    return operations.flip_crop(planes, *flip_crop_from(uniform, planes.shape, options))
+    return geometry.flip_crop(planes, *draws.placement(uniform, planes.shape, options.flip, options.crop))
 
 
 def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
@@ -115,22 +106,95 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
     return jnp.moveaxis(_flip_crop(uniform, planes, options), 1, -1)
 
 
-def strong(key: Array, images: Array, options: AugmentOptions) -> Array:
-    """The steps of `weak`, then `operations` draws of RandAugment, then a cutout that is always applied.
+def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int, ...] = (127,)) -> Array:
+    """The steps of `weak`, then the operations of a RandAugment, then a cutout where it has one.
 
-    RandAugmentMC of kekmodel/FixMatch-pytorch. Arguments, result and errors as for `weak`.
+    `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws with p = 0.5, a cutout always.
+    `semifl` is that of SemiFL's code and `fedmatch` that of FedMatch's, neither with a cutout at the end. `fixmatch` is
+    `rac` of google-research/fixmatch; its original normalises with mean 0.5 and sets to 0 thereafter what came in from
+    outside and what is cut out. Here that is done before, with the colour whose normalised value is nearest to 0, so
+    up to half a grey level apart. The original's way through float images, which lowers some values by one, is left out.
+
+    Args:
+      key: a typed JAX key. `weak` with the same key draws independently.
+      images: [B, H, W, C] uint8, C = 1 or 3.
+      options: see AugmentOptions.
+      middle: the colour that normalises to 0, C values in 0 .. 255, or one for all; used by `fixmatch` alone.
+
+    Returns:
+      [B, H, W, C] uint8.
+
+    Raises:
+      UserError: an option or an image shape that cannot be served.
     """
     planes = _to_planes(images, options)
-    batch, count = planes.shape[0], options.operations
-    # One draw for everything: each call of jax.random costs half a second of compilation.
-    uniform = jax.random.uniform(rng.fold(key, 'strong'), (3 + 4 * count + 2, batch))
+    if options.randaugment == 'mc':
+        planes = _mc(key, planes, options)
+    elif options.randaugment == 'fixmatch':
+        planes = _fixmatch(key, planes, options, middle)
+    elif options.randaugment == 'semifl':
+        planes = _semifl(key, planes, options)
+    else:
+        planes = _fedmatch(key, planes, options)
+    return jnp.moveaxis(planes, 1, -1)
+
+
+def _uniform(key: Array, count: int, batch: int) -> Array:
+    """One draw for everything: each call of jax.random costs half a second of compilation."""
+    return jax.random.uniform(rng.fold(key, 'strong'), (count, batch))
+
+
+def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
+    batch, count, variant = planes.shape[0], options.operations, variants.mc(options.magnitude)
+    uniform = _uniform(key, 3 + 4 * count + 2, batch)
     planes = _flip_crop(uniform[:3], planes, options)
 
     def layer(planes, uniform):
-        return operations.randaugment(planes, *randaugment_from(uniform, options.magnitude), options.magnitude), None
+        return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
 
     # A loop, so that XLA does not fuse one operation into the next and compute the first several times.
     planes, _ = jax.lax.scan(layer, planes, uniform[3:-2].reshape(count, 4, batch))
     if options.cutout:
-        planes = operations.cutout(planes, centre_from(uniform[-2:], planes.shape), options.cutout)
-    return jnp.moveaxis(planes, 1, -1)
+        planes = geometry.cutout(planes, draws.centre(uniform[-2:], planes.shape), options.cutout)
+    return planes
+
+
+def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[int, ...]) -> Array:
+    batch, count, variant = planes.shape[0], options.operations, variants.fixmatch(options.magnitude)
+    uniform = _uniform(key, 3 + 4 * count + 2, batch)
+    planes = _flip_crop(uniform[:3], planes, options)
+
+    def layer(planes, uniform):
+        return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
+
+    opaque = jnp.full_like(planes[:, :1], 255)
+    planes, _ = jax.lax.scan(layer, jnp.concatenate([planes, opaque], axis=1), uniform[3:-2].reshape(count, 4, batch))
+    planes = jnp.where(planes[:, -1:] == 0, geometry.as_plane(middle), planes[:, :-1])
+    if options.cutout:
+        centre = draws.centre(uniform[-2:], planes.shape).astype(jnp.int32)
+        planes = geometry.clipped_cutout(planes, centre, options.cutout, middle)
+    return planes
+
+
+def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
+    batch, count, variant = planes.shape[0], options.operations, variants.semifl()
+    uniform = _uniform(key, 3 + 6 * count, batch)
+    planes = _flip_crop(uniform[:3], planes, options)
+
+    def layer(planes, uniform):
+        centre = draws.centre(uniform[4:], planes.shape)
+        return operations.randaugment(planes, *draws.uneven(uniform[:4], variant), variant, centre), None
+
+    return jax.lax.scan(layer, planes, uniform[3:].reshape(count, 6, batch))[0]
+
+
+def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
+    batch, variant = planes.shape[0], variants.fedmatch()
+    count = variants.FEDMATCH_OPERATIONS if options.operations else 0
+    uniform = _uniform(key, 4 + 3 * count, batch)
+    planes = _flip_crop(uniform[:3], planes, options)
+
+    def layer(planes, drawn):
+        return operations.randaugment(planes, *draws.limited(drawn, uniform[3], variant), variant), None
+
+    return jax.lax.scan(layer, planes, uniform[4:].reshape(count, 3, batch))[0]

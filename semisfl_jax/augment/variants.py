@@ -1,0 +1,153 @@
+"""The four RandAugments as data: which operations they draw from, and what a strength means to each.
+
+`mc` is the one of FixMatch-pytorch (kekmodel) and of the authors' code, `semifl` that of SemiFL's code, `fixmatch` that
+of google-research/fixmatch (`rac`), `fedmatch` that of FedMatch's code. All four originals are Pillow calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')
+SHEARS = ('ShearX', 'ShearY')
+FULL_STRENGTH = 10  # strength at which an operation of mc, semifl or fixmatch reaches the end of its range
+
+Parameter = float | int | None
+
+_COMMON = (
+    'AutoContrast',
+    'Brightness',
+    'Color',
+    'Contrast',
+    'Equalize',
+    'Identity',
+    'Posterize',
+    'Rotate',
+    'Sharpness',
+    'ShearX',
+    'ShearY',
+    'Solarize',
+    'TranslateX',
+    'TranslateY',
+)
+
+
+class Variant(NamedTuple):
+    """What one RandAugment draws from and does.
+
+    `parameter(name, v, side, sign)` is the parameter of an operation at level v, 0 .. levels - 1, with sign 1 or -1 and
+    `side` the width (TranslateY: height) in pixels. Enhancers: the blending factor. Posterize: bits kept. Rotate:
+    degrees, counter-clockwise. Shears: the slope. Solarize: the first inverted value. Translations: pixels. None where
+    there is no parameter.
+    """
+
+    operations: tuple[str, ...]  # the pool, drawn from with equal chances; an Identity after it is not drawn
+    parameter: Callable[[str, int, int, int], Parameter]
+    pool: int = 14  # how many of `operations` are drawn
+    first: int = 0  # lowest level drawn
+    levels: int = 1  # levels in the tables; the highest drawn is one less
+    shears: str = 'nearest'  # how the shears read between pixels: 'nearest' | 'bilinear' | 'bicubic'
+    fill_rotate: int = 0  # what Rotate brings in from outside; every other operation brings in black
+    alpha: bool = False  # a further channel tells pixels of the image (255) from those brought in (0)
+
+    def place(self, name: str) -> int:
+        """Place of an operation, -1 where there is none."""
+        return self.operations.index(name) if name in self.operations else -1
+
+
+def _mc(name: str, v: int, side: int, sign: int) -> Parameter:
+    match name:
+        case 'Brightness' | 'Color' | 'Contrast' | 'Sharpness':
+            return v * 0.9 / FULL_STRENGTH + 0.05
+        case 'Posterize':
+            return int(v * 4 / FULL_STRENGTH) + 4
+        case 'Rotate':
+            return sign * int(v * 30 / FULL_STRENGTH)
+        case 'ShearX' | 'ShearY':
+            return sign * (v * 0.3 / FULL_STRENGTH)
+        case 'Solarize':
+            return 256 - int(v * 256 / FULL_STRENGTH)
+        case 'TranslateX' | 'TranslateY':
+            return sign * int(v * 0.3 / FULL_STRENGTH * side)
+    return None
+
+
+def _fixmatch(name: str, v: int, side: int, sign: int) -> Parameter:
+    match name:
+        case 'Brightness' | 'Color' | 'Contrast' | 'Sharpness':
+            return v * 1.8 / FULL_STRENGTH + 0.1
+        case 'Posterize':
+            return 4 - int(v * 4 / FULL_STRENGTH)
+        case 'TranslateX' | 'TranslateY':
+            return sign * v
+    return _mc(name, v, side, sign)
+
+
+def _semifl(name: str, v: int, side: int, sign: int) -> Parameter:
+    match name:
+        case 'Posterize':
+            return 4
+        case 'TranslateX' | 'TranslateY':
+            return sign * 100
+    return _fixmatch(name, FULL_STRENGTH, side, sign)
+
+
+def _fedmatch(name: str, v: int, side: int, sign: int) -> Parameter:
+    def point(end: float, start: float = 0.0) -> float:
+        """Point v of ten from start to end, rounded as numpy.linspace rounds it."""
+        return v * ((end - start) / 9) + start
+
+    match name:
+        case 'Color' | 'Sharpness':
+            return 1 + point(0.9) * sign
+        case 'Contrast':
+            return 1 + point(0.5) * sign
+        case 'Brightness':
+            return 1 + point(0.3) * sign
+        case 'Posterize':
+            return round(point(4, 8))
+        case 'Rotate':  # the one without a sign
+            return point(360)
+        case 'ShearX' | 'ShearY':
+            return point(0.3) * sign
+        case 'Solarize':
+            return point(231, 256)
+        case 'TranslateX' | 'TranslateY':
+            return point(0.2) * side * sign
+    return None
+
+
+def mc(magnitude: int) -> Variant:
+    """Fourteen operations at strengths 1 .. magnitude - 1, all shears and rotations to the nearest pixel."""
+    return Variant(_COMMON, _mc, first=1, levels=magnitude)
+
+
+def fixmatch(magnitude: int) -> Variant:
+    """The same names, other ranges; pixels from outside stay marked, see `Variant.alpha` and CLEARS_ALPHA."""
+    return Variant(_COMMON, _fixmatch, first=1, levels=magnitude, alpha=True)
+
+
+CLEARS_ALPHA = ('AutoContrast', 'Equalize', 'Posterize', 'Solarize')  # go by way of RGB, so black from outside stays
+
+
+def semifl() -> Variant:
+    """Fifteen operations at full strength; SemiFL asks for bilinear shears, its Rotate takes the nearest pixel."""
+    pool = tuple(name for name in _COMMON if name != 'Identity') + ('CutoutConst', 'Invert')
+    return Variant((*pool, 'Identity'), _semifl, pool=15, shears='bilinear')
+
+
+SEMIFL_CUTOUT = 40  # nominal pixels of CutoutConst
+
+
+def fedmatch() -> Variant:
+    """Thirteen operations, levels 0 .. 4; 'equalize' does nothing in FedMatch's file, so Identity stands in its place.
+
+    Shears are bicubic. Of the files' fill of 128, Pillow heeds only that of Rotate.
+    """
+    pool = tuple(name for name in _COMMON if name != 'Equalize')
+    return Variant(pool, _fedmatch, pool=13, levels=5, shears='bicubic', fill_rotate=128)
+
+
+FEDMATCH_OPERATIONS = 6  # per image
+FEDMATCH_LIMITS = (2, 5)  # of an image: levels are drawn below a number from 2 to 5
