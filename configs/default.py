@@ -140,9 +140,11 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.augment = ConfigDict()
     config.augment.flip = True  # horizontal, p = 0.5
     config.augment.crop = 0.125  # reflect-pad by this share of the side, then crop at random; 0: no crop
-    config.augment.operations = 2  # RandAugment n
-    config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1
-    config.augment.cutout = 16  # nominal pixels, 0: none
+    config.augment.randaugment = 'mc'  # whose RandAugment: 'mc': FixMatch-pytorch's, used by the authors | 'semifl' |
+    # 'fixmatch': google-research's | 'fedmatch'; they differ in operations, ranges and chances
+    config.augment.operations = 2  # RandAugment n, 0: none; 'fedmatch' has 6 and heeds only 0
+    config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1; of 'mc' and 'fixmatch'
+    config.augment.cutout = 16  # nominal pixels, 0: none; of 'mc' and 'fixmatch', the others end without one
     config.augment.supervised = 'strong'  # 'strong' | 'weak': both views of the supervised phase
 
     if settings == 'code':

@@ -137,7 +137,8 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     """The views of `config.augment`, and the normalisation of a data set."""
     settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
     mean, std = np.float32(dataset.mean), np.float32(dataset.std)
-    weak, strong = partial(augment.weak, options=settings), partial(augment.strong, options=settings)
+    middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
+    weak, strong = partial(augment.weak, options=settings), partial(augment.strong, options=settings, middle=middle)
     return Views(
         weak=weak,
         strong=strong,

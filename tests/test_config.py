@@ -148,6 +148,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('augment.magnitude', 1),
         ('augment.cutout', -1),
         ('augment.supervised', 'both'),
+        ('augment.randaugment', 'tf'),
         ('parallel.trials', 'pmap'),
     ],
 )

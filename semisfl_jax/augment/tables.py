@@ -71,9 +71,9 @@ class Shears(NamedTuple):
 def shears(variant: Variant, height: int, width: int) -> Shears:
     """The shears of a variant that interpolates, as ImagingGenericTransform in Pillow's Geometry.c does them.
 
-    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbours matter. Pillow mixes in doubles and cuts
-    off what is behind the point: where the exact value is an integer, the noise of its doubles decides. With two
-    neighbours all cases fit a table, so results are Pillow's. With four they are the exact value's (see
+    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbours matter. Pillow mixes them in doubles
+    and drops what is behind the point: where the exact value is an integer, the noise of its doubles decides. With two
+    neighbours all cases fit a table, so results are Pillow's. With four they are those of the exact value (see
     `geometry.bicubic`).
     """
     y, x = np.mgrid[:height, :width] + 0.5
@@ -91,9 +91,8 @@ def shears(variant: Variant, height: int, width: int) -> Shears:
                 fractions.append(np.where(inside, at - 0.5 - low, 0.0))
     fractions = np.stack(fractions)
     if variant.shears == 'bicubic':
-        return Shears(
-            which, np.stack(first), np.rint(BICUBIC_STEPS * fractions).astype(np.int32), np.empty(0, np.uint8)
-        )
+        steps = np.rint(BICUBIC_STEPS * fractions).astype(np.int32)
+        return Shears(which, np.stack(first), steps, np.empty((0, 256, 256), np.uint8))
 
     distinct, weight = np.unique(fractions, return_inverse=True)
     near, far = np.arange(256.0)[:, None], np.arange(256.0)
@@ -105,7 +104,7 @@ def shears(variant: Variant, height: int, width: int) -> Shears:
 
 @functools.cache
 def points(variant: Variant) -> np.ndarray:
-    """What Invert, Posterize and Solarize make of a value, [O, V, 256] uint8. The identity for every other operation."""
+    """What Invert, Posterize and Solarize make of a value, [O, V, 256] uint8; the identity for all other operations."""
     values = np.arange(256)
     table = np.broadcast_to(values, (len(variant.operations), variant.levels, 256)).astype(np.uint8)
     for i, name in enumerate(variant.operations):

@@ -16,7 +16,7 @@ SMALLEST_SIDE = 8
 # Variant -> options that it does not heed: values that say what it does anyway, and why there is no choice.
 _UNHEEDED = {
     'mc': {},
-    'semifl': {'magnitude': ((10,), 'its strength is always 10'), 'cutout': ((0,), 'it ends without a cutout')},
+    'semifl': {'magnitude': ((), 'its strength is always 10'), 'cutout': ((0,), 'it ends without a cutout')},
     'fixmatch': {},
     'fedmatch': {
         'operations': ((0, variants.FEDMATCH_OPERATIONS), 'it draws 6, or none'),
@@ -60,12 +60,12 @@ def check(options: AugmentOptions) -> None:
         if value not in (default, *accepted):
             raise UserError(
                 f"augment.{key}={value} is no option of augment.randaugment='{options.randaugment}', for {why}; "
-                f'leave it at {default}'
+                f'use {" or ".join(map(str, (default, *accepted)))}'
             )
     if options.randaugment == 'fixmatch' and options.cutout % 2:
         raise UserError(
-            f"augment.cutout={options.cutout} is odd, and the square of augment.randaugment='fixmatch' has an even side; "
-            f'use {options.cutout - 1} or {options.cutout + 1}'
+            f"augment.cutout={options.cutout} is odd, and the square of augment.randaugment='fixmatch' has an even "
+            f'side; use {options.cutout - 1} or {options.cutout + 1}'
         )
 
 
@@ -111,9 +111,10 @@ def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int
 
     `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws with p = 0.5, a cutout always.
     `semifl` is that of SemiFL's code and `fedmatch` that of FedMatch's, neither with a cutout at the end. `fixmatch` is
-    `rac` of google-research/fixmatch; its original normalises with mean 0.5 and sets to 0 thereafter what came in from
-    outside and what is cut out. Here that is done before, with the colour whose normalised value is nearest to 0, so
-    up to half a grey level apart. The original's way through float images, which lowers some values by one, is left out.
+    `rac` of google-research/fixmatch: the original normalises with mean 0.5, and then sets to 0 what came in from
+    outside and what is cut out. Here that is done before normalisation, in the colour whose normalised value is nearest
+    to 0, half a grey level from it at most. The original's way through float images, which lowers some values by one,
+    is left out.
 
     Args:
       key: a typed JAX key. `weak` with the same key draws independently.
