@@ -1,6 +1,7 @@
 """RandAugments of SemiFL, google-research's FixMatch and FedMatch against Pillow, called as their authors do."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,8 @@ import PIL.ImageEnhance
 import PIL.ImageOps
 import pytest
 
-from semisfl_jax import augment, rng
+from configs import default
+from semisfl_jax import augment, experiment, rng
 from semisfl_jax.augment import AugmentOptions, check, draws, geometry, operations, strong, tables, variants
 from semisfl_jax.errors import UserError
 from tests.test_augment import (
@@ -355,6 +357,17 @@ def test_fixmatch_fills_with_the_colour_given():
     filled = (result == MIDDLE).all(2).any(1)
     assert 10 < filled.sum() < 50
     assert not (result == 0).all(2).any()
+
+
+def test_fixmatch_fills_with_what_normalises_to_zero():
+    """Half a grey level off at most, for a data set whose mean is no grey level."""
+    config = default.get_config()
+    config.augment.update(randaugment='fixmatch', flip=False, crop=0.0, operations=0)
+    dataset = types.SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+    views = experiment.views(config.augment, dataset)
+    cut = views.normalise(views.strong(rng.root(0), np.full((8, 32, 32, 3), 255, np.uint8)))
+    lowest = np.asarray(cut).min((0, 1, 2)) * dataset.std * 255
+    assert (np.abs(lowest) <= 0.5).all()
 
 
 @pytest.mark.parametrize(
