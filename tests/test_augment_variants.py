@@ -18,6 +18,7 @@ from semisfl_jax.errors import UserError
 from tests.test_augment import (
     ENHANCERS,
     OFF,
+    SIGNED,
     examples,
     near,
     numpy_flip_crop,
@@ -350,13 +351,17 @@ def test_grey_images_and_images_of_other_shapes():
 
 
 def test_fixmatch_fills_with_the_colour_given():
-    """A white image brings in no other colour from outside than the given one."""
+    """Where a white image is moved, all that comes in has the given colour."""
     images = np.full((64, 16, 16, 3), 255, np.uint8)
     options = OFF._replace(randaugment='fixmatch', operations=1)
     result = np.asarray(strong(rng.root(1), images, options, MIDDLE)).reshape(64, -1, 3)
-    filled = (result == MIDDLE).all(2).any(1)
-    assert 10 < filled.sum() < 50
-    assert not (result == 0).all(2).any()
+    _, [((op, _, _, applied), _)], _ = drawn_layers('fixmatch', rng.root(1), options, 64, (64, 3, 16, 16))
+    moved = np.isin(np.array(variants.fixmatch(10).operations)[op], SIGNED) & applied
+    white, filled = ((result == colour).all(2) for colour in (255, MIDDLE))
+    assert moved.sum() > 5
+    assert (white | filled)[moved].all()
+    assert not filled[~moved].any()
+    assert filled.any(1).sum() > moved.sum() / 2  # the smallest shears move nothing
 
 
 def test_fixmatch_fills_with_what_normalises_to_zero():
