@@ -2,7 +2,8 @@
 small one for small images.
 
 A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that stay at the
-client unless told otherwise. Nothing else has to know its architecture.
+client unless told otherwise. Nothing else has to know its architecture. Builders take the widths of the layers, by
+default those of the model itself, for tests that run every kind of layer at a fraction of its size.
 """
 
 from __future__ import annotations
@@ -27,91 +28,98 @@ class Architecture(NamedTuple):
     paper_split: int  # layers at the client: the paper's, and like it after the convolutions in models it does not cut
 
 
-def small_cnn(num_classes: int, compute: Compute) -> Architecture:
+def small_cnn(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32), dense: int = 64
+) -> Architecture:
     """Two 3x3 convolutions (16, 32) and two dense layers (64, K), for images of 8x8 to 28x28; not in the paper."""
     conv = partial(ConvLayer, pool='floor', compute=compute)
-    dense = partial(DenseLayer, 64, compute=compute)
-    return Architecture((partial(conv, 16), partial(conv, 32), dense, _classifier(num_classes, compute)), paper_split=2)
+    return _two_convolutions(conv, channels, dense, num_classes, compute)
 
 
-def cnn(num_classes: int, compute: Compute) -> Architecture:
+def cnn(num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512) -> Architecture:
     """The paper's CNN for SVHN: 878,538 parameters at 32x32x3 and 10 classes."""
     conv = partial(ConvLayer, kernel=5, padding=0, pool='floor', compute=compute)
-    dense = partial(DenseLayer, 512, compute=compute)
-    return Architecture((partial(conv, 32), partial(conv, 64), dense, _classifier(num_classes, compute)), paper_split=2)
+    return _two_convolutions(conv, channels, dense, num_classes, compute)
 
 
-def alexnet(num_classes: int, compute: Compute) -> Architecture:
+def _two_convolutions(
+    conv: Maker, channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
+) -> Architecture:
+    first, second = (partial(conv, width) for width in channels)
+    hidden = partial(DenseLayer, dense, compute=compute)
+    return Architecture((first, second, hidden, _classifier(num_classes, compute)), paper_split=2)
+
+
+def alexnet(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 192, 384, 256, 256), dense: int = 4096
+) -> Architecture:
     """AlexNet for 32x32 images, all kernels 3x3 as in the authors' code: 35,855,178 parameters for 10 classes."""
-    conv = partial(ConvLayer, compute=compute)
-    return Architecture(
-        (
-            partial(conv, 64, pool='floor'),
-            partial(conv, 192, pool='floor'),
-            partial(conv, 384),
-            partial(conv, 256),
-            partial(conv, 256, pool='floor'),
-            *_dense_head(num_classes, compute),
-        ),
-        paper_split=5,
-    )
+    pools = 'floor', 'floor', '', '', 'floor'
+    layers = [
+        partial(ConvLayer, width, pool=pool, compute=compute) for width, pool in zip(channels, pools, strict=True)
+    ]
+    return Architecture((*layers, *_dense_head(num_classes, compute, dense)), paper_split=5)
 
 
-def vgg13(num_classes: int, compute: Compute) -> Architecture:
+def vgg13(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512, 512), dense: int = 4096
+) -> Architecture:
     """VGG13 with BatchNorm for 96x96 images: 45,111,626 parameters for 10 classes."""
-    return _vgg((64, 64, 'P', 128, 128, 'P', 256, 256, 'P', 512, 512, 'P*', 512, 512, 'P'), num_classes, compute)
+    return _vgg((2, 2, 2, 2, 2), channels, dense, num_classes, compute)
 
 
-def vgg16(num_classes: int, compute: Compute) -> Architecture:
+def vgg16(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512, 512), dense: int = 4096
+) -> Architecture:
     """VGG16 with BatchNorm for 144x144 images: 84,347,044 parameters for 100 classes."""
-    stages = (64, 64, 'P', 128, 128, 'P', 256, 256, 256, 'P', 512, 512, 512, 'P*', 512, 512, 512, 'P')
-    return _vgg(stages, num_classes, compute)
+    return _vgg((2, 2, 3, 3, 3), channels, dense, num_classes, compute)
 
 
-def _vgg(stages: tuple[int | str, ...], num_classes: int, compute: Compute) -> Architecture:
-    """`P` pools, `P*` pools after padding by one."""
+def _vgg(
+    depths: tuple[int, ...], channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
+) -> Architecture:
+    """Five stages of so many convolutions of one width each; a pooling ends each, the fourth after padding by one."""
     layers: list[Maker] = []
-    for width, following in zip(stages, stages[1:] + (0,), strict=True):
-        if isinstance(width, int):
-            pool = {'P': 'floor', 'P*': 'pad'}.get(following, '')
-            layers.append(partial(ConvLayer, width, norm=True, pool=pool, compute=compute))
-    return Architecture((*layers, *_dense_head(num_classes, compute)), paper_split=len(layers))
+    for depth, width, pool in zip(depths, channels, ('floor', 'floor', 'floor', 'pad', 'floor'), strict=True):
+        conv = partial(ConvLayer, width, norm=True, compute=compute)
+        layers += [*[conv] * (depth - 1), partial(conv, pool=pool)]
+    return Architecture((*layers, *_dense_head(num_classes, compute, dense)), paper_split=len(layers))
 
 
-def resnet9(num_classes: int, compute: Compute) -> Architecture:
+def resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
     """ResNet-9 with BatchNorm, FedDure's: 6,575,370 parameters at 32x32x3 and 10 classes."""
-    return _resnet9(num_classes, compute, bias=True, norm=True, kernel_init=None)
+    return _resnet9(num_classes, compute, channels, bias=True, norm=True, kernel_init=None)
 
 
-def resnet9_plain(num_classes: int, compute: Compute) -> Architecture:
+def resnet9_plain(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
     """ResNet-9 without BatchNorm and biases, FedMatch's: 6,568,640 parameters at 32x32x3 and 10 classes.
 
     Weights start as Keras's VarianceScaling() makes them, a truncated normal of standard deviation 1 / sqrt(fan_in):
     in FedMatch, those of sigma.
     """
     kernel_init = jax.nn.initializers.variance_scaling(1.0, 'fan_in', 'truncated_normal')
-    return _resnet9(num_classes, compute, bias=False, norm=False, kernel_init=kernel_init)
+    return _resnet9(num_classes, compute, channels, bias=False, norm=False, kernel_init=kernel_init)
 
 
-def _resnet9(num_classes: int, compute: Compute, **options) -> Architecture:
+def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **options) -> Architecture:
     """Seven layers when cut, a residual block being one. A 4 x 4 max-pool ends the last block, so at 32x32 features
     are 512 numbers; smaller images pool what they have left, and may be as small as 8x8."""
     conv = partial(ConvLayer, compute=compute, **options)
     block = partial(ResidualBlock, compute=compute, **options)
     classifier = _classifier(num_classes, compute, bias=options['bias'], kernel_init=options['kernel_init'])
     layers = (
-        partial(conv, 64),
-        partial(conv, 128, pool='floor'),
+        partial(conv, channels[0]),
+        partial(conv, channels[1], pool='floor'),
         block,
-        partial(conv, 256, pool='floor'),
-        partial(conv, 512, pool='floor'),
+        partial(conv, channels[2], pool='floor'),
+        partial(conv, channels[3], pool='floor'),
         partial(block, pool=True),
         classifier,
     )
     return Architecture(layers, paper_split=6)
 
 
-def wresnet28x2(num_classes: int, compute: Compute) -> Architecture:
+def wresnet28x2(num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32, 64, 128)) -> Architecture:
     """WideResNet-28-2 as in SemiFL's code: 1,467,610 parameters for 3 channels and 10 classes, images of any size.
 
     Fourteen layers when cut: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU and
@@ -120,8 +128,8 @@ def wresnet28x2(num_classes: int, compute: Compute) -> Architecture:
     evaluation: `semisfl_jax.models.static_batch_norm`.
     """
     block = partial(PreactivationBlock, compute=compute)
-    layers: list[Maker] = [partial(bare_convolution, 16, 3, 1, compute)]
-    for width, stride in ((32, 1), (64, 2), (128, 2)):
+    layers: list[Maker] = [partial(bare_convolution, channels[0], 3, 1, compute)]
+    for width, stride in zip(channels[1:], (1, 2, 2), strict=True):
         layers += [partial(block, width, stride), *[partial(block, width)] * 3]
     layers[-1] = partial(layers[-1], last=True)
     classifier = _classifier(num_classes, compute, bias_init=jax.nn.initializers.zeros)
@@ -132,13 +140,13 @@ def _classifier(num_classes: int, compute: Compute, **options) -> Maker:
     return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
 
 
-def _dense_head(num_classes: int, compute: Compute) -> tuple[Maker, ...]:
-    """Dropout, 4096, dropout, 4096, classes: the head that AlexNet and the VGGs share."""
-    wide = partial(DenseLayer, 4096, dropout=0.5, compute=compute)
+def _dense_head(num_classes: int, compute: Compute, dense: int) -> tuple[Maker, ...]:
+    """Dropout, dense, dropout, dense, classes: the head that AlexNet and the VGGs share."""
+    wide = partial(DenseLayer, dense, dropout=0.5, compute=compute)
     return wide, wide, _classifier(num_classes, compute)
 
 
-ARCHITECTURES: dict[str, Callable[[int, Compute], Architecture]] = {
+ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
     'small_cnn': small_cnn,
     'cnn': cnn,
     'alexnet': alexnet,
