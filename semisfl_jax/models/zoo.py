@@ -3,7 +3,7 @@ small one for small images.
 
 A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that stay at the
 client unless told otherwise. Nothing else has to know its architecture. Builders take the widths of the layers, by
-default those of the model itself, for tests that run every kind of layer at a fraction of its size.
+default the model's own, for tests that run every kind of layer at a fraction of its size (`depth`: blocks of a stage).
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **op
     return Architecture(layers, paper_split=6)
 
 
-def wresnet28x2(num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32, 64, 128)) -> Architecture:
+def wresnet28x2(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32, 64, 128), depth: int = 4
+) -> Architecture:
     """WideResNet-28-2 as in SemiFL's code: 1,467,610 parameters for 3 channels and 10 classes, images of any size.
 
     Fourteen layers when cut: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU and
@@ -130,10 +132,10 @@ def wresnet28x2(num_classes: int, compute: Compute, channels: tuple[int, ...] = 
     block = partial(PreactivationBlock, compute=compute)
     layers: list[Maker] = [partial(bare_convolution, channels[0], 3, 1, compute)]
     for width, stride in zip(channels[1:], (1, 2, 2), strict=True):
-        layers += [partial(block, width, stride), *[partial(block, width)] * 3]
+        layers += [partial(block, width, stride), *[partial(block, width)] * (depth - 1)]
     layers[-1] = partial(layers[-1], last=True)
     classifier = _classifier(num_classes, compute, bias_init=jax.nn.initializers.zeros)
-    return Architecture((*layers, classifier), paper_split=13)
+    return Architecture((*layers, classifier), paper_split=len(layers))
 
 
 def _classifier(num_classes: int, compute: Compute, **options) -> Maker:

@@ -1,0 +1,88 @@
+"""The model families at a fraction of their width, and federations for a round of any method on them.
+
+Kinds, number and order of layers, strides, dropout, BatchNorm and residual sums are the models' own, made by their own
+builders; only the WideResNet has two blocks in a stage instead of four. Few channels and images of 16 x 16 make a round
+that runs in milliseconds and compiles in seconds.
+"""
+
+import functools
+from functools import partial
+
+import jax
+import numpy as np
+
+from configs import default
+from semisfl_jax import config as config_lib
+from semisfl_jax import experiment, parallel
+from semisfl_jax.models import zoo
+
+FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone
+    'small_cnn': {'channels': (6, 8), 'dense': 12},
+    'cnn': {'channels': (6, 8), 'dense': 12},
+    'alexnet': {'channels': (6, 8, 8, 6, 6), 'dense': 16},
+    'vgg13': {'channels': (6, 6, 8, 8, 8), 'dense': 16},
+    'resnet9': {'channels': (4, 6, 8, 8)},
+    'resnet9_plain': {'channels': (4, 6, 8, 8)},
+    'wresnet28x2': {'channels': (4, 6, 8, 10), 'depth': 2},
+}
+CLIENTS, ACTIVE, SIDE = 10, 8, 16
+ROUND = {
+    'data.name': 'cifar10',
+    'data.fake': True,
+    'data.fake_size': 200,
+    'data.num_labeled': 40,
+    'data.image_size': SIDE,
+    'federation.num_clients': CLIENTS,
+    'federation.num_active': ACTIVE,
+    'federation.alpha': 0.5,
+    'model.projection_dim': 8,
+    'k_s': 2,
+    'k_u': 2,
+    'batch_size': 2,
+    'server_batch_size': 4,
+    'queue_size': 16,
+    'threshold': 0.0,  # every pseudo-label counts,
+    'weight_decay': 0.0,  # and nothing moves but by a gradient
+    'augment.flip': False,  # views are compiled in the true-size rounds and in other tests
+    'augment.crop': 0.0,
+    'augment.operations': 0,
+    'augment.cutout': 0,
+}
+
+
+@functools.cache
+def build(family, algorithm, devices, partition='uniform', keys=()):
+    """The experiment of a configuration, `keys` (pairs) over ROUND, on a narrow model."""
+    config = default.get_config()
+    config.update_from_flattened_dict(ROUND | dict(keys))
+    config.algorithm, config.model.name = algorithm, family
+    config.federation.partition, config.parallel.devices = partition, devices
+    config_lib.check(config)
+    narrow = partial(getattr(zoo, family), **FAMILIES[family])
+    before = zoo.ARCHITECTURES[family]
+    zoo.ARCHITECTURES[family] = narrow
+    try:
+        return experiment.build(config_lib.resolve(config))
+    finally:
+        zoo.ARCHITECTURES[family] = before
+
+
+@functools.cache
+def initial(family, algorithm, keys=()):
+    """The first state of a method, on the host. Its small programs are shared by the methods of a family."""
+    built = build(family, algorithm, 1, keys=keys)
+    return jax.device_get(built.algorithm.init(built.key))
+
+
+def inputs(family, algorithm, devices, partition, keys=()):
+    """Federation and cohort of the first round. Both partitions have tables of one shape, so one program takes both."""
+    built = build(family, algorithm, devices, partition, keys)
+    federation, cohort = next(experiment.inputs(built, 0))
+    count = len(built.dataset.train_images)
+
+    def wide(table):
+        table = np.asarray(table)
+        return np.pad(table, ((0, 0), (0, count - table.shape[1]))) if table.shape[1] else table
+
+    index, labeled_index = parallel.replicate(built.mesh, (wide(federation.index), wide(federation.labeled_index)))
+    return federation.replace(index=index, labeled_index=labeled_index), cohort
