@@ -70,19 +70,20 @@ def in_words(record: dict) -> str:
         return record['failed']
     facts = record['facts']
     return (
-        f'{_digits(seconds(record))} s, compiled in {facts["compile_s"]["round"]:.1f} s, '
-        f'temporary {_mib(facts["temporary_bytes"])}, peak {_peak(record)}'
+        f'{digits(seconds(record))} s, compiled in {facts["compile_s"]["round"]:.1f} s, '
+        f'temporary {mib(facts["temporary_bytes"])}, peak {_peak(record)}'
     )
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
     """Three digits that count, and none left out before the point."""
     places = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f'{value:,.{max(places, 0)}f}'
 
 
-def _mib(size: float) -> str:
-    return f'{_digits(size / 2**20)} MiB'
+def mib(size: float) -> str:
+    """Bytes in words."""
+    return f'{digits(size / 2**20)} MiB'
 
 
 def _peak(record: dict) -> str:
@@ -92,7 +93,7 @@ def _peak(record: dict) -> str:
 
 def _spread(record: dict, task: str = 'round') -> str:
     each = [value / point(record).seeds for value in record['seconds'][task]]
-    return f'{_digits(statistics.median(each))} ({_digits(min(each))} to {_digits(max(each))})'
+    return f'{digits(statistics.median(each))} ({digits(min(each))} to {digits(max(each))})'
 
 
 def _of_one(record: dict, records: list[dict]) -> str:
@@ -103,7 +104,7 @@ def _of_one(record: dict, records: list[dict]) -> str:
 VALUE = Column('', 'point', lambda record, _: f'{point(record).value:,}')
 SECONDS = Column('s per round (lowest to highest)', 'seconds', lambda record, _: _spread(record))
 COMPILE = Column('compile s', 'facts', lambda record, _: f'{record["facts"]["compile_s"]["round"]:.1f}')
-TEMPORARY = Column('temporary memory', 'facts', lambda record, _: _mib(record['facts']['temporary_bytes']))
+TEMPORARY = Column('temporary memory', 'facts', lambda record, _: mib(record['facts']['temporary_bytes']))
 PEAK = Column('peak memory', 'memory', lambda record, _: _peak(record))
 COLUMNS = {
     'active': [
@@ -116,16 +117,16 @@ COLUMNS = {
         Column(
             'of it held per client',
             'facts',
-            lambda record, _: f'{_mib(held(record))} ({held(record) / record["facts"]["temporary_bytes"]:.0%})',
+            lambda record, _: f'{mib(held(record))} ({held(record) / record["facts"]["temporary_bytes"]:.0%})',
         ),
-        Column('the rest', 'facts', lambda record, _: _mib(record['facts']['temporary_bytes'] - held(record))),
+        Column('the rest', 'facts', lambda record, _: mib(record['facts']['temporary_bytes'] - held(record))),
         PEAK,
     ],
     'total': [
         VALUE._replace(title='clients in total'),
         SECONDS,
-        Column('partition s', 'facts', lambda record, _: _digits(record['facts']['start_s']['partition'])),
-        Column('federation s', 'facts', lambda record, _: _digits(record['facts']['start_s']['federation'])),
+        Column('partition s', 'facts', lambda record, _: digits(record['facts']['start_s']['partition'])),
+        Column('federation s', 'facts', lambda record, _: digits(record['facts']['start_s']['federation'])),
         COMPILE,
         TEMPORARY,
     ],
@@ -183,15 +184,15 @@ def _notes_active(records: list[dict]) -> list[str]:
             last = [(point(r).active, r['facts']['temporary_bytes']) for r in own[-2:]]
             (a, less), (b, more) = last
             notes.append(
-                f'{name}: {_mib((more - less) / (b - a))} of temporary memory for each client between {a:,} and {b:,}.'
+                f'{name}: {mib((more - less) / (b - a))} of temporary memory for each client between {a:,} and {b:,}.'
             )
     if not known:
         return notes
     largest = max(map(point, known), key=lambda own: own.active)
-    share = {name: _mib(size) for name, size in known[0]['facts']['per_client_bytes'].items()}
+    share = {name: mib(size) for name, size in known[0]['facts']['per_client_bytes'].items()}
     notes.append(
         'Temporary memory is what XLA says the round needs beside its arguments and results. By arithmetic '
-        f'{_mib(sum(known[0]["facts"]["per_client_bytes"].values()))} of it is held for each client, however few are '
+        f'{mib(sum(known[0]["facts"]["per_client_bytes"].values()))} of it is held for each client, however few are '
         f'computed at a time: its bottom with momentum and gradient ({share["weights"]}), two views of its batch '
         f'({share["views"]}), its features twice and their gradient ({share["features"]}). The rest is the activations '
         'of the clients computed at a time, and what the server computes on all rows.'

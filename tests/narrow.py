@@ -15,6 +15,7 @@ from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment, parallel
 from semisfl_jax.models import zoo
+from tests import needs
 
 FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone
     'small_cnn': {'channels': (6, 8), 'dense': 12},
@@ -51,12 +52,13 @@ ROUND = {
 
 
 @functools.cache
-def build(family, algorithm, devices, partition='uniform', keys=()):
-    """The experiment of a configuration, `keys` (pairs) over ROUND, on a narrow model."""
+def build(family, algorithm, devices=1, partition='uniform', convolution='auto', client_map='auto'):
+    """The experiment of a method on a narrow model."""
     config = default.get_config()
-    config.update_from_flattened_dict(ROUND | dict(keys))
-    config.algorithm, config.model.name = algorithm, family
-    config.federation.partition, config.parallel.devices = partition, devices
+    config.update_from_flattened_dict(ROUND | needs.changes(algorithm))
+    config.model.update(name=family, convolution=convolution)
+    config.federation.update(partition=partition, client_map=client_map)
+    config.parallel.devices = devices
     config_lib.check(config)
     narrow = partial(getattr(zoo, family), **FAMILIES[family])
     before = zoo.ARCHITECTURES[family]
@@ -68,15 +70,15 @@ def build(family, algorithm, devices, partition='uniform', keys=()):
 
 
 @functools.cache
-def initial(family, algorithm, keys=()):
+def initial(family, algorithm):
     """The first state of a method, on the host. Its small programs are shared by the methods of a family."""
-    built = build(family, algorithm, 1, keys=keys)
+    built = build(family, algorithm)
     return jax.device_get(built.algorithm.init(built.key))
 
 
-def inputs(family, algorithm, devices, partition, keys=()):
+def inputs(family, algorithm, devices, partition):
     """Federation and cohort of the first round. Both partitions have tables of one shape, so one program takes both."""
-    built = build(family, algorithm, devices, partition, keys)
+    built = build(family, algorithm, devices, partition)
     federation, cohort = next(experiment.inputs(built, 0))
     count = len(built.dataset.train_images)
 

@@ -8,12 +8,12 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import default
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, combinations
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
-from tests import toy
+from tests import needs, toy
 
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
 # Facts 1.7 and 1.10: data set, model, labels, B, B_s, supervised-only rounds.
@@ -45,6 +45,25 @@ def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
     assert config.queue == ('two_level' if settings == 'paper' else 'single_ring')
     assert config.k_s_rule == ('auto' if settings == 'paper' else 'code')
     assert config.client_teacher_bn == ('eval' if settings == 'paper' else 'train')
+
+
+@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize('name', NAMES)
+def test_every_configuration_takes_every_method(name, algorithm):
+    """With no more keys than tests/needs.py has. The authors' code is SemiSFL's: options of it that a method has no use
+    for are refused there by name."""
+    config = get(name)
+    config.update_from_flattened_dict(needs.changes(algorithm))
+    config_lib.check(config_lib.resolve(config))
+    config = get(name, 'code')
+    config.update_from_flattened_dict(needs.changes(algorithm))
+    foreign = set(combinations._FOREIGN[algorithm]) & {'queue', 'client_teacher_bn'}
+    if not foreign:
+        config_lib.check(config_lib.resolve(config))
+        return
+    with pytest.raises(UserError, match=f'is no option of {algorithm}') as error:
+        config_lib.check(config_lib.resolve(config))
+    assert re.search('|'.join(foreign), str(error.value))
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -223,6 +242,47 @@ def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
         config_lib.check(changed(**changes))
     assert '\n' not in str(error.value)
+
+
+def valid_other(key):
+    """Another value of a key that is valid on its own."""
+    value = config_lib.flatten(default.get_config())[key]
+    if key in config_lib._CHOICES:
+        return next(choice for choice in config_lib._CHOICES[key] if choice != value)
+    if isinstance(value, bool):
+        return not value
+    return value / 2 if isinstance(value, float) else (value or 0) + 1
+
+
+@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
+    base = needs.changes(algorithm)
+    for key in combinations._FOREIGN[algorithm]:
+        config = default.get_config()
+        config.update_from_flattened_dict(base | {key: valid_other(key)})
+        with pytest.raises(
+            UserError, match=re.escape(f'config.{key}={config_lib.flatten(config)[key]} is no')
+        ) as error:
+            config_lib.check(config)
+        assert algorithm in str(error.value)
+        assert '\n' not in str(error.value)
+
+
+def test_options_of_methods_belong_to_some_methods_alone():
+    own = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in hparams_lib.GROUPS}
+    for key in own:
+        refused = {name for name in algorithms.NAMES if key in combinations._FOREIGN[name]}
+        assert set() < refused < set(algorithms.NAMES), f'{key} is refused by {refused or "no method"}'
+
+
+@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+def test_no_label_to_learn_from_ends_in_one_line(algorithm):
+    for labels in ({'data.client_labels': 0}, {'data.client_labels': 100, 'federation.mu': 0}):
+        config = default.get_config()
+        config.update_from_flattened_dict(needs.changes(algorithm) | {'k_s': 0} | labels)
+        with pytest.raises(UserError, match='label') as error:
+            config_lib.check(config)
+        assert '\n' not in str(error.value)
 
 
 @pytest.mark.parametrize('algorithm', algorithms.NAMES)

@@ -10,7 +10,7 @@ To run one of them by hand:
 
     MATRIX_FAMILIES=vgg13 XLA_FLAGS="$(python -m tests.test_matrix)" pytest tests/test_matrix.py -k fedavg
 
-A new method needs one row in ROWS.
+A new method needs one row in ROWS, and one in tests/needs.py if it has to have keys of its own.
 """
 
 import functools
@@ -23,8 +23,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
+from jax.extend import core
 
-from semisfl_jax import algorithms, models, parallel, phases
+from configs import default
+from semisfl_jax import algorithms, experiment, models, parallel, phases
+from semisfl_jax import config as config_lib
 from tests import narrow, runs
 
 STUDENT, TEACHER = 'student.bottom student.top', 'teacher.bottom teacher.top'
@@ -40,7 +43,6 @@ class Row(NamedTuple):
 
     round: str  # pieces that move in a whole round
     clients: str  # of them, those that move where the server makes no steps of its own (K_s is 0)
-    keys: tuple = ()  # pairs of the configuration, that the method needs beside narrow.ROUND
     unlabeled: bool = True  # reads images without labels, and so has numbers in phases.no_cross_entity
 
 
@@ -103,22 +105,17 @@ class Result(NamedTuple):
     cohort: np.ndarray  # ids
 
 
-def keys_of(algorithm):
-    assert algorithm in ROWS, f'{algorithm} has no row in ROWS of tests/test_matrix.py'
-    return ROWS[algorithm].keys
-
-
 @functools.cache
 def program(algorithm, family, devices):
-    built = narrow.build(family, algorithm, devices, keys=keys_of(algorithm))
+    built = narrow.build(family, algorithm, devices)
     return built, jax.jit(built.algorithm.round)
 
 
 @functools.cache
 def one_round(algorithm, family, devices, partition, k_s=2):
     built, run = program(algorithm, family, devices)
-    before = narrow.initial(family, algorithm, keys_of(algorithm))
-    federation, cohort = narrow.inputs(family, algorithm, devices, partition, keys_of(algorithm))
+    before = narrow.initial(family, algorithm)
+    federation, cohort = narrow.inputs(family, algorithm, devices, partition)
     state = parallel.replicate(built.mesh, before)
     after, metrics = jax.device_get(run(built.key, state, federation, cohort, np.int32(k_s)))
     assert run._cache_size() == 1, 'compiled again'
@@ -199,6 +196,62 @@ def test_eight_devices_give_the_round_of_one(algorithm, family, partition):
     moved, expected = (jax.tree.map(lambda new, old: np.float64(new) - old, r.after, r.before) for r in (many, one))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(moved), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-2 * np.max(np.abs(b), initial=1e-4), err_msg=str(path))
+
+
+TRUE = (('semisfl', 'alexnet'), ('semisfl', 'vgg13'), ('fedavg', 'resnet9'))
+
+
+@pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
+@pytest.mark.parametrize(('algorithm', 'model'), TRUE)
+def test_a_round_at_true_size(algorithm, model):
+    """Two clients of four, two images each, two iterations, augmented views: true layers, tiny counts."""
+    config = default.get_config()
+    config.algorithm, config.model.name = algorithm, model
+    config.model.projection = 'linear' if model.startswith('vgg') else 'mlp'
+    config.data.update(name='cifar10', fake=True, fake_size=200, num_labeled=20)
+    config.federation.update(num_clients=4, num_active=2, partition='dirichlet', alpha=0.5)
+    config.update(k_s=2, k_u=2, batch_size=2, server_batch_size=4, queue_size=16)
+    built = experiment.build(config_lib.resolve(config))
+    before = jax.jit(built.algorithm.init)(built.key)
+    federation, cohort = next(experiment.inputs(built, 0))
+    after, metrics = jax.jit(built.algorithm.round)(built.key, before, federation, cohort, np.int32(2))
+    check_moves(Result(*jax.device_get((before, after, metrics)), np.asarray(cohort.ids)), ROWS[algorithm].round, '')
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((after, metrics)))
+    logits = built.algorithm.predict(after, built.dataset.test_images[:3])
+    assert {value.shape for value in logits.values()} == {(3, 10)}
+
+
+def equations(jaxpr):
+    """All equations of a program and of the programs in it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
+@pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
+@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
+    """In all passes of server and clients: patches leave no convolution; direct ones are of the one form that XLA's CPU
+    backend computes fast, clients in a loop; native ones have gradients in other forms."""
+
+    def convolutions(convolution, client_map):
+        built = narrow.build('alexnet', algorithm, convolution=convolution, client_map=client_map)
+        state = jax.eval_shape(built.algorithm.init, built.key)
+        jaxpr = jax.make_jaxpr(built.algorithm.round)(built.key, state, *next(experiment.inputs(built, 0)), np.int32(2))
+        found = [e.params for e in equations(jaxpr.jaxpr) if e.primitive.name == 'conv_general_dilated']
+        fast = jax.lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+        return [
+            p['dimension_numbers'] == fast and p['feature_group_count'] * p['batch_group_count'] == 1 for p in found
+        ]
+
+    assert not convolutions('patches', 'vmap')
+    direct = convolutions('direct', 'loop')
+    assert direct
+    assert all(direct)
+    native = convolutions('native', 'vmap')
+    assert any(native)
+    assert not all(native)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,71 @@
+"""The methods that are measured against each other, and the keys that each needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from semisfl_jax import algorithms
+
+# Methods that need keys beside config.algorithm, or that are measured in several forms: name of the form -> pairs of
+# the configuration. The others are measured as they are.
+FORMS: dict[str, dict[str, tuple[tuple[str, Any], ...]]] = {
+    'fedavg': {
+        'fixmatch': (),
+        'uda': (('local.objective', 'uda'),),
+        'supervised': (('local.objective', 'supervised'), ('data.client_labels', -1)),
+    },
+    'splitfed': {
+        version: (('splitfed.version', version), ('data.client_labels', -1), ('k_s', 0)) for version in ('v1', 'v2')
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """One method in one form."""
+
+    algorithm: str
+    form: str = ''
+    keys: tuple[tuple[str, Any], ...] = ()  # of the configuration, over those of the case
+
+    @property
+    def name(self) -> str:
+        """As it is called on the command line and in the table."""
+        return f'{self.algorithm}:{self.form}' if self.form else self.algorithm
+
+
+def methods(names: tuple[str, ...] = ()) -> list[Method]:
+    """Every form of every method, or of those that are named, 'fedavg' (all its forms) or 'fedavg:uda'.
+
+    Raises:
+      KeyError: a name that no method has.
+    """
+    every = [
+        Method(algorithm, form, keys)
+        for algorithm in algorithms.NAMES
+        for form, keys in FORMS.get(algorithm, {'': ()}).items()
+    ]
+    known = {name for method in every for name in (method.name, method.algorithm)}
+    for name in names:
+        if name not in known:
+            raise KeyError(name)
+    return [method for method in every if not names or {method.name, method.algorithm} & set(names)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is the same for all methods. Keys that are '' are those of the configuration."""
+
+    methods: tuple[Method, ...]
+    data: str = 'fashion_mnist'  # a file in configs/
+    model: str = ''
+    augment: bool = True
+    clients: int = 10
+    batch_size: int = 64
+    k_s: int = 10
+    k_u: int = 10
+    precision: str = 'tf32'
+    convolution: str = 'auto'
+    client_map: str = 'auto'
+    client_chunk: int = 0

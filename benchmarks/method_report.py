@@ -1,0 +1,88 @@
+"""From the raw figures of the methods to a table and a plot."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from pathlib import Path
+
+from benchmarks.growth_report import NOTHING, digits, mib
+from benchmarks.method_cases import Case
+
+REFERENCE = 'semisfl'  # what the others are compared with
+
+
+def seconds(result: dict, name: str) -> float:
+    """Median seconds of a round of a method."""
+    return statistics.median(result['seconds'][name])
+
+
+def table(result: dict) -> str:
+    """Markdown: a row per method, in the order of the package, and what it was measured on."""
+    titles = [
+        'method',
+        's per round (lowest to highest)',
+        f'of {REFERENCE}',
+        'images/s of the student',
+        'compile s',
+        'temporary memory',
+        'state',
+    ]
+    lines = [titles, ['---'] * len(titles), *(_row(result, name) for name in result['seconds'])]
+    return '\n'.join([*(f'| {" | ".join(cells)} |' for cells in lines), '', *_notes(result)]) + '\n'
+
+
+def _row(result: dict, name: str) -> list[str]:
+    own, facts = result['seconds'][name], result['facts']['methods'][name]
+    ratio = f'{seconds(result, name) / seconds(result, REFERENCE):.2f}' if REFERENCE in result['seconds'] else NOTHING
+    return [
+        name,
+        f'{digits(seconds(result, name))} ({digits(min(own))} to {digits(max(own))})',
+        ratio,
+        f'{facts["images"] / seconds(result, name):,.0f}',
+        f'{facts["compile_s"]:.1f}',
+        mib(facts['temporary_bytes']),
+        mib(facts['state_bytes']),
+    ]
+
+
+def _notes(result: dict) -> list[str]:
+    case, facts, machine = result['case'], result['facts'], result['machine']
+    repeats = min(map(len, result['seconds'].values()))
+    versions = {'python': result['python'], **facts['versions']}
+    changed = {
+        field.name: case[field.name]
+        for field in dataclasses.fields(Case)
+        if field.name in ('model', 'convolution', 'client_map', 'client_chunk') and case[field.name] != field.default
+    }
+    size = (
+        f'Made-up images in the shape of {case["data"]}, {case["clients"]} clients x {case["batch_size"]}, '
+        f'K_s {case["k_s"]}, K_u {case["k_u"]}, {"augmented" if case["augment"] else "plain"} views, precision '
+        f'{case["precision"]}{"".join(f", {name} {value}" for name, value in changed.items())}. Medians of {repeats} '
+        'rounds of each, all methods in turn. Temporary memory is what XLA says a round needs beside its arguments; '
+        'the state is what it takes from the round before.'
+    )
+    words = ', '.join(f'{name} {number}' for name, number in versions.items())
+    return [size, f'{facts["device"]}; {machine["cores"]} cores, {machine["platform"]}; {words}.']
+
+
+def plot(result: dict, folder: Path) -> None:
+    """Seconds per round as bars, methods.png and methods.svg; whiskers from the lowest to the highest."""
+    import matplotlib
+
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+
+    names = list(result['seconds'])[::-1]  # the first one on top
+    medians = [seconds(result, name) for name in names]
+    spread = [
+        [median - min(result['seconds'][name]) for median, name in zip(medians, names, strict=True)],
+        [max(result['seconds'][name]) - median for median, name in zip(medians, names, strict=True)],
+    ]
+    figure, axis = pyplot.subplots(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
+    axis.barh(names, medians, xerr=spread, capsize=2, color='#0072B2', edgecolor='black', linewidth=0.6)
+    axis.set_xlabel('seconds per round')
+    axis.spines[['top', 'right']].set_visible(False)
+    for suffix in ('png', 'svg'):
+        figure.savefig(folder / f'methods.{suffix}', dpi=200)
+    pyplot.close(figure)

@@ -1,0 +1,84 @@
+"""The rounds of all methods, compiled, in one process: only one of them runs at a time."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from benchmarks import programs
+from benchmarks.method_cases import Case, Method
+from benchmarks.processes import Side
+from semisfl_jax import config as config_lib
+from semisfl_jax import experiment as experiment_lib
+
+NUM_LABELED, PER_CLIENT = 1000, 500
+LOSSES = ('loss_unlabeled', 'loss_supervised')
+
+
+def configuration(case: Case, method: Method) -> ConfigDict:
+    """The package's configuration of a method: the data set's own, on made-up images, all clients active and equal.
+
+    Raises:
+      UserError: keys that do not go with the method.
+    """
+    config = importlib.import_module(f'configs.{case.data}').get_config()
+    config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
+    config.federation.update(num_clients=case.clients, num_active=case.clients, partition='uniform')
+    config.federation.update(client_map=case.client_map, client_chunk=case.client_chunk)
+    config.model.update(name=case.model or config.model.name, convolution=case.convolution)
+    config.update(precision=case.precision, pre_rounds=0, algorithm=method.algorithm)
+    config.update(k_s=case.k_s, k_u=case.k_u, batch_size=case.batch_size, server_batch_size=case.batch_size)
+    if not case.augment:
+        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
+    config.update_from_flattened_dict(dict(method.keys))
+    config_lib.check(config)
+    return config_lib.resolve(config)
+
+
+def measure(case: Case) -> Side:
+    """Builds and compiles the round of every method, and tells how far it is.
+
+    Tasks: a round of each, by the method's name. Facts: versions and device, and under 'methods' of each the seconds of
+    its compilation, bytes as XLA accounts for them, and the images that the student sees.
+    """
+    programs.first_start()
+    facts, tasks, start = {**programs.facts(), 'methods': {}}, {}, time.perf_counter()
+    for number, method in enumerate(case.methods, start=1):
+        print(f'[{number}/{len(case.methods)}] compiling {method.name} …', end=' ', flush=True)
+        tasks[method.name], found = prepare(configuration(case, method))
+        facts['methods'][method.name] = found
+        left = (time.perf_counter() - start) / number * (len(case.methods) - number)
+        print(f'{found["compile_s"]:.1f} s; about {math.ceil(left)} s left to compile', flush=True)
+    return Side(tasks, facts, programs.device_memory)
+
+
+def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
+    """A round of a method as a task, each call going one round further, and what is known of the program."""
+    experiment = experiment_lib.build(config)
+    stream = experiment_lib.inputs(experiment, 0)
+    upcoming = next(stream)
+    state = jax.jit(experiment.algorithm.init)(experiment.key)
+    k_s = np.int32(config.k_s)
+    program, seconds = programs.compiled(experiment.algorithm.round, config, experiment.key, state, *upcoming, k_s)
+
+    def task() -> float:
+        nonlocal state, upcoming
+        state, metrics = program(experiment.key, state, *upcoming, k_s)
+        upcoming = next(stream)  # as in a run: gathered while the device computes
+        jax.block_until_ready(state)
+        losses = [float(metrics[name]) for name in LOSSES if name in metrics]
+        return next((value for value in losses if math.isfinite(value)), math.nan)  # a method may have only one of them
+
+    memory = program.memory_analysis()
+    return task, {
+        'compile_s': seconds,
+        'temporary_bytes': memory.temp_size_in_bytes,
+        'state_bytes': memory.alias_size_in_bytes,  # taken over from one round to the next
+        'images': experiment_lib.images_per_round(experiment, 0, config.k_s),
+    }

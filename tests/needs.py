@@ -1,0 +1,11 @@
+"""What a method needs beside `config.algorithm`, in every configuration: pairs of keys and values, by method.
+
+A method that is not named needs nothing.
+"""
+
+NEEDS: dict[str, tuple] = {}
+
+
+def changes(algorithm):
+    """The keys of a configuration that runs a method, for `update_from_flattened_dict`."""
+    return {'algorithm': algorithm, **dict(NEEDS.get(algorithm, ()))}

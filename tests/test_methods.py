@@ -1,0 +1,99 @@
+"""The benchmark of the methods: none is missing, its figures are those that were measured, and the command runs."""
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import method_report, method_side
+from benchmarks.method_cases import FORMS, Case, methods
+from semisfl_jax import algorithms
+
+MIB = 2**20
+
+
+def test_every_method_is_measured_in_all_its_forms():
+    assert {method.algorithm for method in methods()} == set(algorithms.NAMES)
+    names = [method.name for method in methods()]
+    assert len(set(names)) == len(names)
+    assert {'semisfl', 'fedavg:fixmatch', 'fedavg:uda', 'fedavg:supervised'} <= set(names)
+    assert [method.name for method in methods(('fedavg',))] == [f'fedavg:{form}' for form in FORMS['fedavg']]
+    assert [method.name for method in methods(('fedavg:uda', 'semisfl'))] == ['semisfl', 'fedavg:uda']
+    with pytest.raises(KeyError, match='fedaverage'):
+        methods(('semisfl', 'fedaverage'))
+
+
+@pytest.mark.parametrize('method', methods(), ids=lambda method: method.name)
+@pytest.mark.parametrize('data', ['fashion_mnist', 'cifar10'])
+def test_all_forms_are_valid_and_share_everything_else(data, method):
+    case = Case((), data=data, clients=3, batch_size=16, k_s=4, k_u=5, client_map='loop', augment=False)
+    config, plain = (method_side.configuration(case, own) for own in (method, methods(('semisfl',))[0]))
+    for name in ('data.name', 'data.fake_size', 'federation', 'model', 'augment', 'batch_size', 'k_u', 'precision'):
+        own, other = (dict(c.to_dict(), **{f'data.{k}': v for k, v in c.data.items()})[name] for c in (config, plain))
+        assert own == other
+    assert config.k_s == dict(method.keys).get('k_s', 4)
+
+
+def test_the_table_shows_what_was_measured():
+    seconds = {'semisfl': [2.0, 1.0, 4.0], 'fedavg:uda': [3.0, 3.0, 3.5]}
+    facts = {
+        name: {'compile_s': 5.25, 'temporary_bytes': 40 * MIB, 'state_bytes': MIB, 'images': 600} for name in seconds
+    }
+    result = {
+        'machine': {'cores': 2, 'platform': 'Linux'},
+        'python': '3.11',
+        'case': dataclasses.asdict(Case((), clients=3, k_s=4, convolution='native')),
+        'seconds': seconds,
+        'facts': {'device': 'cpu (cpu)', 'versions': {'jax': '9.9'}, 'methods': facts},
+    }
+    lines = method_report.table(result).splitlines()
+    assert lines[2] == '| semisfl | 2.00 (1.00 to 4.00) | 1.00 | 300 | 5.2 | 40.0 MiB | 1.00 MiB |'
+    assert lines[3] == '| fedavg:uda | 3.00 (3.00 to 3.50) | 1.50 | 200 | 5.2 | 40.0 MiB | 1.00 MiB |'
+    assert '3 clients x 64, K_s 4, K_u 10, augmented views' in lines[5]
+    assert 'convolution native' in lines[5]
+    assert 'Medians of 3 rounds' in lines[5]
+    assert 'jax 9.9' in lines[6]
+    del seconds['semisfl']
+    assert '| fedavg:uda | 3.00 (3.00 to 3.50) | – | 200 |' in method_report.table(result)
+
+
+def run_benchmark(*words):
+    command = [sys.executable, '-m', 'benchmarks.methods', *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=900, check=False, cwd=Path(__file__).parents[1]
+    )
+
+
+def test_the_command_writes_figures_table_and_plot(tmp_path):
+    sizes = ('--data=digits', '--clients=3', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
+    chosen = '--methods=supervised_only,fedavg:supervised'
+    done = run_benchmark(*sizes, chosen, '--noaugmentation', f'--out={tmp_path}')
+    assert done.returncode == 0, done.stderr
+    assert '[1/2] compiling supervised_only …' in done.stdout
+    assert '2/2: supervised_only' in done.stdout
+    assert '| fedavg:supervised |' in done.stdout
+    result = json.loads((tmp_path / 'methods.json').read_text())
+    assert {name: len(own) for name, own in result['seconds'].items()} == {
+        'supervised_only': 2,
+        'fedavg:supervised': 2,
+    }
+    found = result['facts']['methods']
+    assert found['supervised_only']['images'] == 1 * 4
+    assert found['fedavg:supervised']['images'] == 1 * 4 + 2 * 3 * 4
+    # float32: student and teacher, and the student alone (tests/test_models.py counts 4,800 + 8,906 parameters)
+    assert found['supervised_only']['state_bytes'] == pytest.approx(2 * 4 * 13_706, rel=0.01)
+    assert found['fedavg:supervised']['state_bytes'] == pytest.approx(4 * 13_706, rel=0.01)
+    plotted = importlib.util.find_spec('matplotlib') is not None
+    expected = {'methods.json', 'methods.md'} | ({'methods.png', 'methods.svg'} if plotted else set())
+    assert {path.name for path in tmp_path.iterdir()} == expected
+
+
+def test_wrong_flags_are_told_in_words():
+    done = run_benchmark('--methods=fedaverage')
+    assert done.returncode != 0
+    assert '--methods=fedaverage is no method; use semisfl, ' in done.stderr
+    assert 'Traceback' not in done.stderr
