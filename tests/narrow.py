@@ -1,7 +1,8 @@
 """The model families at a fraction of their width, and federations for a round of any method on them.
 
-Kinds, number and order of layers, strides, dropout, BatchNorm and residual sums are the models' own, made by their own
-builders; only the WideResNet has two blocks in a stage instead of four. Few channels and images of 16 x 16 make a round
+Kinds and order of layers, strides, dropout, BatchNorm and residual sums are the models' own, made by their own
+builders, and so is their number but in two families, where layers like the one before them are left out: VGG13 has six
+of its ten convolutions, the WideResNet two of four blocks in a stage. Few channels and images of 16 x 16 make a round
 that runs in milliseconds and compiles in seconds.
 """
 
@@ -21,7 +22,7 @@ FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone
     'small_cnn': {'channels': (6, 8), 'dense': 12},
     'cnn': {'channels': (6, 8), 'dense': 12},
     'alexnet': {'channels': (6, 8, 8, 6, 6), 'dense': 16},
-    'vgg13': {'channels': (6, 6, 8, 8, 8), 'dense': 16},
+    'vgg13': {'channels': (6, 6, 8, 8, 8), 'dense': 16, 'depths': (1, 1, 1, 1, 2)},
     'resnet9': {'channels': (4, 6, 8, 8)},
     'resnet9_plain': {'channels': (4, 6, 8, 8)},
     'wresnet28x2': {'channels': (4, 6, 8, 10), 'depth': 2},

@@ -2,8 +2,8 @@
 small one for small images.
 
 A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that stay at the
-client unless told otherwise. Nothing else has to know its architecture. Builders take the widths of the layers, by
-default the model's own, for tests that run every kind of layer at a fraction of its size (`depth`: blocks of a stage).
+client unless told otherwise. Nothing else has to know its architecture. Builders take the widths of layers and
+the depths of stages, by default the model's own, for tests that run every kind of layer at a fraction of its size.
 """
 
 from __future__ import annotations
@@ -62,17 +62,25 @@ def alexnet(
 
 
 def vgg13(
-    num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512, 512), dense: int = 4096
+    num_classes: int,
+    compute: Compute,
+    channels: tuple[int, ...] = (64, 128, 256, 512, 512),
+    dense: int = 4096,
+    depths: tuple[int, ...] = (2, 2, 2, 2, 2),
 ) -> Architecture:
     """VGG13 with BatchNorm for 96x96 images: 45,111,626 parameters for 10 classes."""
-    return _vgg((2, 2, 2, 2, 2), channels, dense, num_classes, compute)
+    return _vgg(depths, channels, dense, num_classes, compute)
 
 
 def vgg16(
-    num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512, 512), dense: int = 4096
+    num_classes: int,
+    compute: Compute,
+    channels: tuple[int, ...] = (64, 128, 256, 512, 512),
+    dense: int = 4096,
+    depths: tuple[int, ...] = (2, 2, 3, 3, 3),
 ) -> Architecture:
     """VGG16 with BatchNorm for 144x144 images: 84,347,044 parameters for 100 classes."""
-    return _vgg((2, 2, 3, 3, 3), channels, dense, num_classes, compute)
+    return _vgg(depths, channels, dense, num_classes, compute)
 
 
 def _vgg(
