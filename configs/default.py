@@ -18,8 +18,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- the run
     config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
-    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedswitch'
-    config.setting = 'harmonised'  # of fedavg and fedprox: 'harmonised': SemiSFL's protocol, all keys as they stand |
+    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedswitch' |
+    # 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
+    config.setting = 'harmonised'  # of fedavg, fedprox and splitfed: 'harmonised': SemiSFL's protocol, all keys as they stand |
     # 'official': the values of the method's own papers in their place (semisfl_jax/presets.py), each to be overridden
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
@@ -78,8 +79,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere
 
     # --- a round
-    config.k_s = 100  # supervised iterations in the first round; 0: the server only averages (fedavg, fedprox)
-    config.k_u = 50  # cross-entity iterations
+    config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
+    # fedprox) and in splitfed never has
+    config.k_u = 50  # cross-entity iterations, or those of a client's local training
     config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
     config.server_batch_size = 64  # B_s
@@ -102,7 +104,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
 
-    # --- clients of full-model methods: fedavg, fedprox, fedswitch
+    # --- clients of full-model methods: fedavg, fedprox, fedswitch; epochs and weighting also of splitfed
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images in a round; 0: k_u iterations
@@ -112,9 +114,11 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
     config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log'
-    config.fedswitch = ConfigDict()
+    config.fedswitch = ConfigDict()  # of fedswitch and fedswitch_sl
     config.fedswitch.mode = 'switch'  # who labels: 'switch': by the skew of a client's labels | 'teacher' | 'student'
     config.fedswitch.beta_iid = 0.5  # switch: skew (nats, 0 .. log of classes) up to which a client trusts the student
+    config.splitfed = ConfigDict()
+    config.splitfed.version = 'v1'  # 'v1': a top for each client, averaged | 'v2': one top, client after client
 
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'

@@ -10,25 +10,32 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, trains_on_labels_alone
 
 # Options that a method has no use for. At their defaults they say nothing; changed, they are refused.
-_SPLIT = (
-    'model.split_index',
+_CLUSTERING = (
     'clustering_weight',
     'contrastive_weight',
     'temperature',
     'supervised_references',
     'queue',
     'queue_empty_slots',
-    'client_teacher_ema',
-    'client_teacher_bn',
 )
+_CLIENT_TEACHER = ('client_teacher_ema', 'client_teacher_bn')
+_SPLIT = ('model.split_index', *_CLUSTERING, *_CLIENT_TEACHER)
 _TEACHER = ('ema_decay', 'ema_warmup')
 _LOCAL = ('local.epochs', 'local.weighting', 'local.optimizer_state')
+_OBJECTIVE = ('local.objective', 'local.prox')
 _UDA = ('uda.temperature', 'uda.tsa')
 _FEDSWITCH = ('fedswitch.mode', 'fedswitch.beta_iid')
-_FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, 'local.objective', 'local.prox', *_UDA, *_FEDSWITCH)) | {
-    'fedavg': (*_SPLIT, *_TEACHER, 'local.prox', *_FEDSWITCH),
-    'fedprox': (*_SPLIT, *_TEACHER, *_FEDSWITCH),
-    'fedswitch': (*_SPLIT, 'local.objective', 'local.prox', *_UDA),
+_SPLITFED = ('splitfed.version',)
+_FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED)) | {
+    'fedavg': (*_SPLIT, *_TEACHER, 'local.prox', *_FEDSWITCH, *_SPLITFED),
+    'fedprox': (*_SPLIT, *_TEACHER, *_FEDSWITCH, *_SPLITFED),
+    'fedswitch': (*_SPLIT, *_OBJECTIVE, *_UDA, *_SPLITFED),
+    'fedswitch_sl': (*_CLUSTERING, *_LOCAL, *_OBJECTIVE, *_UDA, *_SPLITFED),
+    'splitfed': (
+        *(*_CLUSTERING, *_CLIENT_TEACHER, *_TEACHER, *_OBJECTIVE, *_UDA, *_FEDSWITCH),
+        'local.optimizer_state',
+        'pre_rounds',
+    ),
 }
 
 
@@ -50,6 +57,7 @@ def check(flat: dict[str, Any]) -> None:
     """
     presets.check(flat)
     _check_foreign(flat)
+    _check_split(flat)
     _check_labels(flat)
     if flat['optimizer'] == 'adam' and flat['nesterov']:
         raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
@@ -68,12 +76,39 @@ def _check_foreign(flat: dict[str, Any]) -> None:
                 )
 
 
+def _check_split(flat: dict[str, Any]) -> None:
+    """What the split baselines leave no room for."""
+    name, version = flat['algorithm'], flat['splitfed.version']
+    if name == 'fedswitch_sl' and flat['fedswitch.mode'] == 'student' and flat['client_teacher_ema']:
+        raise UserError(
+            "config.client_teacher_ema=True moves a teacher that fedswitch.mode='student' never asks; "
+            'use client_teacher_ema=False or another mode'
+        )
+    if name == 'splitfed' and version == 'v2':
+        for key, value in (('federation.client_chunk', 0), ('federation.client_map', 'auto')):
+            if flat[key] != value:
+                raise UserError(
+                    f"config.{key}={flat[key]}: splitfed.version='v2' trains one client after another; "
+                    f'leave it at {value}'
+                )
+
+
 def _check_labels(flat: dict[str, Any]) -> None:
     """Whether there are labels where the method trains on them."""
     name, total, client_labels = flat['algorithm'], flat['data.num_labeled'], flat['data.client_labels']
     mu, k_s, objective = flat['federation.mu'], flat['k_s'], flat['local.objective']
     alone = trains_on_labels_alone(name, objective)
-    if k_s == 0 and name not in ('fedavg', 'fedprox'):
+    if name == 'splitfed' and (k_s or not client_labels):
+        wrong, why = (
+            (f'k_s={k_s}', 'the server has no images of its own')
+            if client_labels
+            else ('data.client_labels=0', 'they have none')
+        )
+        raise UserError(
+            f'config.{wrong}: splitfed trains on labels at the clients alone, and {why}; '
+            'use data.client_labels=-1 (or a number) with k_s=0'
+        )
+    if k_s == 0 and name not in ('fedavg', 'fedprox', 'splitfed'):
         raise UserError(f'config.k_s=0: {name} learns from labels at the server and needs K_s of at least 1')
     if client_labels > total or (client_labels == total and k_s):
         hint = ' (or k_s=0, where the method goes without a server phase)' if client_labels == total else ''
@@ -88,13 +123,12 @@ def _check_labels(flat: dict[str, Any]) -> None:
             'server alone'
         )
     if alone and client_labels > 0 and mu == 0:
-        raise UserError(
-            "config.federation.mu=0 ignores the labels that local.objective='supervised' trains on; use 1 or more"
-        )
+        who = name if name == 'splitfed' else "local.objective='supervised'"
+        raise UserError(f'config.federation.mu=0 ignores the labels that {who} trains on; use 1 or more')
     if client_labels == -1 and not alone:
         raise UserError(
             f"config.data.client_labels=-1, all labels at the clients, is for local.objective='supervised' of fedavg "
-            f'and fedprox; {name} leaves them unlabelled images, so give a number'
+            f'and fedprox, and for splitfed; {name} leaves them unlabelled images, so give a number'
         )
     labels_at_clients = client_labels > 0 and mu > 0
     if not alone and k_s == 0 and not labels_at_clients:

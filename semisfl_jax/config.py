@@ -10,7 +10,19 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, combinations, compilation, frequency, hosts, models, parallel, presets
+from semisfl_jax import (
+    algorithms,
+    augment,
+    combinations,
+    compilation,
+    frequency,
+    hosts,
+    models,
+    parallel,
+    presets,
+    switching,
+)
+from semisfl_jax.algorithms.splitfed import VERSIONS
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
@@ -49,7 +61,8 @@ _CHOICES = {
     'local.weighting': ('uniform', 'samples'),
     'local.optimizer_state': ('fresh', 'kept'),
     'uda.tsa': pseudo_label.TSA_SCHEDULES,
-    'fedswitch.mode': ('switch', 'teacher', 'student'),
+    'fedswitch.mode': switching.MODES,
+    'splitfed.version': VERSIONS,
     'supervised_references': ('teacher_keys', 'student_supcon'),
     'queue': ('two_level', 'single_ring', 'off'),
     'queue_empty_slots': ('auto', 'ignore', 'count'),
@@ -171,15 +184,22 @@ def _check_devices(flat: dict[str, Any]) -> None:
                 f'device computes whole trials; use {good} devices, or another number of seeds'
             )
         return
-    if devices > 1 and flat['algorithm'] in algorithms.SERVER_ONLY:
-        raise UserError(
-            f'config.parallel.devices={devices}: {flat["algorithm"]} has no clients to spread over devices; use 1'
-        )
+    if devices > 1 and (reason := _indivisible(flat)):
+        raise UserError(f'config.parallel.devices={devices}: {reason}; use 1')
     if devices > active:
         raise UserError(
             f'config.parallel.devices={devices} is more than federation.num_active={active}, and a device computes '
             f'whole clients; use at most {active}'
         )
+
+
+def _indivisible(flat: dict[str, Any]) -> str:
+    """Why the clients of a method cannot be divided over devices or processes; '' when they can."""
+    if flat['algorithm'] in algorithms.SERVER_ONLY:
+        return f'{flat["algorithm"]} has no clients to spread'
+    if flat['algorithm'] == 'splitfed' and flat['splitfed.version'] == 'v2':
+        return "splitfed.version='v2' trains one client after another, so all devices but one would wait"
+    return ''
 
 
 def _check_processes(flat: dict[str, Any]) -> None:
@@ -200,11 +220,8 @@ def _check_processes(flat: dict[str, Any]) -> None:
         raise UserError(
             f"config.parallel.coordinator='{coordinator}': the trials of config.seeds run in one process; give one seed"
         )
-    if coordinator and flat['algorithm'] in algorithms.SERVER_ONLY:
-        raise UserError(
-            f"config.parallel.coordinator='{coordinator}': {flat['algorithm']} has no clients to share between "
-            'processes; use one process'
-        )
+    if coordinator and (reason := _indivisible(flat)):
+        raise UserError(f"config.parallel.coordinator='{coordinator}': {reason}; use one process")
     if flat['parallel.devices'] % count:
         raise UserError(
             f'config.parallel.devices={flat["parallel.devices"]} cannot be shared equally by {count} processes; '
@@ -226,7 +243,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
         if resolved.seeds:
             resolved.parallel.devices = parallel.available_to_trials(len(resolved.seeds))
         else:
-            one = resolved.algorithm in algorithms.SERVER_ONLY
+            one = _indivisible(flatten(resolved))
             resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
     return resolved.lock()
 

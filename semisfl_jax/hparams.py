@@ -12,7 +12,7 @@ from semisfl_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """`config.local`: how the clients of a full-model method train."""
+    """`config.local`: how clients train that have a whole model, or in SplitFed a top of their own, for a while."""
 
     objective: str = 'fixmatch'
     epochs: int = 0
@@ -37,7 +37,14 @@ class FedSwitch:
     beta_iid: float = 0.5
 
 
-GROUPS = {'local': Local, 'uda': Uda, 'fedswitch': FedSwitch}
+@dataclasses.dataclass(frozen=True)
+class SplitFed:
+    """`config.splitfed`."""
+
+    version: str = 'v1'
+
+
+GROUPS = {'local': Local, 'uda': Uda, 'fedswitch': FedSwitch, 'splitfed': SplitFed}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +82,7 @@ class HParams:
     local: Local = Local()
     uda: Uda = Uda()
     fedswitch: FedSwitch = FedSwitch()
+    splitfed: SplitFed = SplitFed()
 
     @property
     def batches(self) -> tuple[int, int, int, int]:
@@ -106,7 +114,7 @@ def _labeled_rows(config) -> int:
 
 def trains_on_labels_alone(algorithm: str, objective: str) -> bool:
     """Whether the clients of a method read nothing but labelled images."""
-    return algorithm in ('fedavg', 'fedprox') and objective == 'supervised'
+    return algorithm == 'splitfed' or (algorithm in ('fedavg', 'fedprox') and objective == 'supervised')
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:

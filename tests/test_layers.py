@@ -17,6 +17,7 @@ ROOMS = (
     'frequency',
     'queue',
     'sampling',
+    'switching',
     'augment',
     'hparams',
     'models',

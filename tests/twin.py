@@ -145,6 +145,8 @@ class Client:
 class Server:
     """Holds labels, top, projection head, teacher and queue."""
 
+    client = Client
+
     def __init__(self, key, model, views, h, student):
         self.key, self.model, self.views, self.h = key, model, views, h
         self.student, self.teacher = student, student
@@ -205,7 +207,7 @@ class Server:
 
     def cross_entity_phase(self, federation, ids, visits):
         h, lr, key = self.h, self.learning_rate(), rng.fold(self.key, 'cross_entity', self.round)
-        clients = [Client(self, i, self.student.bottom, self.teacher.bottom, lr) for i in ids]
+        clients = [self.client(self, i, self.student.bottom, self.teacher.bottom, lr) for i in ids]
         optimizer, consistency, clustering = Sgd(h, lr), 0.0, 0.0
         cohort = Cohort(jnp.asarray(ids), jnp.ones(len(ids)), jnp.asarray(visits))
         rows, labeled = sampling.client_rows(self.key, federation, cohort, h.k_u, h.batch_size, h.labeled_rows)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from semisfl_jax.algorithms.fedavg import fedavg
 from semisfl_jax.algorithms.fedprox import fedprox
 from semisfl_jax.algorithms.fedswitch import fedswitch
+from semisfl_jax.algorithms.fedswitch_sl import fedswitch_sl
 from semisfl_jax.algorithms.semisfl import semisfl
+from semisfl_jax.algorithms.splitfed import splitfed
 from semisfl_jax.algorithms.supervised_only import supervised_only
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
@@ -20,10 +22,13 @@ BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'fedavg': fedavg,
     'fedprox': fedprox,
     'fedswitch': fedswitch,
+    'fedswitch_sl': fedswitch_sl,
+    'splitfed': splitfed,
 }
 NAMES = tuple(BUILDERS)
 SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
 FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedswitch'})  # methods whose clients train the whole model
+ONE_TOP = frozenset({'semisfl', 'fedswitch_sl'})  # methods in which one top sees the rows of all clients at once
 ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
 
 
@@ -38,4 +43,4 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return BUILDERS[name](model, views, hparams, layout)
 
 
-__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'SERVER_ONLY', 'build']
+__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'ONE_TOP', 'SERVER_ONLY', 'build']

@@ -2,8 +2,8 @@
 
 A reconstruction. Only the abstract of the paper and what others write of it were at hand: a teacher that is an average
 of the student and moves at the clients, too; an adaptive choice between the two as the source of pseudo-labels, with
-a hyper-parameter of how IID clients are. The rule of the choice, its hyper-parameter and the place of the averages are
-this package's reading (facts 2.4).
+a hyper-parameter of how IID clients are. The rule of the choice (`switching`), its hyper-parameter and the place of the
+averages are this package's reading (facts 2.4).
 """
 
 from __future__ import annotations
@@ -11,20 +11,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import ema, phases, rng
+from semisfl_jax import ema, phases, rng, switching
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
-
-
-def skew(histogram: Array) -> Array:
-    """KL(h || uniform) in nats, [] in 0 .. log K, of counts [K]; infinite where nothing was counted."""
-    total = jnp.sum(histogram)
-    share = histogram / jnp.maximum(total, 1.0)
-    classes = histogram.shape[0]
-    divergence = jnp.sum(jnp.where(share > 0, share * jnp.log(jnp.maximum(share, 1e-30) * classes), 0.0))
-    return jnp.where(total > 0, jnp.maximum(divergence, 0.0), jnp.inf)
 
 
 def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
@@ -38,7 +29,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     Who labels, `fedswitch.mode`:
       'teacher', 'student': the client's teacher, or its own model.
       'switch': the student where the confident pseudo-labels that the received student gives to the images of the
-        round have a `skew` of at most `beta_iid`, else the teacher. Without a confident label, the teacher.
+        round have a skew of at most `beta_iid`, else the teacher (`switching`).
 
     Arguments as of `semisfl`; the model runs whole.
     """
@@ -47,24 +38,24 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     objective = phases.semi_supervised(model, views, hparams, rule)
     mode = hparams.fedswitch.mode
 
-    def own_skew(visit: phases.Visit, student: SplitParams, federation: Federation) -> Array:
-        """Of the confident pseudo-labels under `student`, over all unlabelled images that the client will read."""
+    def count(visit: phases.Visit, student: SplitParams, federation: Federation) -> Array:
+        """Confident pseudo-labels under `student` [K], over all unlabelled images that the client will read."""
 
-        def histogram(t):
+        def of_batch(t):
             batch = phases.read(federation, visit, t)
             x = views.normalise(views.weak(rng.fold(visit.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
             labels, confident = pseudo_label.guess(logits, hparams.threshold)
-            counted = (confident & ~batch.labeled)[:, None]
-            return jnp.sum(counted * jax.nn.one_hot(labels, logits.shape[-1]), axis=0)
+            return switching.histogram(labels, confident & ~batch.labeled, logits.shape[-1])
 
-        empty = jnp.zeros(jax.eval_shape(histogram, 0).shape)
-        return skew(jax.lax.fori_loop(0, visit.steps, lambda t, sum_: sum_ + histogram(t), empty))
+        empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)
+        return jax.lax.fori_loop(0, visit.steps, lambda t, counts: counts + of_batch(t), empty)
 
     def client(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array) -> phases.Work:
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
-            trusts_student = own_skew(visit, state.student, federation) <= hparams.fedswitch.beta_iid
+            counts = count(visit, state.student, federation)
+            trusts_student = ~switching.by_teacher(counts, hparams.fedswitch.beta_iid)
 
         def loss(parameters, student, teacher, t):
             labeler = jax.tree.map(lambda own, other: jnp.where(trusts_student, own, other), student, teacher)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import jax
-
 from semisfl_jax import phases, queue
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
@@ -41,15 +39,8 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
     ) -> tuple[phases.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = supervised(key, state, federation, k_s, lr)
-        if hparams.pre_rounds:
-            after, unlabeled = jax.lax.cond(
-                state.round < hparams.pre_rounds,
-                lambda: (state.replace(memory=memory.init()), phases.no_cross_entity()),
-                lambda: cross_entity(key, state, federation, cohort, lr),
-            )
-        else:
-            after, unlabeled = cross_entity(key, state, federation, cohort, lr)
-        return after.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
+        state, unlabeled = cross_entity(key, state, federation, cohort, lr)
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
         return {

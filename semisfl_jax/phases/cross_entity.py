@@ -24,7 +24,8 @@ from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.state import State, trainable, with_parameters
+from semisfl_jax.phases.labeling import build_labeler
+from semisfl_jax.phases.state import State, nothing_measured, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import HERE, Array, Cohort, Federation, Layout, Metrics, SplitParams, Variables, Views
 
@@ -43,52 +44,70 @@ class Exchange(NamedTuple):
     teacher_bottom: Variables  # at the clients; leading [A] when they move it (Eq. 8)
     momentum: optax.OptState
     memory: Any
+    counts: Any  # of the labeler
 
 
 def build_cross_entity(
-    model: SplitModel, views: Views, hparams: HParams, memory: Memory, layout: Layout = HERE
+    model: SplitModel,
+    views: Views,
+    hparams: HParams,
+    memory: Memory | None,
+    layout: Layout = HERE,
+    labels_by: str = 'teacher',
 ) -> Callable[..., tuple[State, Metrics]]:
     """Builds the phase, from the broadcast of the bottoms to their average.
 
     In each of K_u iterations every one of the A active clients sends student features of a strong view and teacher
     features of a weak view, the server makes one update of top and projection head on all A * B rows, and each
-    client gets the gradient of its own rows.
+    client gets the gradient of its own rows. In the first `pre_rounds` rounds nothing of this happens.
 
     Args:
       model: the split model.
       views: augmentations.
       hparams: settings.
-      memory: queue policy.
+      memory: queue policy, or None for consistency regularization alone: no clustering, no keys, no queue.
       layout: where the clients are computed.
+      labels_by: who makes the pseudo-labels, 'teacher', 'student' or 'switch' (`labeling`).
 
     Returns:
       run(key, state, federation, cohort, lr []) -> state, metrics. The cohort has the clients at hand.
     """
+    switched = labels_by == 'switch'
     weak, strong = layout.map(views.weak), layout.map(views.strong)
     train_bottoms = layout.map(lambda variables, x, key: model.bottom(variables, x, key, True))
     teacher_axis = 0 if hparams.client_teacher_ema else None
-    own_statistics = hparams.client_teacher_bn == 'train'
-    # Where clients share the teacher's weights, the map over clients is one large batch, not many small ones.
-    teacher_bottoms = layout.map(
-        lambda variables, x, key: model.bottom(variables, x, key, own_statistics)[0], in_axes=(teacher_axis, 0, 0)
-    )
+    labeler = build_labeler(model, hparams, layout, labels_by)
 
-    def label(teacher: SplitParams, features: Array, truth: Array, labeled: Array, present: Array):
-        """Targets and keys of teacher features [A * B, D]; a client's own labels go before pseudo-labels."""
-        logits, _ = model.top(teacher.top, features, None, False)
+    def label(
+        teacher: SplitParams, features: Array, logits: Array, truth: Array, labeled: Array, present: Array
+    ) -> tuple[References, Array, dict[str, Array]]:
+        """Targets and keys of weak features [A' * B, D], which of them are confident guesses, and counts.
+
+        A client's own labels go before pseudo-labels. Without a queue there are no keys.
+        """
         labels, confident = pseudo_label.guess(logits, hparams.threshold)
         guessed = present & ~labeled
         counts = pseudo_label.count(labels, confident, truth, guessed)
-        keys = model.project(teacher.proj, features)
+        keys = None if memory is None else model.project(teacher.proj, features)
         targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, present)
-        return targets, counts
+        return targets, guessed & confident, counts
+
+    def clustering_rows(proj: Variables, features: Array, targets: References, references: References) -> Array:
+        """C [A' * B] of the student's features [A', B, D]."""
+        # The anchors of one client at a time, so that a map in chunks never holds all similarities [A * B, T].
+        clustering_of_client = layout.map(
+            lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
+        )
+        clients, features = features.shape[0], features.reshape(-1, model.feature_size)
+        rows = model.project(proj, features).reshape(clients, hparams.batch_size, -1)
+        return clustering_of_client(rows, targets.labels.reshape(rows.shape[:2])).reshape(-1)
 
     def loss(
         parameters: SplitParams,
         exchange: Exchange,
         x: Array,
         targets: References,
-        references: References,
+        references: References | None,
         count: Array,
         keys: dict[str, Array],
     ):
@@ -99,16 +118,12 @@ def build_cross_entity(
         logits, top = model.tops(student.top, features, keys['top_dropout'])
         logits = logits.reshape(-1, logits.shape[-1])
         consistency = losses.consistency(logits, targets.labels, targets.confident, weight, count)
-        # The anchors of one client at a time, so that a map in chunks never holds all similarities [A * B, T].
-        clustering_of_client = layout.map(
-            lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
-        )
-        features = features.reshape(-1, model.feature_size)
-        rows = model.project(student.proj, features).reshape(x.shape[0], hparams.batch_size, -1)
-        clustering = clustering_of_client(rows, targets.labels.reshape(rows.shape[:2])).reshape(-1)
-        clustering = losses.row_mean(clustering, weight, count)
-        value = hparams.consistency_weight * consistency + hparams.clustering_weight * clustering
-        metrics = {'loss_unlabeled': value, 'loss_consistency': consistency, 'loss_clustering': clustering}
+        value, metrics = hparams.consistency_weight * consistency, {'loss_consistency': consistency}
+        if references is not None:
+            clustering = losses.row_mean(clustering_rows(student.proj, features, targets, references), weight, count)
+            value = value + hparams.clustering_weight * clustering
+            metrics['loss_clustering'] = clustering
+        metrics['loss_unlabeled'] = value
         return value, (SplitParams(bottom, top, student.proj), metrics)
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[State, Metrics]:
@@ -129,13 +144,18 @@ def build_cross_entity(
             }
             x_weak = views.normalise(weak(keys['weak'], images))
             x_strong = views.normalise(strong(keys['strong'], images))
-            teacher_features = teacher_bottoms(exchange.teacher_bottom, x_weak, keys['teacher_dropout'])
-            teacher_features = teacher_features.reshape(-1, model.feature_size)
-            targets, counts = label(state.teacher, teacher_features, truth, labeled.reshape(-1), present)
-            everyone = References(
-                *layout.rows((targets.keys, targets.labels, targets.confident)), present=everyone_present
-            )
-            references = memory.cross_entity_references(exchange.memory, everyone)
+            teacher = state.teacher._replace(bottom=exchange.teacher_bottom)
+            by_teacher = labeler.by_teacher(exchange.counts)
+            weak_rows = labeler.label(teacher, exchange.student, by_teacher, x_weak, keys['teacher_dropout'])
+            targets, guesses, counts = label(teacher, *weak_rows, truth, labeled.reshape(-1), present)
+            references = None
+            if memory is not None:
+                everyone = References(
+                    *layout.rows((targets.keys, targets.labels, targets.confident)), present=everyone_present
+                )
+                references = memory.cross_entity_references(exchange.memory, everyone)
+            if switched:
+                counts['by_student'] = jnp.sum(~by_teacher * weight)
 
             parameters = trainable(exchange.student)
             gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
@@ -144,14 +164,15 @@ def build_cross_entity(
             top, proj = layout.total((gradient.top, gradient.proj))
             # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 7).
             gradient = SplitParams(jax.tree.map(lambda g: g * taking_part, gradient.bottom), top, proj)
-            # SGD works number by number, so one call steps the server and, along [A], every client's own optimizer.
+            # The optimizer works number by number: one call steps the server's and, along [A], every client's own.
             updates, momentum = sgd.update(gradient, exchange.momentum, parameters)
             student = with_parameters(student, optax.apply_updates(parameters, updates))
             teacher_bottom = exchange.teacher_bottom
             if hparams.client_teacher_ema:
                 teacher_bottom = ema.update(teacher_bottom, student.bottom, hparams.ema_decay)
-            queued = memory.push_unlabeled(exchange.memory, everyone, t)
-            return Exchange(student, teacher_bottom, momentum, queued), (metrics, counts)
+            queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, everyone, t)
+            labeled_so_far = labeler.count(exchange.counts, targets.labels, guesses)
+            return Exchange(student, teacher_bottom, momentum, queued, labeled_so_far), (metrics, counts)
 
         student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
         start = Exchange(
@@ -161,6 +182,7 @@ def build_cross_entity(
             else state.teacher.bottom,
             momentum=sgd.init(trainable(student)),
             memory=state.memory,
+            counts=labeler.start(clients, state.student.top),
         )
         rows, labeled = sampling.client_rows(
             key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
@@ -170,13 +192,24 @@ def build_cross_entity(
 
         bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, total=layout.total)
         metrics, counts = layout.total((metrics, jax.tree.map(jnp.sum, counts)))
-        state = state.replace(
-            student=end.student._replace(bottom=bottom),
-            memory=memory.init(),  # emptied after every cross-entity phase
-        )
-        return state, {
+        metrics = {
             **jax.tree.map(jnp.mean, metrics),
             **pseudo_label.rates(counts),
         }
+        if switched:
+            metrics['student_labels'] = counts['by_student'] / (taking_part * hparams.k_u)
+        return emptied(state.replace(student=end.student._replace(bottom=bottom))), metrics
 
-    return run
+    def emptied(state: State) -> State:
+        """The queue does not outlive the round."""
+        return state if memory is None else state.replace(memory=memory.init())
+
+    def run_after_pre_rounds(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array):
+        nothing = nothing_measured(run, key, state, federation, cohort, lr)
+        return jax.lax.cond(
+            state.round < hparams.pre_rounds,
+            lambda: (emptied(state), nothing),
+            lambda: run(key, state, federation, cohort, lr),
+        )
+
+    return run_after_pre_rounds if hparams.pre_rounds else run

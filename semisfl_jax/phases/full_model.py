@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 
 from semisfl_jax import rng
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.state import nothing_measured
 from semisfl_jax.phases.supervised import build_supervised
 from semisfl_jax.types import Array, Metrics, SplitParams, Views
 
@@ -64,8 +64,7 @@ def after_warm_up(hparams: HParams, phase: Callable) -> Callable:
         return phase
 
     def run(key: Array, state, *arguments) -> tuple[SplitParams, object, Metrics]:
-        found = jax.eval_shape(phase, key, state, *arguments)[2]
-        nothing = {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in found.items()}
+        nothing = nothing_measured(phase, key, state, *arguments)
         return jax.lax.cond(
             state.round < hparams.pre_rounds,
             lambda: (state.student, state.clients, nothing),

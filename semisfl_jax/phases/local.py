@@ -32,6 +32,13 @@ class Visit(NamedTuple):
     labeled: Array  # [T, B] bool, whether the client knows the label
 
 
+class Part(NamedTuple):
+    """What the clients of a round count."""
+
+    weight: Array  # [A] float32, 1 for a client that takes part, 0 for one without images and for padding
+    share: Array  # [A] float32, in the average: the same, or its number of images
+
+
 class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
@@ -133,13 +140,7 @@ def build_local(
     """
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
-        rows, labeled = sampling.client_rows(key, federation, cohort, *hparams.batches)
-        steps = sampling.client_steps(federation, cohort, *hparams.batches)
-        images = _images(federation, cohort, hparams)
-        weight = cohort.weight * (images > 0)
-        round_key = rng.fold(key, 'local', state.round)
-        keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
-        visits = Visit(cohort.ids, keys, jnp.where(weight > 0, steps, 0), rows, labeled)
+        visits, part = plan(key, state, federation, cohort, hparams)
 
         def one(visit: Visit, kept: Any) -> Work:
             if not hparams.local.epochs:  # the same for all: a loop of known length
@@ -147,20 +148,37 @@ def build_local(
             return client(visit, kept, state, federation, lr)
 
         work = layout.map(one)(visits, trees.gather(state.clients, cohort.ids))
-        share = weight * images if hparams.local.weighting == 'samples' else weight
-        averaged = trees.weighted_mean(work.upload, share, otherwise=received(state), total=layout.total)
-        clients = trees.scatter(state.clients, cohort.ids, work.kept, weight, layout.rows)
-        means, counts, taking_part = layout.total(
-            (
-                {name: jnp.sum(values * weight) for name, values in work.means.items()},
-                {name: jnp.sum(jnp.where(weight > 0, values, 0)) for name, values in work.counts.items()},
-                jnp.sum(weight),
-            )
-        )
-        metrics = {name: value / jnp.maximum(taking_part, 1.0) for name, value in means.items()}
-        return averaged, clients, metrics | (pseudo_label.rates(counts) if counts else {})
+        averaged, metrics = collect(work, part, received(state), layout)
+        clients = trees.scatter(state.clients, cohort.ids, work.kept, part.weight, layout.rows)
+        return averaged, clients, metrics
 
     return run
+
+
+def plan(key: Array, state: State, federation: Federation, cohort: Cohort, hparams: HParams) -> tuple[Visit, Part]:
+    """What the clients at hand do in a round, and what they count."""
+    rows, labeled = sampling.client_rows(key, federation, cohort, *hparams.batches)
+    steps = sampling.client_steps(federation, cohort, *hparams.batches)
+    images = _images(federation, cohort, hparams)
+    weight = cohort.weight * (images > 0)
+    round_key = rng.fold(key, 'local', state.round)
+    keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
+    visits = Visit(cohort.ids, keys, jnp.where(weight > 0, steps, 0), rows, labeled)
+    return visits, Part(weight, weight * images if hparams.local.weighting == 'samples' else weight)
+
+
+def collect(work: Work, part: Part, otherwise: Any, layout: Layout = HERE) -> tuple[Any, Metrics]:
+    """The average of the uploads, `otherwise` where nobody takes part, and the metrics of a round."""
+    averaged = trees.weighted_mean(work.upload, part.share, otherwise=otherwise, total=layout.total)
+    means, counts, taking_part = layout.total(
+        (
+            {name: jnp.sum(values * part.weight) for name, values in work.means.items()},
+            {name: jnp.sum(jnp.where(part.weight > 0, values, 0)) for name, values in work.counts.items()},
+            jnp.sum(part.weight),
+        )
+    )
+    metrics = {name: value / jnp.maximum(taking_part, 1.0) for name, value in means.items()}
+    return averaged, metrics | (pseudo_label.rates(counts) if counts else {})
 
 
 def _images(federation: Federation, cohort: Cohort, hparams: HParams) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from flax import struct
 
 from semisfl_jax import rng
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Array, SplitParams, Views
+from semisfl_jax.types import Array, Metrics, SplitParams, Views
 
 
 @struct.dataclass
@@ -62,6 +63,12 @@ def trainable(variables: SplitParams) -> SplitParams:
 def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitParams:
     """`variables` with their parameters exchanged."""
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
+
+
+def nothing_measured(run: Callable, *arguments) -> Metrics:
+    """The metrics that `run` returns last, as those of a round in which it does not run: not a number."""
+    found = jax.eval_shape(run, *arguments)[-1]
+    return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in found.items()}
 
 
 def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:

@@ -1,0 +1,49 @@
+"""FedSwitch-SL: FedSwitch by split learning, SemiSFL's ablation without clustering regularization."""
+
+from __future__ import annotations
+
+from semisfl_jax import phases
+from semisfl_jax.hparams import HParams, learning_rate
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
+
+
+def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+    """Builds FedSwitch-SL.
+
+    A round is that of SemiSFL without projection head, contrastive terms and queue: K_s supervised steps on
+    cross-entropy alone, each followed by the teacher's average; the bottoms of student and teacher go to the cohort;
+    K_u cross-entity iterations on consistency regularization alone; the bottoms are averaged. K_s stays what it is.
+    The teacher is what the method is judged by (Section V-A).
+
+    What FedSwitch adds is who labels a client's images in an iteration, teacher or student (`switching`, a
+    reconstruction). FedSwitch also moves the teacher at the clients, which `client_teacher_ema` does; it is off by
+    default, as in SemiSFL.
+
+    Args:
+      model: the split model; its projection head is left out.
+      views: augmentations and normalisation.
+      hparams: settings.
+      layout: where the clients are computed.
+    """
+    supervised = phases.build_supervised(model, views, hparams, memory=None)
+    cross_entity = phases.build_cross_entity(model, views, hparams, None, layout, labels_by=hparams.fedswitch.mode)
+
+    def init(key: Array) -> phases.State:
+        return phases.init_state(key, model, memory=(), projection=False)
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = supervised(key, state, federation, k_s, lr)
+        state, unlabeled = cross_entity(key, state, federation, cohort, lr)
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {
+            'teacher': phases.predict(model, views, state.teacher, images),
+            'student': phases.predict(model, views, state.student, images),
+        }
+
+    return Algorithm(init, round_, predict, headline='teacher', uses_clients=True)

@@ -1,0 +1,90 @@
+"""SplitFed (Thapa et al., AAAI 2022): supervised split federated learning on clients with labels."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import phases, rng, trees
+from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.objective import supervised
+from semisfl_jax.phases.state import trainable
+from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+
+VERSIONS = ('v1', 'v2')
+
+
+def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+    """Builds SplitFed.
+
+    In a round each client of the cohort trains on batches of B of its labelled images, K_u of them or `local.epochs`
+    passes: features up, their gradient down, and each side steps its own optimizer, new in every round. Clients
+    without labels sit out, and the server has no images of its own. The two versions differ in the server's side:
+
+        v1: a copy of the top for every client; at the end of the round bottoms and tops are averaged. But for what
+            travels this is FedAvg on the whole model.
+        v2: one top, which serves client after client in an order drawn afresh each round, and keeps its optimizer on
+            the way; the bottoms, all of which started from the same one, are averaged at the end.
+
+    The scripts of its authors make the server's optimizer anew for every batch, which is not followed here.
+
+    Args:
+      model: the split model; its projection head is left out.
+      views: augmentations and normalisation; batches take the supervised view.
+      hparams: settings.
+      layout: where the clients are computed. That of v2 has all of them here.
+    """
+    objective = supervised(model, views)
+
+    def train(visit: phases.Visit, student: SplitParams, kept, sgd: optax.GradientTransformation, data: Federation):
+        """The steps of one client: both sides, the optimizer, and what was measured."""
+
+        def loss(parameters, student, _, t):
+            batch = phases.read(data, visit, t)
+            return objective(parameters, student, student, batch, rng.fold(visit.key, t), jnp.float32(0))
+
+        return phases.descend(loss, student, kept, sgd, visit.steps)
+
+    def with_its_own_top(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array):
+        return phases.Work(*train(visit, state.student, kept, optimizer(hparams, lr), federation))
+
+    def one_after_another(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
+        own = optimizer(hparams, lr)
+        sgd = optax.partition({'client': own, 'server': own}, SplitParams('client', 'server', 'server'))
+        visits, part = phases.plan(key, state, federation, cohort, hparams)
+        draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(visits.key)
+        visits, part = trees.gather((visits, part), jnp.argsort(draws))
+
+        def serve(server, visit: phases.Visit):
+            top, momentum = server
+            student = state.student._replace(top=top)
+            fresh = sgd.init(trainable(student))
+            kept = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
+            student, kept, *found = train(visit, student, kept, sgd, federation)
+            return (student.top, kept.inner_states['server']), phases.Work(student.bottom, (), *found)
+
+        first = state.student.top, sgd.init(trainable(state.student)).inner_states['server']
+        (top, _), work = jax.lax.scan(serve, first, visits)
+        bottom, metrics = phases.collect(work, part, otherwise=state.student.bottom)
+        return state.student._replace(bottom=bottom, top=top), (), metrics
+
+    clients = (
+        phases.build_local(with_its_own_top, hparams, layout) if hparams.splitfed.version == 'v1' else one_after_another
+    )
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        student, _, metrics = clients(key, state, federation, cohort, lr)
+        return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
+
+    def init(key: Array) -> phases.State:
+        return phases.init_state(key, model, memory=(), projection=False, teacher=False)
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {'student': phases.predict(model, views, state.student, images)}
+
+    return Algorithm(init, round_, predict, headline='student', uses_clients=True)

@@ -1,0 +1,85 @@
+"""Who labels the clients' images in an iteration of the cross-entity phase: the teacher, or a client's own student."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import switching
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Array, Layout, SplitParams
+
+
+class Labeler(NamedTuple):
+    """The functions of a choice, for A' clients at hand. `counts` are () where the choice is always the same."""
+
+    start: Callable[..., Any]  # A', top -> counts [A', K] of a new round
+    by_teacher: Callable[[Any], Array | bool]  # counts -> [A'] bool, or one for all
+    # teacher, student (bottom: [A', ...]), by_teacher, weak views [A', B, H, W, C], keys [A']
+    # -> features [A' * B, D], logits [A' * B, K]
+    label: Callable[..., tuple[Array, Array]]
+    count: Callable[[Any, Array, Array], Any]  # counts, pseudo-labels [A' * B], which count [A' * B] -> counts
+
+
+def build_labeler(model: SplitModel, hparams: HParams, layout: Layout, labels_by: str) -> Labeler:
+    """The labeler `labels_by`.
+
+    A client sends the server one set of features of the weak view, by whichever bottom labels it. Neither model has
+    dropout in this; `client_teacher_bn` says whether its bottom takes the batch statistics.
+
+    Args:
+      model: the split model.
+      hparams: settings.
+      layout: where the clients are computed.
+      labels_by: 'teacher', 'student', or 'switch': by the confident pseudo-labels that the client has been given in
+        the round so far (`switching`), so that it costs no message. The first iteration is the teacher's.
+    """
+    teacher_axis = 0 if hparams.client_teacher_ema else None
+    own_statistics = hparams.client_teacher_bn == 'train'
+
+    def features(bottom, x, key):
+        return model.bottom(bottom, x, key, own_statistics)[0]
+
+    def features_by_either(by_teacher, teacher, student, x, key):
+        return features(jax.tree.map(partial(jnp.where, by_teacher), teacher, student), x, key)
+
+    def logits(top, rows):
+        return model.top(top, rows, None, False)[0]
+
+    def by_one(bottoms: Callable, bottom, top, x, keys):
+        rows = bottoms(bottom, x, keys).reshape(-1, model.feature_size)
+        return rows, logits(top, rows)
+
+    # Where clients share the teacher's weights, the map over clients is one large batch, not many small ones.
+    teacher_bottoms = layout.map(features, in_axes=(teacher_axis, 0, 0))
+    student_bottoms = layout.map(features)
+    either_bottoms = layout.map(features_by_either, in_axes=(0, teacher_axis, 0, 0, 0))
+
+    def by_either(teacher: SplitParams, student: SplitParams, by_teacher: Array, x: Array, keys: Array):
+        rows = either_bottoms(by_teacher, teacher.bottom, student.bottom, x, keys).reshape(-1, model.feature_size)
+        whose = jnp.repeat(by_teacher, x.shape[1])[:, None]
+        return rows, jnp.where(whose, logits(teacher.top, rows), logits(student.top, rows))
+
+    def start(clients: int, top) -> Array:
+        row = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
+        return jnp.zeros((clients, jax.eval_shape(logits, top, row).shape[-1]))
+
+    def count(counts: Array, labels: Array, counted: Array) -> Array:
+        of_client = counts.shape[0], -1
+        return counts + switching.histogram(labels.reshape(of_client), counted.reshape(of_client), counts.shape[-1])
+
+    if labels_by == 'switch':
+        return Labeler(start, partial(switching.by_teacher, beta_iid=hparams.fedswitch.beta_iid), by_either, count)
+    teaches = labels_by == 'teacher'
+
+    def label(teacher: SplitParams, student: SplitParams, by_teacher: bool, x: Array, keys: Array):
+        if by_teacher:
+            return by_one(teacher_bottoms, teacher.bottom, teacher.top, x, keys)
+        return by_one(student_bottoms, student.bottom, student.top, x, keys)
+
+    return Labeler(lambda clients, top: (), lambda counts: teaches, label, lambda counts, *_: counts)
