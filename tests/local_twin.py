@@ -126,6 +126,6 @@ class Twin:
             sure = [softmax(row) for row, is_known in zip(logits, known[t], strict=True) if not is_known]
             seen += [int(p.argmax()) for p in sure if p.max() >= self.h.threshold]
         if not seen:
-            return False
+            return math.log(3) <= self.h.fedswitch.beta_iid
         share = np.bincount(seen, minlength=3) / len(seen)
         return sum(p * math.log(p * len(share)) for p in share if p > 0) <= self.h.fedswitch.beta_iid

@@ -380,7 +380,7 @@ def test_devices_share_trials_equally():
     [
         ({'parallel__devices': 1}, 'parallel.devices=1 cannot be shared equally by 2 processes; use 0 for all'),
         ({'parallel__devices': 0, 'parallel__process_id': 2}, 'process_id=2 is out of range'),
-        ({'parallel__devices': 0, 'algorithm': 'supervised_only'}, 'supervised_only has no clients to share'),
+        ({'parallel__devices': 0, 'algorithm': 'supervised_only'}, 'supervised_only has no clients to spread'),
         ({'parallel__devices': 0, 'seeds': (0, 1)}, 'the trials of config.seeds run in one process'),
     ],
 )

@@ -1,4 +1,4 @@
-"""FedSwitch: the skew and its threshold by hand, the modes, who moves; rounds against the plain twin."""
+"""FedSwitch: the switch at its threshold, the modes, who moves; rounds against the plain twin."""
 
 import math
 
@@ -8,31 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import ema
-from semisfl_jax.algorithms.fedswitch import skew
+from semisfl_jax import ema, switching
 from semisfl_jax.hparams import FedSwitch, Local, learning_rate
 from tests import toy
 from tests.local_twin import Twin
 from tests.test_fedavg import FEDERATION, ROUNDS, start
 from tests.test_semisfl import assert_trees_close
 
-
-@pytest.mark.parametrize(
-    ('histogram', 'expected'),
-    [
-        ([5, 5, 5, 5], 0.0),
-        ([0, 7, 0, 0], math.log(4)),
-        ([3, 3, 0, 0], math.log(2)),
-        ([6, 2, 0, 0], 0.75 * math.log(3) + 0.25 * math.log(1)),
-        ([0, 0, 0, 0], math.inf),
-    ],
-)
-def test_skew_by_hand(histogram, expected):
-    np.testing.assert_allclose(skew(jnp.array(histogram, jnp.float32)), expected, rtol=1e-6, atol=1e-7)
-
-
 # of a client whose confident labels are all of one class: log 3
-ONE_CLASS = float(skew(jnp.array([0.0, 5.0, 0.0])))
+ONE_CLASS = float(switching.skew(jnp.array([0.0, 5.0, 0.0])))
 
 
 def one_class():

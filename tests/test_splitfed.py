@@ -8,34 +8,44 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import launch
 from configs import default
-from semisfl_jax import algorithms, experiment, parallel, rng, sampling
+from semisfl_jax import algorithms, parallel, rng, sampling
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import SplitFed
+from semisfl_jax.hparams import Local, SplitFed
 from semisfl_jax.types import HERE
 from tests import runs, toy, twin
 from tests.test_semisfl import assert_trees_close
 
 IDS = [1, 3, 4]  # client n of the toy federation has n labelled images, so client 0 has none
 PIECES = ('bottom', 'top')
+SUPERVISED = dataclasses.replace(toy.HPARAMS, labeled_rows=toy.HPARAMS.batch_size, server_trains=False)
 
 
-def start(version='v1', split_index=None, layout=HERE, top_norm=False, **changes):
-    hparams = dataclasses.replace(toy.HPARAMS, splitfed=SplitFed(version), **changes)
+def start(version='v1', split_index=None, layout=HERE, top_norm=False, name='splitfed', **changes):
+    hparams = dataclasses.replace(SUPERVISED, splitfed=SplitFed(version), **changes)
     model = toy.model(split_index, top_norm=top_norm)
-    algorithm = algorithms.build('splitfed', model, toy.VIEWS, hparams, layout)
+    algorithm = algorithms.build(name, model, toy.VIEWS, hparams, layout)
     return algorithm, hparams, model, algorithm.init(rng.root(0))
 
 
-def one_round(ids=IDS, weight=None, federation=None, **options):
-    """State before, state after and metrics of a round."""
+@functools.cache
+def program(**options):
+    """The compiled round and the first state."""
     algorithm, _, _, state = start(**options)
+    return jax.jit(algorithm.round), state
+
+
+def one_round(ids=IDS, weight=None, federation=None, index=0, **options):
+    """State before, state after and metrics of round `index` (0-based)."""
+    run, state = program(**options)
+    state = state.replace(round=jnp.int32(index))
     cohort = toy.cohort(ids)
     if weight is not None:
         cohort = cohort._replace(weight=jnp.asarray(weight, jnp.float32))
     federation = toy.federation(labels_at_clients=True) if federation is None else federation
-    after, metrics = jax.jit(algorithm.round)(rng.root(0), state, federation, cohort, jnp.int32(9))
+    after, metrics = run(rng.root(0), state, federation, cohort, jnp.int32(0))
     return state, after, metrics
 
 
@@ -76,20 +86,27 @@ def whole_model_gradient(model):
     return jax.jit(jax.grad(loss, has_aux=True))
 
 
-def train_alone(client, bottom, top, hparams, model, optimizers):
-    """K_u steps of a client's whole model: bottom, top and losses. `optimizers`: of bottom and top."""
+def stream_of(client, *path, index=0):
+    """Of a client in round `index`."""
+    return rng.fold(rng.root(0), 'local', index, client, *path)
+
+
+def train_alone(client, bottom, top, hparams, model, optimizers, index=0):
+    """The steps of a client's whole model: bottom, top and losses. `optimizers`: of bottom and top.
+
+    Client n has n images: `epochs` of them in batches of 4, or K_u batches.
+    """
     federation, key = toy.federation(labels_at_clients=True), rng.root(0)
-    rows, labeled = sampling.client_rows(
-        key, federation, toy.cohort([client]), hparams.k_u, hparams.batch_size, hparams.batch_size
-    )
+    rows, labeled = sampling.client_rows(key, federation, toy.cohort([client]), *hparams.batches)
     assert labeled.all()
     held = np.asarray(federation.labeled_index[client][: federation.labeled_size[client]])
+    epochs = hparams.local.epochs
     losses = []
-    for t in range(hparams.k_u):
+    for t in range(-(-epochs * client // 4) if epochs else hparams.k_u):
         batch = np.asarray(rows[0, t])
         assert set(batch) <= set(held)
-        stream = rng.fold(key, 'splitfed', 0, 'client', client, t)
-        x = toy.VIEWS.normalise(toy.VIEWS.supervised(rng.fold(stream, 'views'), federation.client_images[batch]))
+        stream = stream_of(client, t, index=index)
+        x = toy.VIEWS.normalise(toy.VIEWS.supervised(rng.fold(stream, 'supervised'), federation.client_images[batch]))
         parameters = bottom['params'], top['params']
         gradient, (bottom, top, value) = whole_model_gradient(model)(
             parameters, bottom, top, x, federation.client_labels[batch], rng.fold(stream, 'dropout')
@@ -109,11 +126,20 @@ def assert_pieces_close(found, bottom, top, **tolerance):
     assert_trees_close(found.top, top, **(tolerance or {'rtol': 1e-4, 'atol': 1e-6}))
 
 
+BY_IMAGES = Local(epochs=2, weighting='samples')
 ADAM = {'optimizer': 'adam', 'lr': 1e-3, 'lr_min': 1e-3, 'nesterov': False}
 
 
-@pytest.mark.parametrize('changes', [{'split_index': 1, 'top_norm': True}, {}, {'split_index': 3}, ADAM])
-@pytest.mark.parametrize('version', ['v1', 'v2'])
+@pytest.mark.parametrize(
+    ('version', 'changes'),
+    [
+        ('v1', {}),
+        ('v1', {'split_index': 1, 'top_norm': True}),
+        ('v1', {'split_index': 3} | ADAM),
+        ('v2', {}),
+        ('v2', {'split_index': 1, 'top_norm': True}),
+    ],
+)
 def test_one_client_is_plain_training_at_every_cut(version, changes):
     """One optimizer for the whole model, as if it had not been cut."""
     _, hparams, model, state = start(version, **changes)
@@ -121,7 +147,7 @@ def test_one_client_is_plain_training_at_every_cut(version, changes):
     bottom, top, losses = train_alone(4, *state.student[:2], hparams, model, optimizers)
     _, after, metrics = one_round([4], version=version, **changes)
     assert_pieces_close(after.student, bottom, top)
-    np.testing.assert_allclose(metrics['loss_supervised'], np.mean(losses), rtol=1e-5)
+    np.testing.assert_allclose(metrics['loss_local'], np.mean(losses), rtol=1e-5)
 
 
 def test_v1_averages_trainings_that_know_nothing_of_each_other():
@@ -132,31 +158,52 @@ def test_v1_averages_trainings_that_know_nothing_of_each_other():
     ]
     _, after, metrics = one_round(version='v1')
     assert_pieces_close(after.student, *(mean([part[side] for part in alone]) for side in (0, 1)))
-    np.testing.assert_allclose(metrics['loss_supervised'], np.mean([part[2] for part in alone]), rtol=1e-5)
-    assert np.isnan(metrics['loss_unlabeled'])
+    np.testing.assert_allclose(metrics['loss_local'], np.mean([part[2] for part in alone]), rtol=1e-5)
+    assert metrics.keys() == {'lr', 'loss_local'}
 
 
-def test_v2_hands_one_top_from_client_to_client():
-    _, hparams, model, state = start('v2')
-    draw = {i: int(jax.random.bits(rng.fold(rng.root(0), 'splitfed', 0, 'order', i))) for i in IDS}
-    order = sorted(IDS, key=draw.get)
+def test_v1_by_images_for_epochs():
+    """2 epochs of 1, 3 and 4 images are 1, 2 and 2 batches; the clients count by their images."""
+    _, hparams, model, state = start(local=BY_IMAGES)
+    alone = [
+        train_alone(i, *state.student[:2], hparams, model, [Optimizer(hparams, hparams.lr) for _ in PIECES])
+        for i in IDS
+    ]
+    assert [len(losses) for *_, losses in alone] == [1, 2, 2]
+    _, after, _ = one_round(local=BY_IMAGES)
+    expected = [
+        jax.tree.map(lambda a, b, c: (a + 3 * b + 4 * c) / 8, *(part[side] for part in alone)) for side in (0, 1)
+    ]
+    assert_pieces_close(after.student, *expected)
+
+
+def test_v1_is_fedavg_on_labels():
+    """What travels differs, the numbers do not."""
+    _, split, metrics = one_round(local=BY_IMAGES)
+    _, whole, others = one_round(name='fedavg', local=dataclasses.replace(BY_IMAGES, objective='supervised'))
+    for a, b in zip(jax.tree.leaves(split.student), jax.tree.leaves(whole.student), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert metrics == others
+
+
+@pytest.mark.parametrize(
+    ('index', 'order', 'changes'), [(0, [4, 1, 3], {}), (2, [3, 1, 4], {'local': Local(epochs=2)} | ADAM)]
+)
+def test_v2_hands_one_top_from_client_to_client(index, order, changes):
+    """With its optimizer: the moments of Adam and their correction go on, where those of the bottoms start anew.
+
+    Each round has an order of its own."""
+    _, hparams, model, state = start('v2', **changes)
+    assert order == sorted(IDS, key=lambda i: int(jax.random.bits(stream_of(i, 'turn', index=index))))
     bottoms, losses, top, of_top = [], [], state.student.top, Optimizer(hparams, hparams.lr)
     for i in order:
         optimizers = [Optimizer(hparams, hparams.lr), of_top]
-        bottom, top, own = train_alone(i, state.student.bottom, top, hparams, model, optimizers)
+        bottom, top, own = train_alone(i, state.student.bottom, top, hparams, model, optimizers, index)
         bottoms.append(bottom)
-        losses += own
-    _, after, metrics = one_round(version='v2')
+        losses.append(np.mean(own))
+    _, after, metrics = one_round(index=index, version='v2', **changes)
     assert_pieces_close(after.student, mean(bottoms), top)
-    np.testing.assert_allclose(metrics['loss_supervised'], np.mean(losses), rtol=1e-5)
-
-
-def test_v2_draws_another_order_in_another_round():
-    orders = {
-        tuple(np.argsort([int(jax.random.bits(rng.fold(rng.root(0), 'splitfed', r, 'order', i))) for i in IDS]))
-        for r in range(12)
-    }
-    assert len(orders) > 2
+    np.testing.assert_allclose(metrics['loss_local'], np.mean(losses), rtol=1e-5)
 
 
 @pytest.mark.parametrize('version', ['v1', 'v2'])
@@ -165,10 +212,10 @@ def test_order_of_the_cohort_padding_and_clients_without_labels_change_nothing(v
     for ids, weight in (([4, 1, 3], None), ([2, 4, 0, 1, 3], [0, 1, 1, 1, 1])):  # client 0 has no labels
         _, other, others = one_round(ids, weight, version=version)
         assert_pieces_close(other.student, *plain.student[:2])
-        np.testing.assert_allclose(others['loss_supervised'], metrics['loss_supervised'], rtol=1e-5)
+        np.testing.assert_allclose(others['loss_local'], metrics['loss_local'], rtol=1e-5)
     before, lost, metrics = one_round([0, 1], [1, 0], version=version)
     assert_pieces_close(lost.student, *before.student[:2], rtol=0)
-    assert metrics['loss_supervised'] == 0
+    assert metrics['loss_local'] == 0
 
 
 def test_v1_in_chunks_is_v1_at_once():
@@ -185,7 +232,7 @@ def test_what_moves_and_what_is_read(version):
     for old, new in zip(jax.tree.leaves(before.student), jax.tree.leaves(after.student), strict=True):
         assert not np.array_equal(old, new)
     assert after.student.proj == {'params': {}}
-    assert (after.teacher, after.memory, int(after.round), int(after.step)) == ((), (), 1, 0)
+    assert (after.teacher, after.memory, after.clients, int(after.round), int(after.step)) == ((), (), (), 1, 0)
     federation = toy.federation(labels_at_clients=True)
     read = np.concatenate([federation.labeled_index[i][: federation.labeled_size[i]] for i in IDS])
     hidden = np.setdiff1d(np.arange(len(federation.client_images)), read)
@@ -210,55 +257,52 @@ def test_versions_and_optimizers_differ():
             assert np.max(np.abs(one - other)) > 1e-6
 
 
-LABELS = {'algorithm': 'splitfed', 'data__num_labeled': 300, 'data__client_labels': 290}
+COMMAND = {'algorithm': 'splitfed', 'data__client_labels': -1, 'k_s': 0}
 
 
 @pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_the_command_learns_and_reads_the_same_from_the_host(tmp_path, version):
-    changes = {**LABELS, 'splitfed__version': version, 'k_u': 5, 'pre_rounds': 2}
+    changes = {**COMMAND, 'splitfed__version': version, 'k_u': 5}
     assert runs.run(tmp_path / 'device', **changes) == 0
     assert runs.run(tmp_path / 'host', **changes, data__residency='host') == 0
     assert runs.lines(tmp_path / 'device') == runs.lines(tmp_path / 'host')
     first, *_, last = runs.records(tmp_path / 'device')
-    assert last['loss_supervised'] < first['loss_supervised']
-    assert last['loss_consistency'] is None
+    assert last['loss_local'] < first['loss_local']
+    assert (last['loss_consistency'], last['loss_supervised'], last['k_s']) == (None, None, 0)
     assert 'teacher_accuracy' not in last
     seen = {round(record['images_per_second'] * record['wall_seconds']) for record in (first, last)}
     assert all(abs(images - 3 * 5 * 4) <= 1 for images in seen)  # no batch of the server is among them
 
 
-@pytest.mark.parametrize('partition', ['uniform', 'dirichlet'])
-def test_all_training_images_but_a_handful_can_be_labelled_at_the_clients(partition):
-    """The fully labelled upper bound: 1,437 digits, one left to each of 10 clients, one to the server."""
-    config = runs.config(
-        algorithm='splitfed',
-        data__num_labeled=1427,
-        data__client_labels=1426,
-        federation__partition=partition,
-    )
-    config_lib.check(config)
-    built = experiment.build(config_lib.resolve(config))
-    assert len(built.dataset.train_images) == 1437
-    assert int(built.federation.labeled_size.sum()) == 1426
-    assert len(built.federation.server_index) == 1
-    assert '1,426 labelled ones in all' in '\n'.join(experiment.describe([built]))
+def test_the_official_setting(tmp_path):
+    """5 clients of 279 or 280 images and all their labels, one epoch in batches of 256, Adam with 1e-4."""
+    words = ('algorithm=splitfed', 'setting=official', 'rounds=2', 'splitfed.version=v2')
+    assert launch.main(['launch.py', runs.DIGITS, f'--workdir={tmp_path}', *(f'--config.{w}' for w in words)]) == 0
+    for record in runs.records(tmp_path):
+        assert (record['k_s'], record['lr']) == (0, pytest.approx(1e-4))
+        assert record['images_per_second'] * record['wall_seconds'] == pytest.approx(5 * 2 * 256, rel=0.02)
 
 
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'data.client_labels': 0}, 'splitfed trains on labels at the clients, and they have none; use up to 3999'),
-        ({'federation.mu': 0}, 'config.federation.mu=0 ignores labels at the clients'),
+        ({'data.client_labels': 0}, 'data.client_labels=0: splitfed trains on labels at the clients alone, and they'),
+        ({'k_s': 20}, 'config.k_s=20: splitfed trains on labels at the clients alone, and the server has no images'),
+        ({'data.client_labels': 4001}, 'leaves the server none of the data.num_labeled=4000 labels'),
+        ({'federation.mu': 0, 'data.client_labels': 4000}, 'mu=0 ignores the labels that splitfed trains on'),
         ({'splitfed.version': 'v3'}, "config.splitfed.version='v3' is unknown; use one of v1, v2"),
-        ({'optimizer': 'lion'}, "config.optimizer='lion' is unknown; use one of sgd, adam"),
-        ({'optimizer': 'adam'}, "config.nesterov=True belongs to optimizer='sgd'"),
         ({'splitfed.version': 'v2', 'parallel.devices': 2}, 'trains one client after another'),
         ({'splitfed.version': 'v2', 'parallel.coordinator': 'host:1'}, 'trains one client after another'),
+        ({'splitfed.version': 'v2', 'federation.client_chunk': 3}, 'trains one client after another; leave it at 0'),
+        ({'algorithm': 'fedavg', 'splitfed.version': 'v2'}, 'splitfed.version=v2 is no option of fedavg'),
+        ({'queue': 'off'}, 'config.queue=off is no option of splitfed; leave it at two_level'),
+        ({'local.optimizer_state': 'kept'}, 'is no option of splitfed'),
+        ({'pre_rounds': 20}, 'config.pre_rounds=20 is no option of splitfed; leave it at 0'),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):
     config = default.get_config()
-    config.algorithm, config.data.client_labels, config.batch_size = 'splitfed', 3000, 60  # 60 is no multiple of 8
+    config.algorithm, config.data.client_labels, config.k_s, config.batch_size = 'splitfed', -1, 0, 60  # 60 % 8 != 0
     config_lib.check(config)
     config.update_from_flattened_dict(changes)
     with pytest.raises(UserError) as error:
@@ -269,6 +313,6 @@ def test_what_cannot_be_is_refused_in_one_line(changes, message):
 
 def test_v2_takes_one_device_of_those_there_are():
     config = default.get_config()
-    config.algorithm, config.data.client_labels, config.parallel.devices = 'splitfed', 3000, 0
+    config.algorithm, config.data.client_labels, config.k_s, config.parallel.devices = 'splitfed', -1, 0, 0
     config.splitfed.version = 'v2'
     assert config_lib.resolve(config).parallel.devices == 1

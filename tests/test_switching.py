@@ -26,6 +26,9 @@ def test_skew_is_the_divergence_from_even_shares():
     share = counts / counts.sum(axis=1, keepdims=True)
     expected = [sum(p * np.log(p / 0.25) for p in row if p) for row in share]
     np.testing.assert_allclose(switching.skew(jnp.asarray(counts)), expected, rtol=1e-5)
+    by_hand = {(3, 3, 0, 0): np.log(2), (6, 2, 0, 0): 0.75 * np.log(3) + 0.25 * np.log(1)}
+    for row, value in by_hand.items():
+        np.testing.assert_allclose(switching.skew(jnp.array(row, jnp.float32)), value, rtol=1e-6)
 
 
 def test_without_a_confident_label_the_skew_is_the_highest():
