@@ -56,6 +56,7 @@ class Case:
     streamed: bool = False
     top_norm: bool = False
     order: int = 1  # -1: the cohort backwards
+    seed: int = 0  # of the first model
 
 
 CLIENTS = 12
@@ -100,7 +101,7 @@ def program(case, devices):
 def two_rounds(case, devices):
     """State and metrics after each round. A louder top lets pseudo-labels fall on both sides of the threshold."""
     algorithm, run, mesh, hparams = program(dataclasses.replace(case, order=1), devices)
-    state = algorithm.init(rng.root(0))
+    state = algorithm.init(rng.root(case.seed))
     student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
     teacher = jax.tree.map(jnp.copy, student) if state.teacher else ()
     state = parallel.replicate(mesh, state.replace(student=student, teacher=teacher))
@@ -134,6 +135,20 @@ CASES = {
         streamed=True,
         hparams=(('fedswitch', FedSwitch(beta_iid=0.6)), ('threshold', 0.76)),
     ),
+    'fedswitch_sl': Case(
+        algorithm='fedswitch_sl',
+        active=10,
+        hparams=(('fedswitch', FedSwitch(beta_iid=0.6)), ('k_u', 4), ('threshold', 0.5)),
+        seed=10,  # labels of several classes
+    ),
+    'splitfed': Case(
+        algorithm='splitfed',
+        active=10,
+        labels_at_clients=True,
+        streamed=True,
+        top_norm=True,
+        hparams=(('labeled_rows', 4), ('local', Local(epochs=1, weighting='samples'))),
+    ),
 }
 
 
@@ -142,7 +157,8 @@ def assert_close(one, many):
     for (state, metrics), (other, others) in zip(one, many, strict=True):
         chex.assert_trees_all_close(metrics, others, rtol=2e-4, atol=1e-6)
         assert_trees_close(state.student, other.student, rtol=2e-3, atol=2e-5)
-        assert_trees_close(state.teacher, other.teacher, rtol=2e-3, atol=2e-5)
+        if state.teacher:
+            assert_trees_close(state.teacher, other.teacher, rtol=2e-3, atol=2e-5)
         chex.assert_trees_all_close(state.clients, other.clients, rtol=2e-3, atol=2e-5)
 
 
@@ -151,8 +167,12 @@ def assert_close(one, many):
 def test_eight_devices_give_the_numbers_of_one(name):
     one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)[0]
     assert_close(one, many)
+    if name == 'splitfed':  # no pseudo-labels
+        return
     rates = [float(metrics['mask_rate']) for _, metrics in one]
     assert all(0.02 < rate < 0.98 for rate in rates)  # both sides of the threshold were compared
+    if name == 'fedswitch_sl':
+        assert all(0 < metrics['student_labels'] < 1 for _, metrics in one)  # and both labelled
 
 
 @inside
@@ -218,7 +238,16 @@ def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, 
 
 
 @inside
-@pytest.mark.parametrize('name', ['fedavg', 'fedswitch'])
+def test_an_iteration_without_clustering_gathers_nothing():
+    """One sum of the top's gradient, and no messages of keys."""
+    student = jax.eval_shape(toy.model().init, rng.root(0))
+    top = sum(leaf.size for leaf in jax.tree.leaves(student.top))
+    found = [operands for _, in_scan, operands in collectives('fedswitch_sl') if in_scan]
+    assert found == [[((top,), 'float32')]]
+
+
+@inside
+@pytest.mark.parametrize('name', ['fedavg', 'fedswitch', 'splitfed'])
 def test_local_training_meets_nobody_before_its_end(name):
     """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
     found = collectives(name)

@@ -32,6 +32,15 @@ def test_the_setting_of_the_federated_baselines():
     assert (supervised.batch_size, supervised.data.client_labels, supervised.threshold) == (10, -1, 0.95)
 
 
+def test_the_setting_of_splitfed():
+    """Facts 8: 5 clients, all active, Adam with 1e-4, 200 rounds; one epoch a round in batches of 256."""
+    config = parse('--config.setting=official', '--config.algorithm=splitfed', '--config.splitfed.version=v2')
+    assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (5, 5, 200)
+    assert (config.local.epochs, config.local.weighting, config.batch_size) == (1, 'uniform', 256)
+    assert (config.optimizer, config.lr, config.lr_min, config.weight_decay) == ('adam', 1e-4, 1e-4, 0.0)
+    assert (config.data.client_labels, config.k_s, config.splitfed.version) == (-1, 0, 'v2')
+
+
 def test_the_command_line_goes_before():
     config = parse(*OFFICIAL, '--config.lr=0.01', '--config.federation.num_clients=20', '--config.threshold=0.5')
     assert (config.lr, config.federation.num_clients, config.threshold) == (0.01, 20, 0.5)
@@ -52,7 +61,7 @@ def test_a_program_applies_it_itself(name):
     config.algorithm, config.setting = name, 'official'
     presets.apply(config)
     config_lib.check(config)
-    assert (config.lr, config.data.client_labels) == (5e-4, 4000)
+    assert (config.lr, config.data.client_labels) == ((1e-4, -1) if name == 'splitfed' else (5e-4, 4000))
 
 
 def test_what_has_no_official_setting_says_so(capsys, tmp_path):
