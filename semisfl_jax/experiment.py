@@ -113,7 +113,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
 def _check_padding(config: ConfigDict, model: models.SplitModel, mesh: Mesh | None) -> None:
     """Padded clients have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
     active = config.federation.num_active
-    if config.algorithm not in algorithms.ONE_TOP:  # no statistics are shared between clients
+    if config.algorithm in algorithms.OWN_TOP:  # no statistics are shared between clients
         return
     if parallel.slots(mesh, active) == active or 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return

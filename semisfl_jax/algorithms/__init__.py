@@ -28,7 +28,7 @@ BUILDERS: dict[str, Callable[..., Algorithm]] = {
 NAMES = tuple(BUILDERS)
 SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
 FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedswitch'})  # methods whose clients train the whole model
-ONE_TOP = frozenset({'semisfl', 'fedswitch_sl'})  # methods in which one top sees the rows of all clients at once
+OWN_TOP = FULL_MODEL | {'splitfed'}  # methods in which no top sees the rows of several clients at once
 ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
 
 
@@ -43,4 +43,4 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return BUILDERS[name](model, views, hparams, layout)
 
 
-__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'ONE_TOP', 'SERVER_ONLY', 'build']
+__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'OWN_TOP', 'SERVER_ONLY', 'build']
