@@ -3,7 +3,7 @@
 A method that is not named needs nothing.
 """
 
-NEEDS: dict[str, tuple] = {'splitfed': (('data.client_labels', -1), ('k_s', 0))}
+NEEDS: dict[str, tuple] = {'splitfed': (('data.client_labels', -1), ('k_s', 0), ('pre_rounds', 0))}
 
 
 def changes(algorithm):
