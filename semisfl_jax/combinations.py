@@ -74,6 +74,11 @@ def _check_foreign(flat: dict[str, Any]) -> None:
                 raise UserError(
                     f"config.{key}={flat[key]} needs local.objective='uda', which is '{flat['local.objective']}'"
                 )
+    key, mode = 'fedswitch.beta_iid', flat['fedswitch.mode']
+    if mode != 'switch' and flat[key] != defaults[key]:
+        raise UserError(
+            f"config.{key}={flat[key]} needs fedswitch.mode='switch', which is '{mode}'; leave it at {defaults[key]}"
+        )
 
 
 def _check_split(flat: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ def _federated_baseline(flat: dict[str, Any]) -> dict[str, Any]:
         'rounds': 200,
         'lr_rounds': 200,
         'k_s': 0,
+        'pre_rounds': 0,
         'optimizer': 'adam',
         'nesterov': False,
         'lr': 5e-4,

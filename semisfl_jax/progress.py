@@ -40,8 +40,9 @@ class Progress:
                 ('sup', 'loss_supervised'),
                 ('cons', 'loss_consistency'),
                 ('clust', 'loss_clustering'),
+                ('client', 'loss_local'),
             )
-            if record[key] is not None
+            if record.get(key) is not None
         )
         k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
         text = f'{losses}{self._accuracy} K_s {k_s}'

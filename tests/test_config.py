@@ -231,6 +231,10 @@ def test_combinations_that_make_sense(changes):
         ({'algorithm': 'fedswitch', 'queue': 'off'}, 'queue=off is no option of fedswitch'),
         ({'algorithm': 'fedavg', 'ema_decay': 0.9}, 'ema_decay=0.9 is no option of fedavg'),
         ({'algorithm': 'fedavg', 'uda__temperature': 0.4}, "needs local.objective='uda', which is 'fixmatch'"),
+        (
+            {'algorithm': 'fedswitch', 'fedswitch__mode': 'teacher', 'fedswitch__beta_iid': 0.3},
+            "needs fedswitch.mode='switch', which is 'teacher'",
+        ),
         (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, and there are none"),
         ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
         ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
