@@ -18,10 +18,12 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- the run
     config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
-    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedswitch' |
+    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
-    config.setting = 'harmonised'  # of fedavg, fedprox, splitfed: 'harmonised': SemiSFL's protocol, all keys as they
-    # stand | 'official': the values of the method's own papers in their place (presets.py), each to be overridden
+    config.setting = (
+        'harmonised'  # of fedavg, fedprox, fedmatch, splitfed: SemiSFL's protocol, all keys as they stand |
+    )
+    # 'official': the values of the method's own papers in their place (presets.py), each to be overridden
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
@@ -80,7 +82,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
-    # fedprox) and in splitfed never has
+    # fedprox, fedmatch) and in splitfed never has
     config.k_u = 50  # cross-entity iterations, or those of a client's local training
     config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
@@ -104,7 +106,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
 
-    # --- clients of full-model methods: fedavg, fedprox, fedswitch; epochs and weighting also of splitfed
+    # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch; epochs and weighting also of splitfed
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images in a round; 0: k_u iterations
@@ -119,6 +121,20 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.fedswitch.beta_iid = 0.5  # switch: skew (nats, 0 .. log of classes) up to which a client trusts the student
     config.splitfed = ConfigDict()
     config.splitfed.version = 'v1'  # 'v1': a top for each client, averaged | 'v2': one top, client after client
+    config.fedmatch = ConfigDict()  # parameters are sigma + psi: labels train sigma, unlabelled images train psi
+    config.fedmatch.helpers = 2  # H, other clients whose models label with one's own; the server then keeps a psi of
+    # each of the num_clients (so many times the memory of the model), 0: no helpers, and no such memory
+    config.fedmatch.helper_every = 10  # helpers are chosen and sent in every so many rounds
+    config.fedmatch.helpers_persist = False  # True: clients keep them for the rounds after (H times that memory more);
+    # False: they help in the round of their sending alone, as in the authors' code
+    config.fedmatch.lambda_s = 1.0  # weight of the cross-entropy of labelled images
+    config.fedmatch.lambda_a = 1e-2  # of the cross-entropy of agreement labels, as in the authors' code
+    config.fedmatch.lambda_i = 1e-2  # of the inter-client consistency, likewise
+    config.fedmatch.lambda_l2 = 0.05  # of || sigma - psi ||^2. Theirs is 10, at an effective step (lr / (1 - momentum))
+    # 200 times smaller: 0.05 pulls as fast; at 10, psi repeats within a round all that sigma moved, and overshoots
+    config.fedmatch.lambda_l1 = 1e-5  # of | psi |
+    config.fedmatch.l1_threshold = 1e-5  # entries of psi up to this size count as 0 in evaluation
+    config.fedmatch.psi_start = 0.2  # psi before the first round, as a share of sigma
 
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'

@@ -7,7 +7,7 @@ from typing import Any
 
 from semisfl_jax import algorithms, presets
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, trains_on_labels_alone
+from semisfl_jax.hparams import FedMatch, HParams, trains_on_labels_alone
 
 # Options that a method has no use for. At their defaults they say nothing; changed, they are refused.
 _CLUSTERING = (
@@ -26,13 +26,16 @@ _OBJECTIVE = ('local.objective', 'local.prox')
 _UDA = ('uda.temperature', 'uda.tsa')
 _FEDSWITCH = ('fedswitch.mode', 'fedswitch.beta_iid')
 _SPLITFED = ('splitfed.version',)
-_FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED)) | {
-    'fedavg': (*_SPLIT, *_TEACHER, 'local.prox', *_FEDSWITCH, *_SPLITFED),
-    'fedprox': (*_SPLIT, *_TEACHER, *_FEDSWITCH, *_SPLITFED),
-    'fedswitch': (*_SPLIT, *_OBJECTIVE, *_UDA, *_SPLITFED),
-    'fedswitch_sl': (*_CLUSTERING, *_LOCAL, *_OBJECTIVE, *_UDA, *_SPLITFED),
+_FEDMATCH = tuple(f'fedmatch.{field.name}' for field in dataclasses.fields(FedMatch))
+_OTHERS = (*_SPLITFED, *_FEDMATCH)
+_FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_OTHERS)) | {
+    'fedavg': (*_SPLIT, *_TEACHER, 'local.prox', *_FEDSWITCH, *_OTHERS),
+    'fedprox': (*_SPLIT, *_TEACHER, *_FEDSWITCH, *_OTHERS),
+    'fedmatch': (*_SPLIT, *_TEACHER, 'consistency_weight', *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED),
+    'fedswitch': (*_SPLIT, *_OBJECTIVE, *_UDA, *_OTHERS),
+    'fedswitch_sl': (*_CLUSTERING, *_LOCAL, *_OBJECTIVE, *_UDA, *_OTHERS),
     'splitfed': (
-        *(*_CLUSTERING, *_CLIENT_TEACHER, *_TEACHER, *_OBJECTIVE, *_UDA, *_FEDSWITCH),
+        *(*_CLUSTERING, *_CLIENT_TEACHER, *_TEACHER, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_FEDMATCH),
         'local.optimizer_state',
         'pre_rounds',
     ),
@@ -59,6 +62,7 @@ def check(flat: dict[str, Any]) -> None:
     _check_foreign(flat)
     _check_split(flat)
     _check_labels(flat)
+    _check_helpers(flat)
     if flat['optimizer'] == 'adam' and flat['nesterov']:
         raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
 
@@ -98,6 +102,23 @@ def _check_split(flat: dict[str, Any]) -> None:
                 )
 
 
+def _check_helpers(flat: dict[str, Any]) -> None:
+    helpers, persist = flat['fedmatch.helpers'], flat['fedmatch.helpers_persist']
+    clients, every = flat['federation.num_clients'], flat['fedmatch.helper_every']
+    if flat['algorithm'] != 'fedmatch':
+        return
+    if helpers >= clients:
+        raise UserError(
+            f'config.fedmatch.helpers={helpers} is more than the other clients there are '
+            f'(federation.num_clients={clients}); use at most {clients - 1}'
+        )
+    if persist and (not helpers or every == 1):
+        raise UserError(
+            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, and with '
+            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every} there is nothing to keep; use False'
+        )
+
+
 def _check_labels(flat: dict[str, Any]) -> None:
     """Whether there are labels where the method trains on them."""
     name, total, client_labels = flat['algorithm'], flat['data.num_labeled'], flat['data.client_labels']
@@ -113,7 +134,7 @@ def _check_labels(flat: dict[str, Any]) -> None:
             f'config.{wrong}: splitfed trains on labels at the clients alone, and {why}; '
             'use data.client_labels=-1 (or a number) with k_s=0'
         )
-    if k_s == 0 and name not in ('fedavg', 'fedprox', 'splitfed'):
+    if k_s == 0 and name not in ('fedavg', 'fedprox', 'fedmatch', 'splitfed'):
         raise UserError(f'config.k_s=0: {name} learns from labels at the server and needs K_s of at least 1')
     if client_labels > total or (client_labels == total and k_s):
         hint = ' (or k_s=0, where the method goes without a server phase)' if client_labels == total else ''

@@ -44,7 +44,23 @@ class SplitFed:
     version: str = 'v1'
 
 
-GROUPS = {'local': Local, 'uda': Uda, 'fedswitch': FedSwitch, 'splitfed': SplitFed}
+@dataclasses.dataclass(frozen=True)
+class FedMatch:
+    """`config.fedmatch`."""
+
+    helpers: int = 2
+    helper_every: int = 10
+    helpers_persist: bool = False
+    lambda_s: float = 1.0
+    lambda_a: float = 1e-2
+    lambda_i: float = 1e-2
+    lambda_l2: float = 0.05
+    lambda_l1: float = 1e-5
+    l1_threshold: float = 1e-5
+    psi_start: float = 0.2
+
+
+GROUPS = {'local': Local, 'uda': Uda, 'fedswitch': FedSwitch, 'splitfed': SplitFed, 'fedmatch': FedMatch}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +99,7 @@ class HParams:
     uda: Uda = Uda()
     fedswitch: FedSwitch = FedSwitch()
     splitfed: SplitFed = SplitFed()
+    fedmatch: FedMatch = FedMatch()
 
     @property
     def batches(self) -> tuple[int, int, int, int]:

@@ -18,7 +18,7 @@ from jax.extend import core
 
 from semisfl_jax import algorithms, data, experiment, parallel, rng, sampling, trials
 from semisfl_jax import config as config_lib
-from semisfl_jax.hparams import FedSwitch, Local
+from semisfl_jax.hparams import FedMatch, FedSwitch, Local
 from semisfl_jax.types import Cohort
 from tests import runs, toy
 from tests.test_semisfl import assert_trees_close
@@ -129,6 +129,15 @@ CASES = {
             *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
         ),
     ),
+    'fedmatch': Case(
+        algorithm='fedmatch',
+        active=10,
+        labels_at_clients=True,
+        hparams=(
+            ('fedmatch', FedMatch(helper_every=2, helpers_persist=True, lambda_a=1.0, lambda_i=0.5)),
+            *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
+        ),
+    ),
     'fedswitch': Case(
         algorithm='fedswitch',
         active=10,
@@ -159,7 +168,7 @@ def assert_close(one, many):
         assert_trees_close(state.student, other.student, rtol=2e-3, atol=2e-5)
         if state.teacher:
             assert_trees_close(state.teacher, other.teacher, rtol=2e-3, atol=2e-5)
-        chex.assert_trees_all_close(state.clients, other.clients, rtol=2e-3, atol=2e-5)
+        chex.assert_trees_all_close((state.clients, state.server), (other.clients, other.server), rtol=2e-3, atol=2e-5)
 
 
 @inside

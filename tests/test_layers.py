@@ -13,6 +13,7 @@ ROOMS = (
     'rng',
     'trees',
     'losses',
+    'agreement',
     'ema',
     'frequency',
     'queue',

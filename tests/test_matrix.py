@@ -53,6 +53,7 @@ ROWS = {
     'supervised_only': Row(f'{STUDENT} {TEACHER}', '', unlabeled=False),
     'fedavg': Row(STUDENT, STUDENT),
     'fedprox': Row(STUDENT, STUDENT),
+    'fedmatch': Row(f'{STUDENT} server clients', 'student.statistics server clients'),
     'fedswitch': Row(f'{STUDENT} {TEACHER}', STUDENT),
     'fedswitch_sl': Row(f'{STUDENT} {TEACHER}', STUDENT),
     'splitfed': Row(STUDENT, STUDENT, unlabeled=False),

@@ -61,7 +61,25 @@ def test_a_program_applies_it_itself(name):
     config.algorithm, config.setting = name, 'official'
     presets.apply(config)
     config_lib.check(config)
-    assert (config.lr, config.data.client_labels) == ((1e-4, -1) if name == 'splitfed' else (5e-4, 4000))
+    # fedmatch leaves the labels where they are
+    expected = {'fedmatch': (1e-3, 0, 40), 'splitfed': (1e-4, -1, 0)}.get(name, (5e-4, 4000, 0))
+    assert (config.lr, config.data.client_labels, config.k_s) == expected
+
+
+def test_the_setting_of_fedmatch():
+    """Facts 2.3, labels at the server and at the clients."""
+    words = ('--config.setting=official', '--config.algorithm=fedmatch')
+    config = parse(*words)
+    assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)
+    assert (config.optimizer, config.lr, config.lr_min, config.momentum) == ('sgd', 1e-3, 1e-3, 0.0)
+    assert (config.k_s, config.k_s_rule, config.batch_size, config.local.epochs) == (1, 'fixed', 100, 1)
+    own = config.fedmatch
+    assert (own.lambda_s, own.lambda_a, own.lambda_i, own.lambda_l2, own.lambda_l1) == (10.0, 1e-2, 1e-2, 10.0, 1e-5)
+    assert (own.helpers, own.helper_every, own.l1_threshold, own.psi_start) == (2, 10, 1e-5, 0.2)
+    config = parse(*words, '--config.data.client_labels=40')
+    assert (config.data.client_labels, config.k_s, config.batch_size // (1 + config.federation.mu)) == (40, 0, 10)
+    assert parse(*words, '--config.data.client_labels=20').k_s == 1
+    assert (config.fedmatch.lambda_l1, config.fedmatch.l1_threshold) == (1e-4, 5e-6)
 
 
 def test_what_has_no_official_setting_says_so(capsys, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from semisfl_jax.algorithms.fedavg import fedavg
+from semisfl_jax.algorithms.fedmatch import fedmatch
 from semisfl_jax.algorithms.fedprox import fedprox
 from semisfl_jax.algorithms.fedswitch import fedswitch
 from semisfl_jax.algorithms.fedswitch_sl import fedswitch_sl
@@ -21,13 +22,14 @@ BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'supervised_only': supervised_only,
     'fedavg': fedavg,
     'fedprox': fedprox,
+    'fedmatch': fedmatch,
     'fedswitch': fedswitch,
     'fedswitch_sl': fedswitch_sl,
     'splitfed': splitfed,
 }
 NAMES = tuple(BUILDERS)
 SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
-FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedswitch'})  # methods whose clients train the whole model
+FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedmatch', 'fedswitch'})  # methods whose clients train the whole model
 OWN_TOP = FULL_MODEL | {'splitfed'}  # methods in which no top sees the rows of several clients at once
 ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
 

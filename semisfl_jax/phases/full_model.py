@@ -6,13 +6,14 @@ A whole model is a `SplitParams` with an empty projection head (`init_state(proj
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
 from semisfl_jax import rng
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import nothing_measured
+from semisfl_jax.phases.state import State, nothing_measured
 from semisfl_jax.phases.supervised import build_supervised
 from semisfl_jax.types import Array, Metrics, SplitParams, Views
 
@@ -38,24 +39,29 @@ def forward(
     return logits, SplitParams(bottom, top, variables.proj)
 
 
-def build_server(model: SplitModel, views: Views, hparams: HParams) -> Callable:
+def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> Callable:
     """The server's part of a round: K_s steps of cross-entropy, or nothing where K_s is 0 and the server only averages.
+
+    `label_weight` is that of the cross-entropy.
 
     Returns:
       run(key, state, federation, k_s, lr) -> state, metrics, as `build_supervised`.
     """
     if hparams.server_trains:
-        return build_supervised(model, views, hparams, memory=None)
+        return build_supervised(model, views, hparams, memory=None, label_weight=label_weight)
     return lambda key, state, federation, k_s, lr: (state, {})
 
 
-def after_warm_up(hparams: HParams, phase: Callable) -> Callable:
+def after_warm_up(
+    hparams: HParams, phase: Callable, received: Callable[[State], Any] = lambda state: state.student
+) -> Callable:
     """The clients' part of a round, left out in the first `pre_rounds` rounds.
 
     Args:
       hparams: settings.
-      phase: run(key, state, ...) -> averaged, clients, metrics, as `build_local` makes it, of which the first two are
-        what `state.student` and `state.clients` become.
+      phase: run(key, state, ...) -> averaged, clients, metrics, as `build_local` makes it; `clients` is what
+        `state.clients` becomes.
+      received: state -> what stands for `averaged` where the phase is left out.
 
     Returns:
       The same, with metrics that are not a number where the phase was left out.
@@ -63,11 +69,11 @@ def after_warm_up(hparams: HParams, phase: Callable) -> Callable:
     if not hparams.pre_rounds:
         return phase
 
-    def run(key: Array, state, *arguments) -> tuple[SplitParams, object, Metrics]:
+    def run(key: Array, state: State, *arguments) -> tuple[Any, Any, Metrics]:
         nothing = nothing_measured(phase, key, state, *arguments)
         return jax.lax.cond(
             state.round < hparams.pre_rounds,
-            lambda: (state.student, state.clients, nothing),
+            lambda: (received(state), state.clients, nothing),
             lambda: phase(key, state, *arguments),
         )
 

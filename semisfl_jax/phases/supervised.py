@@ -20,7 +20,7 @@ SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_
 
 
 def build_supervised(
-    model: SplitModel, views: Views, hparams: HParams, memory: Memory | None
+    model: SplitModel, views: Views, hparams: HParams, memory: Memory | None, label_weight: float = 1.0
 ) -> Callable[..., tuple[State, Metrics]]:
     """The server-side supervised phase (Section III, step 1).
 
@@ -36,6 +36,7 @@ def build_supervised(
       views: augmentations; `supervised` makes both views.
       hparams: settings.
       memory: queue policy, or None to train on cross-entropy alone.
+      label_weight: of the cross-entropy.
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
@@ -68,7 +69,7 @@ def build_supervised(
         if keys is not None:
             rows = model.project(student.proj, features)
             contrastive = contrastive_loss(state, rows, labels, keys, weight)
-        value = cross_entropy + hparams.contrastive_weight * contrastive
+        value = label_weight * cross_entropy + hparams.contrastive_weight * contrastive
         accuracy = jnp.mean(jnp.argmax(logits, axis=-1) == labels)
         metrics = dict(zip(SUPERVISED_METRICS, (value, cross_entropy, contrastive, accuracy), strict=True))
         return value, (SplitParams(bottom, top, student.proj), metrics)

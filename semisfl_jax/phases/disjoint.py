@@ -1,0 +1,175 @@
+"""Disjoint learning: the parameters of a model are a sum of parts, sigma + psi, each trained by a loss of its own.
+
+What is not a parameter, the running statistics of BatchNorm, belongs to the sum: `statistics` are variables without
+parameters, which `with_parameters` fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import agreement, losses, rng, trees
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.full_model import forward
+from semisfl_jax.phases.local import Batch
+from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.types import Array, SplitParams, Views
+
+Parts = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
+# loss(part, parts, statistics, t) -> loss [], (statistics moved, means, counts), for descent on `part`
+Loss = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]]
+
+
+class Helpers(NamedTuple):
+    """Models of other clients, which label with one's own."""
+
+    parameters: SplitParams  # leaves [H, ...], sigma + psi
+    statistics: SplitParams  # what all of them run with
+    there: Array  # [H] bool, False: does not count
+
+
+def total(sigma: SplitParams, psi: SplitParams) -> SplitParams:
+    """theta = sigma + psi. Where one of them has a leading axis more, so has the sum."""
+    return jax.tree.map(jnp.add, sigma, psi)
+
+
+def statistics(variables: SplitParams) -> SplitParams:
+    """`variables` without their parameters."""
+    return with_parameters(variables, SplitParams({}, {}, {}))
+
+
+def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
+    """The model whose parameters are those that it is given plus `psi`. It is for training them with psi fixed."""
+
+    def plus(variables, shift):
+        return {**variables, 'params': jax.tree.map(jnp.add, variables['params'], shift)}
+
+    return model._replace(
+        bottom=lambda variables, *arguments: model.bottom(plus(variables, psi.bottom), *arguments),
+        top=lambda variables, *arguments: model.top(plus(variables, psi.top), *arguments),
+    )
+
+
+def _run(model: SplitModel, theta: SplitParams, moving: SplitParams, x: Array, key: Array | None = None):
+    """Logits [B, K] of normalised images and the statistics, which move in training, that is with a key."""
+    logits, variables = forward(model, with_parameters(moving, theta), x, key, key is not None)
+    return logits, statistics(variables)
+
+
+def _size(x: Array) -> Array:
+    """|x|, with the gradient 0 at 0, where that of `jnp.abs` is 1: entries that are 0, as biases at first, stay."""
+    return x * jax.lax.stop_gradient(jnp.sign(x))
+
+
+def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Callable:
+    """The loss of sigma at a client: lambda_s times the cross-entropy of the labelled images in a batch.
+
+    Returns:
+      loss(sigma, parts, statistics, batch, key) -> as `Loss`. Without a labelled image it is 0, and nothing moves.
+    """
+    head, scale = hparams.labeled_rows, hparams.fedmatch.lambda_s
+
+    def loss(sigma: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array):
+        x = views.normalise(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
+        logits, moved = _run(model, total(sigma, parts['psi']), moving, x, rng.fold(key, 'sigma_dropout'))
+        rows = losses.cross_entropy_rows(logits, batch.labels[:head])
+        value = losses.row_mean(rows, batch.labeled[:head].astype(jnp.float32))
+        moved = jax.tree.map(lambda new, old: jnp.where(jnp.any(batch.labeled), new, old), moved, moving)
+        return scale * value, (moved, {'loss_local': scale * value, 'loss_client_labels': value}, {})
+
+    return loss
+
+
+def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> Callable:
+    """The loss of psi at a client, FedMatch's L_u.
+
+        lambda_a CE(label, f(strong u)) + lambda_i mean_j KL(p_j(u) || p(u))
+        + lambda_l2 ||sigma - psi||^2 + lambda_l1 |psi|
+
+    The first two are means over the unlabelled u whose p reaches the threshold, 0 without any, as in the authors' code.
+    p is the client's own prediction of the image as it is, in evaluation mode, and the p_j those of the helpers. The
+    label is what most of them say; of p alone where there is no helper.
+
+    Returns:
+      loss(psi, parts, statistics, batch, key, helpers or None) -> as `Loss`.
+    """
+    scale = hparams.fedmatch
+
+    def loss(psi: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array, helpers: Helpers | None):
+        theta, x = total(parts['sigma'], psi), views.normalise(batch.images)
+        logits, _ = _run(model, theta, moving, x)
+        labels, confident = pseudo_label.guess(logits, hparams.threshold)
+        divergence = jnp.zeros(labels.shape)
+        if helpers is not None:
+            theirs = jax.lax.map(lambda own: _run(model, own, helpers.statistics, x)[0], helpers.parameters)
+            divergence = agreement.divergence(theirs, logits, helpers.there)
+            labels = agreement.label(labels, jnp.argmax(theirs, axis=-1), helpers.there, logits.shape[-1])
+        strong = views.normalise(views.strong(rng.fold(key, 'strong'), batch.images))
+        logits, moved = _run(model, theta, moving, strong, rng.fold(key, 'psi_dropout'))
+        counted = (confident & ~batch.labeled).astype(jnp.float32)
+        agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)
+        inter_client = losses.row_mean(divergence, counted)
+        unlabeled = scale.lambda_a * agreed + scale.lambda_i * inter_client
+        value = unlabeled + scale.lambda_l2 * trees.squared_distance(parts['sigma'], psi)
+        value = value + scale.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
+        means = {'loss_local': value, 'loss_unlabeled': unlabeled}
+        means |= {'loss_agreement': agreed, 'loss_inter_client': inter_client}
+        return value, (moved, means, pseudo_label.count(labels, confident, batch.labels, ~batch.labeled))
+
+    return loss
+
+
+def descend_in_turn(
+    terms: dict[str, Loss],
+    parts: Parts,
+    moving: SplitParams,
+    kept: dict[str, Any],
+    sgd: dict[str, optax.GradientTransformation],
+    steps: Array | int,
+) -> tuple[Parts, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
+    """The optimizer steps of one client: in each iteration one step of every part that has a loss, in their order.
+
+    Args:
+      terms: the losses of the parts that are trained.
+      parts: all parts, at the start.
+      moving: the statistics at the start.
+      kept: state of each trained part's optimizer from the client's last round, () for a fresh one.
+      sgd: the optimizers.
+      steps: iterations; 0 leaves everything as it is.
+
+    Returns:
+      parts, statistics, states of the optimizers (() where `kept` was), means over the iterations, sums of counts.
+      Where several losses measure something under the same name, it is added up.
+    """
+
+    def iteration(t, parts, moving, momenta):
+        means, counts = {}, {}
+        for name, loss in terms.items():
+            gradient, (moving, *found) = jax.grad(loss, has_aux=True)(parts[name], parts, moving, t)
+            updates, momentum = sgd[name].update(gradient, momenta[name], parts[name])
+            parts = parts | {name: optax.apply_updates(parts[name], updates)}
+            momenta = momenta | {name: momentum}
+            for sums, new in zip((means, counts), found, strict=True):
+                sums |= {key: sums.get(key, 0) + value for key, value in new.items()}
+        return parts, moving, momenta, (means, counts)
+
+    def step(t, carry):
+        *moved, sums = carry
+        *moved, found = iteration(t, *moved)
+        return *moved, jax.tree.map(jnp.add, sums, found)
+
+    fresh = {name: not jax.tree.leaves(kept[name]) for name in terms}
+    momenta = {name: sgd[name].init(parts[name]) if fresh[name] else kept[name] for name in terms}
+    start = parts, moving, momenta
+    *_, shapes = jax.eval_shape(iteration, jnp.int32(0), *start)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    parts, moving, momenta, (means, counts) = jax.lax.fori_loop(0, steps, step, (*start, zeros))
+    means = jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means)
+    return parts, moving, {name: () if fresh[name] else momenta[name] for name in terms}, means, counts
