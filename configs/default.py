@@ -20,10 +20,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
-    config.setting = (
-        'harmonised'  # of fedavg, fedprox, fedmatch, splitfed: SemiSFL's protocol, all keys as they stand |
-    )
-    # 'official': the values of the method's own papers in their place (presets.py), each to be overridden
+    config.setting = 'harmonised'  # of the baselines: SemiSFL's protocol, all keys as they stand | 'official': the
+    # values of the method's own papers in their place (semisfl_jax/presets.py), each to be overridden
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500

@@ -87,9 +87,10 @@ def _fedmatch(flat: dict[str, Any]) -> dict[str, Any]:
     the server: one pass over them a round, batches of 100. Labels at the clients: 10 in a batch beside 100 unlabelled
     images. In theirs all labels are here or there; where the server keeps some, it trains on these.
 
+    Unlabelled images have the RandAugment of their file as the only augmentation, labelled ones none.
+
     Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations, and
-    no images are held out for that here, so it stays; their labelled images are not augmented, here they get the weak
-    view; one pass of a client is one over its unlabelled images. RandAugment stays that of the configuration.
+    no images are held out for that here, so it stays; one pass of a client is one over its unlabelled images.
     """
     at_clients = flat['data.client_labels'] > 0
     kept = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
@@ -110,7 +111,12 @@ def _fedmatch(flat: dict[str, Any]) -> dict[str, Any]:
         'batch_size': 110 if at_clients else 100,
         'server_batch_size': 100,
         'local.epochs': 1,
-        'augment.supervised': 'weak',
+        'augment.randaugment': 'fedmatch',
+        'augment.operations': 6,
+        'augment.cutout': 0,
+        'augment.flip': False,
+        'augment.crop': 0.0,
+        'augment.supervised': 'weak',  # which without flip and crop is the image itself
         'fedmatch.lambda_s': 10.0,
         'fedmatch.lambda_a': 1e-2,
         'fedmatch.lambda_i': 1e-2,
