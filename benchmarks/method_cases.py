@@ -15,6 +15,7 @@ FORMS: dict[str, dict[str, tuple[tuple[str, Any], ...]]] = {
         'uda': (('local.objective', 'uda'),),
         'supervised': (('local.objective', 'supervised'), ('data.client_labels', -1)),
     },
+    'semifl': {'': (('threshold', 0.0),)},  # every image is confident, so that no client sits out
     'splitfed': {
         version: (('splitfed.version', version), ('data.client_labels', -1), ('k_s', 0)) for version in ('v1', 'v2')
     },

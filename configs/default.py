@@ -19,7 +19,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
-    # 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
+    # 'semifl' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
     config.setting = 'harmonised'  # of the baselines: SemiSFL's protocol, all keys as they stand | 'official': the
     # values of the method's own papers in their place (semisfl_jax/presets.py), each to be overridden
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
@@ -104,10 +104,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
 
-    # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch; epochs and weighting also of splitfed
+    # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch, semifl; epochs, weighting: also splitfed
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
-    config.local.epochs = 0  # passes of a client over its images in a round; 0: k_u iterations
+    config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
     config.local.weighting = 'uniform'  # of the average: 'uniform' | 'samples': by a client's number of images
     config.local.optimizer_state = 'fresh'  # 'kept': a client goes on with its momentum of the last time
     config.local.prox = 0.01  # mu of fedprox
@@ -133,6 +133,13 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.fedmatch.lambda_l1 = 1e-5  # of | psi |
     config.fedmatch.l1_threshold = 1e-5  # entries of psi up to this size count as 0 in evaluation
     config.fedmatch.psi_start = 0.2  # psi before the first round, as a share of sigma
+    config.semifl = ConfigDict()
+    config.semifl.order = 'server_first'  # 'clients_first': as the authors' code; the server then trains on the average
+    config.semifl.mixup_alpha = 0.75  # a of Beta(a, a), from which the share of an image in a mixture is drawn
+    config.semifl.clip_norm = 1.0  # gradients, at server and clients, are scaled down to this norm; 0: never
+    config.semifl.global_momentum = 0.5  # over rounds, of the server's step to the clients' average; 0: to just there
+    config.semifl.batch_norm_data = 'all'  # whose images BatchNorm's statistics are taken from: 'all' | 'server'
+    config.semifl.pass_batch_size = 250  # images at a time in passes over whole sets: labelling, BatchNorm's statistics
 
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'

@@ -25,6 +25,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.num_labeled = 5000
     config.data.image_size = 144
     config.data.residency = 'host'
+    config.semifl.batch_norm_data = 'server'  # the images of all clients are not on the device
     config.model.name = 'vgg16'
     config.server_batch_size = 128
     config.pre_rounds = 20

@@ -7,7 +7,7 @@ from typing import Any
 
 from semisfl_jax import algorithms, presets
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import FedMatch, HParams, trains_on_labels_alone
+from semisfl_jax.hparams import FedMatch, HParams, SemiFL, trains_on_labels_alone
 
 # Options that a method has no use for. At their defaults they say nothing; changed, they are refused.
 _CLUSTERING = (
@@ -27,18 +27,21 @@ _UDA = ('uda.temperature', 'uda.tsa')
 _FEDSWITCH = ('fedswitch.mode', 'fedswitch.beta_iid')
 _SPLITFED = ('splitfed.version',)
 _FEDMATCH = tuple(f'fedmatch.{field.name}' for field in dataclasses.fields(FedMatch))
-_OTHERS = (*_SPLITFED, *_FEDMATCH)
+# Not batch_norm_data, which a data set's configuration sets where its images stay on the host.
+_SEMIFL = tuple(f'semifl.{field.name}' for field in dataclasses.fields(SemiFL) if field.name != 'batch_norm_data')
+_OTHERS = (*_SPLITFED, *_FEDMATCH, *_SEMIFL)
 _FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_OTHERS)) | {
     'fedavg': (*_SPLIT, *_TEACHER, 'local.prox', *_FEDSWITCH, *_OTHERS),
     'fedprox': (*_SPLIT, *_TEACHER, *_FEDSWITCH, *_OTHERS),
-    'fedmatch': (*_SPLIT, *_TEACHER, 'consistency_weight', *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED),
+    'fedmatch': (*_SPLIT, *_TEACHER, 'consistency_weight', *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED, *_SEMIFL),
     'fedswitch': (*_SPLIT, *_OBJECTIVE, *_UDA, *_OTHERS),
     'fedswitch_sl': (*_CLUSTERING, *_LOCAL, *_OBJECTIVE, *_UDA, *_OTHERS),
     'splitfed': (
-        *(*_CLUSTERING, *_CLIENT_TEACHER, *_TEACHER, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_FEDMATCH),
+        *(*_CLUSTERING, *_CLIENT_TEACHER, *_TEACHER, *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_FEDMATCH, *_SEMIFL),
         'local.optimizer_state',
         'pre_rounds',
     ),
+    'semifl': (*_SPLIT, *_TEACHER, 'consistency_weight', *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED, *_FEDMATCH),
 }
 
 
@@ -63,6 +66,8 @@ def check(flat: dict[str, Any]) -> None:
     _check_split(flat)
     _check_labels(flat)
     _check_helpers(flat)
+    if flat['algorithm'] == 'semifl':
+        _check_semifl(flat)
     if flat['optimizer'] == 'adam' and flat['nesterov']:
         raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
 
@@ -116,6 +121,20 @@ def _check_helpers(flat: dict[str, Any]) -> None:
         raise UserError(
             f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, and with '
             f'fedmatch.helpers={helpers}, fedmatch.helper_every={every} there is nothing to keep; use False'
+        )
+
+
+def _check_semifl(flat: dict[str, Any]) -> None:
+    if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
+        raise UserError(
+            f'config.data.client_labels={flat["data.client_labels"]}: clients of semifl have no labels; use 0 (or '
+            'federation.mu=0, which ignores them)'
+        )
+    if flat['data.residency'] == 'host' and flat['semifl.batch_norm_data'] == 'all':
+        raise UserError(
+            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, and with "
+            "data.residency='host' there are those of the active ones; use batch_norm_data='server' or "
+            "residency='device'"
         )
 
 

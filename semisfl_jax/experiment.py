@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -182,10 +183,12 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
 
 
 def rows(experiment: Experiment, cohort: Cohort) -> Array:
-    """Rows [A, K_u, B] of the training set that a cohort draws in one round. For client images on the host.
+    """Rows [A, K_u, B] of the training set that a cohort draws in one round, or [A, S] where a client reads all it has.
 
-    Computed apart from the round, and in every process alike.
+    For client images on the host. Computed apart from the round, and in every process alike.
     """
+    if experiment.config.algorithm in algorithms.WHOLE_SETS:
+        return sampling.whole_sets(experiment.federation.layout, cohort)
     return _rows(rng.root(experiment.config.seed), experiment.federation.layout, cohort, hparams=experiment.hparams)
 
 
@@ -194,18 +197,26 @@ def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.H
     return sampling.client_rows(key, layout, cohort, *hparams.batches)[0]
 
 
-def images_per_round(experiment: Experiment, index: int, k_s: int) -> int:
-    """Images that the student sees in round `index` (0-based): labelled ones and those of all active clients."""
+def images_per_round(
+    experiment: Experiment, index: int, k_s: int, measured: Mapping[str, Any] = MappingProxyType({})
+) -> int:
+    """Images that the student sees in round `index` (0-based): labelled ones and those of all active clients.
+
+    `measured` are the metrics of that round: where clients may sit out, they alone tell the steps that were made.
+    Without them, all take part.
+    """
     config = experiment.config
     count = k_s * config.server_batch_size
     if has_cross_entity_phase(experiment, index):
-        count += _client_steps(experiment, index) * config.batch_size
+        count += _client_steps(experiment, index, measured) * config.batch_size
     return count
 
 
-def _client_steps(experiment: Experiment, index: int) -> int:
+def _client_steps(experiment: Experiment, index: int, measured: Mapping[str, Any]) -> int:
     """Iterations of all active clients together in round `index` (0-based)."""
     config, fed = experiment.config, experiment.config.federation
+    if 'clients_sitting_out' in measured:
+        return round(float(measured['client_steps'] * (1 - measured['clients_sitting_out']) * fed.num_active))
     if not config.local.epochs:
         return config.k_u * fed.num_active
     ids = data.draw_cohort(config.seed, index, fed.num_clients, fed.num_active)

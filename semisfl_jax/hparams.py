@@ -60,7 +60,26 @@ class FedMatch:
     psi_start: float = 0.2
 
 
-GROUPS = {'local': Local, 'uda': Uda, 'fedswitch': FedSwitch, 'splitfed': SplitFed, 'fedmatch': FedMatch}
+@dataclasses.dataclass(frozen=True)
+class SemiFL:
+    """`config.semifl`."""
+
+    order: str = 'server_first'
+    mixup_alpha: float = 0.75
+    clip_norm: float = 1.0
+    global_momentum: float = 0.5
+    batch_norm_data: str = 'all'
+    pass_batch_size: int = 250
+
+
+GROUPS = {
+    'local': Local,
+    'uda': Uda,
+    'fedswitch': FedSwitch,
+    'splitfed': SplitFed,
+    'fedmatch': FedMatch,
+    'semifl': SemiFL,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +100,7 @@ class HParams:
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4
+    clip_norm: float = 0.0  # of every gradient, 0: off; no key, methods that clip set it
     threshold: float = 0.95
     temperature: float = 0.2
     consistency_weight: float = 1.0
@@ -100,6 +120,7 @@ class HParams:
     fedswitch: FedSwitch = FedSwitch()
     splitfed: SplitFed = SplitFed()
     fedmatch: FedMatch = FedMatch()
+    semifl: SemiFL = SemiFL()
 
     @property
     def batches(self) -> tuple[int, int, int, int]:
@@ -113,6 +134,7 @@ def from_config(config) -> HParams:
         'labeled_rows': _labeled_rows(config),
         'server_trains': config.k_s > 0,
         'num_clients': config.federation.num_clients,
+        'clip_norm': HParams.clip_norm,
     }
     groups = {
         name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})
@@ -143,11 +165,13 @@ def learning_rate(hparams: HParams, round_index: Array) -> Array:
 def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
     """SGD as in PyTorch: the L2 term joins the gradient before the momentum. Every phase of a round starts it anew.
 
-    With `optimizer` 'adam', Adam in its place, `momentum` as its beta_1.
+    With `optimizer` 'adam', Adam in its place, `momentum` as its beta_1. With `clip_norm`, the gradient of all weights
+    together is scaled down to that norm before anything else.
     """
     step = (
         optax.adam(lr, b1=hparams.momentum)
         if hparams.optimizer == 'adam'
         else optax.sgd(lr, momentum=hparams.momentum, nesterov=hparams.nesterov)
     )
-    return optax.chain(optax.add_decayed_weights(hparams.weight_decay), step)
+    clip = (optax.clip_by_global_norm(hparams.clip_norm),) if hparams.clip_norm else ()
+    return optax.chain(*clip, optax.add_decayed_weights(hparams.weight_decay), step)

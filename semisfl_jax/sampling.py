@@ -65,6 +65,24 @@ def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
     return read(word, step * batch_size + jnp.arange(batch_size), jnp.int32(size))
 
 
+def whole_sets(federation: Federation, cohort: Cohort) -> Array:
+    """Rows [A, S] of `client_images` of all unlabelled images of the cohort; behind a client's `size` is padding.
+
+    Of a streamed federation, which then holds just these images, the rows count up.
+    """
+    if federation.streamed:
+        places = jnp.arange(cohort.ids.shape[0] * federation.index.shape[1], dtype=jnp.int32)
+        return places.reshape(-1, federation.index.shape[1])
+    return federation.index[cohort.ids]
+
+
+def row_of_all(federation: Federation, place: Array) -> Array:
+    """The row of `client_images` at `place`, int32, where the unlabelled images of all clients stand in one line."""
+    ends = jnp.cumsum(federation.size)
+    client = jnp.searchsorted(ends, place, side='right')
+    return federation.index[client, place - (ends - federation.size)[client]]
+
+
 def client_steps(
     federation: Federation, cohort: Cohort, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0
 ) -> Array:

@@ -123,7 +123,10 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 if last or number % config.eval_every == 0:
                     accuracy = [evaluate(batch.part(state, r)) for r in everyone]
 
-                images = sum(experiment_lib.images_per_round(experiments[0], index, own) for own in k_s)
+                images = sum(
+                    experiment_lib.images_per_round(experiments[0], index, *own)
+                    for own in zip(k_s, measured, strict=True)
+                )
                 records = [
                     summary.record(number, *own, seconds, images, dataset.fake)
                     for own in zip(k_s, measured, accuracy, strict=True)

@@ -146,6 +146,12 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('fedmatch.lambda_l2', -0.5),
         ('fedmatch.l1_threshold', math.nan),
         ('fedmatch.psi_start', -0.2),
+        ('semifl.order', 'random'),
+        ('semifl.mixup_alpha', 0.0),
+        ('semifl.clip_norm', -1.0),
+        ('semifl.global_momentum', 1.0),
+        ('semifl.batch_norm_data', 'clients'),
+        ('semifl.pass_batch_size', 0),
         ('k_u', -3),
         ('k_s_rule', 'codex'),
         ('batch_size', 0),
@@ -209,6 +215,9 @@ UDA = {'algorithm': 'fedavg', 'local__objective': 'uda'}
         UDA | {'uda__tsa': 'exp', 'data__client_labels': 100},
         {'algorithm': 'fedmatch', 'data__client_labels': 4000, 'k_s': 0, 'local__optimizer_state': 'kept'},
         {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helpers': 29},
+        {'algorithm': 'semifl', 'semifl__order': 'clients_first', 'local__epochs': 5, 'semifl__clip_norm': 0.0},
+        {'algorithm': 'semifl', 'data__client_labels': 100, 'federation__mu': 0},
+        {'algorithm': 'semifl', 'data__residency': 'host', 'semifl__batch_norm_data': 'server'},
         {'optimizer': 'adam', 'nesterov': False},
         {'threshold': 0.0},
     ],
@@ -253,6 +262,13 @@ def test_combinations_that_make_sense(changes):
             {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helper_every': 1},
             'there is nothing to keep',
         ),
+        ({'algorithm': 'fedavg', 'semifl__clip_norm': 2.0}, 'semifl.clip_norm=2.0 is no option of fedavg'),
+        ({'semifl__order': 'clients_first'}, 'semifl.order=clients_first is no option of semisfl'),
+        ({'algorithm': 'semifl', 'consistency_weight': 2.0}, 'consistency_weight=2.0 is no option of semifl'),
+        ({'algorithm': 'semifl', 'model__split_index': 3}, 'model.split_index=3 is no option of semifl'),
+        ({'algorithm': 'semifl', 'k_s': 0}, 'semifl learns from labels at the server'),
+        ({'algorithm': 'semifl', 'data__client_labels': 100}, 'client_labels=100: clients of semifl have no labels'),
+        ({'algorithm': 'semifl', 'data__residency': 'host'}, "batch_norm_data='all' needs the images of all clients"),
         (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, and there are none"),
         ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
         ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
@@ -292,7 +308,7 @@ def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
 
 def test_options_of_methods_belong_to_some_methods_alone():
     own = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in hparams_lib.GROUPS}
-    for key in own:
+    for key in own - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
         refused = {name for name in algorithms.NAMES if key in combinations._FOREIGN[name]}
         assert set() < refused < set(algorithms.NAMES), f'{key} is refused by {refused or "no method"}'
 

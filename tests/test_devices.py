@@ -18,7 +18,7 @@ from jax.extend import core
 
 from semisfl_jax import algorithms, data, experiment, parallel, rng, sampling, trials
 from semisfl_jax import config as config_lib
-from semisfl_jax.hparams import FedMatch, FedSwitch, Local
+from semisfl_jax.hparams import FedMatch, FedSwitch, Local, SemiFL
 from semisfl_jax.types import Cohort
 from tests import runs, toy
 from tests.test_semisfl import assert_trees_close
@@ -82,7 +82,10 @@ def inputs(case, mesh, hparams, index):
     divided = Cohort(*(parallel.divide(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
     placed = parallel.replicate(mesh, federation)
     if case.streamed:
-        rows, _ = sampling.client_rows(rng.root(0), federation, cohort, *hparams.batches)
+        if case.algorithm in algorithms.WHOLE_SETS:
+            rows = sampling.whole_sets(federation, cohort)
+        else:
+            rows, _ = sampling.client_rows(rng.root(0), federation, cohort, *hparams.batches)
         images, labels = np.asarray(federation.client_images), np.asarray(federation.client_labels)
         empty = placed.replace(client_images=placed.client_images[:0])
         host = data.HostFederation(empty, images, labels)
@@ -157,6 +160,24 @@ CASES = {
         streamed=True,
         top_norm=True,
         hparams=(('labeled_rows', 4), ('local', Local(epochs=1, weighting='samples'))),
+    ),
+    'semifl': Case(
+        algorithm='semifl',
+        active=10,
+        top_norm=True,
+        hparams=(
+            ('local', Local(epochs=1, optimizer_state='kept')),
+            *(('semifl', SemiFL(pass_batch_size=16)), ('num_clients', CLIENTS), ('threshold', 0.97)),
+        ),
+    ),
+    'semifl, streamed': Case(
+        algorithm='semifl',
+        active=10,
+        streamed=True,
+        hparams=(
+            ('semifl', SemiFL('clients_first', batch_norm_data='server', pass_batch_size=16)),
+            ('threshold', 0.97),
+        ),
     ),
 }
 
@@ -256,7 +277,7 @@ def test_an_iteration_without_clustering_gathers_nothing():
 
 
 @inside
-@pytest.mark.parametrize('name', ['fedavg', 'fedswitch', 'splitfed'])
+@pytest.mark.parametrize('name', ['fedavg', 'fedswitch', 'splitfed', 'semifl'])
 def test_local_training_meets_nobody_before_its_end(name):
     """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
     found = collectives(name)
@@ -270,7 +291,7 @@ def test_local_training_meets_nobody_before_its_end(name):
     assert sorted(sums)[-1] == size
     assert sum(sums) < size + 20
     gathered = [shape for primitive, _, operands in found if 'psum' not in primitive for shape, _ in operands]
-    assert bool(gathered) == (name == 'fedavg')
+    assert bool(gathered) == (name in ('fedavg', 'semifl'))
     assert all(shape[0] == 2 for shape in gathered)  # clients of one device
 
 

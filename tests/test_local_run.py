@@ -52,6 +52,26 @@ def test_seeds_in_one_program_are_single_runs(reference, tmp_path):
     assert runs.lines(tmp_path / 'run' / 'seed_0') == runs.lines(reference)
 
 
+SEMIFL = {'algorithm': 'semifl', 'threshold': 0.115, **LOCAL}  # of 10 classes, so that some images are confident soon
+
+
+def test_semifl_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path):
+    assert runs.run(tmp_path / 'whole', **SEMIFL) == 0
+    for record in runs.records(tmp_path / 'whole'):
+        assert record['mask_rate'] > 0
+        assert record['loss_local'] > 0
+        # mean over clients, of steps of 4 images, beside the server's 8
+        clients = record['images_per_second'] * record['wall_seconds'] - 8 * 4
+        assert clients == pytest.approx(3 * (1 - record['clients_sitting_out']) * record['client_steps'] * 4, rel=0.02)
+    assert runs.run(tmp_path / 'parts', **(SEMIFL | {'rounds': 1})) == 0
+    assert runs.run(tmp_path / 'parts', **SEMIFL) == 0
+    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
+    # The model has no BatchNorm, so that it is all the same whose images its statistics would be taken from.
+    host = {'data__residency': 'host', 'semifl__batch_norm_data': 'server'}
+    assert runs.run(tmp_path / 'seeds', **SEMIFL, **host, seeds='0,1', parallel__trials='loop') == 0
+    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
+
+
 @pytest.mark.parametrize(
     'changes',
     [

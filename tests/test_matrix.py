@@ -57,6 +57,7 @@ ROWS = {
     'fedswitch': Row(f'{STUDENT} {TEACHER}', STUDENT),
     'fedswitch_sl': Row(f'{STUDENT} {TEACHER}', STUDENT),
     'splitfed': Row(STUDENT, STUDENT, unlabeled=False),
+    'semifl': Row(f'{STUDENT} server', f'{STUDENT} server'),
 }
 GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x2')  # families of one process
 SPREAD = ('vgg13', 'cnn')  # families of eight devices

@@ -55,6 +55,22 @@ def test_harmonised_changes_nothing():
     assert (config.lr, config.k_s, config.optimizer) == (0.02, 20, 'sgd')
 
 
+def test_the_setting_of_semifl():
+    """Facts 2.2: 10 of 100 clients, 5 epochs everywhere, lr 0.03 to 0 over 800 rounds, clients first."""
+    words = ('--config.setting=official', '--config.algorithm=semifl')
+    config = parse(*words)
+    assert (config.federation.num_clients, config.federation.num_active) == (100, 10)
+    assert (config.rounds, config.lr_rounds, config.lr, config.lr_min) == (800, 800, 0.03, 0.0)
+    assert (config.momentum, config.nesterov, config.weight_decay, config.threshold) == (0.9, True, 5e-4, 0.95)
+    assert (config.local.epochs, config.batch_size, config.local.optimizer_state) == (5, 10, 'kept')
+    assert (config.semifl.order, config.semifl.mixup_alpha, config.semifl.clip_norm) == ('clients_first', 0.75, 1.0)
+    assert (config.semifl.global_momentum, config.semifl.batch_norm_data) == (0.5, 'all')
+    assert (config.data.labeled_split, config.augment.supervised) == ('balanced', 'weak')
+    assert (config.server_batch_size, config.k_s, config.k_s_rule) == (10, 5 * 4, 'fixed')  # 40 labels
+    more = parse(*words, '--config.data.num_labeled=1010')  # 4 full batches and a part of one
+    assert (more.server_batch_size, more.k_s) == (250, 5 * 5)
+
+
 @pytest.mark.parametrize('name', presets.OFFICIAL)
 def test_a_program_applies_it_itself(name):
     config = default.get_config()
@@ -62,8 +78,8 @@ def test_a_program_applies_it_itself(name):
     presets.apply(config)
     config_lib.check(config)
     # fedmatch leaves the labels where they are
-    expected = {'fedmatch': (1e-3, 0, 40), 'splitfed': (1e-4, -1, 0)}.get(name, (5e-4, 4000, 0))
-    assert (config.lr, config.data.client_labels, config.k_s) == expected
+    expected = {'fedmatch': (1e-3, 0, 40), 'splitfed': (1e-4, -1, 0), 'semifl': (0.03, 0, 80)}
+    assert (config.lr, config.data.client_labels, config.k_s) == expected.get(name, (5e-4, 4000, 0))
 
 
 def test_the_setting_of_fedmatch():

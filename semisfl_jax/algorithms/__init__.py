@@ -9,6 +9,7 @@ from semisfl_jax.algorithms.fedmatch import fedmatch
 from semisfl_jax.algorithms.fedprox import fedprox
 from semisfl_jax.algorithms.fedswitch import fedswitch
 from semisfl_jax.algorithms.fedswitch_sl import fedswitch_sl
+from semisfl_jax.algorithms.semifl import semifl
 from semisfl_jax.algorithms.semisfl import semisfl
 from semisfl_jax.algorithms.splitfed import splitfed
 from semisfl_jax.algorithms.supervised_only import supervised_only
@@ -24,13 +25,15 @@ BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'fedprox': fedprox,
     'fedmatch': fedmatch,
     'fedswitch': fedswitch,
+    'semifl': semifl,
     'fedswitch_sl': fedswitch_sl,
     'splitfed': splitfed,
 }
 NAMES = tuple(BUILDERS)
 SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
-FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedmatch', 'fedswitch'})  # methods whose clients train the whole model
+FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedmatch', 'fedswitch', 'semifl'})  # clients train the whole model
 OWN_TOP = FULL_MODEL | {'splitfed'}  # methods in which no top sees the rows of several clients at once
+WHOLE_SETS = frozenset({'semifl'})  # methods in which a client reads all its images in every round
 ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
 
 
@@ -45,4 +48,4 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return BUILDERS[name](model, views, hparams, layout)
 
 
-__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'OWN_TOP', 'SERVER_ONLY', 'build']
+__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'OWN_TOP', 'SERVER_ONLY', 'WHOLE_SETS', 'build']

@@ -18,7 +18,12 @@ from semisfl_jax.types import Array, SplitParams
 
 
 def recompute(
-    model: SplitModel, variables: SplitParams, batches: Any, key: Array, images: Callable[[Any], Array] = lambda x: x
+    model: SplitModel,
+    variables: SplitParams,
+    batches: Any,
+    key: Array,
+    images: Callable[[Any], Array] = lambda x: x,
+    count: Array | None = None,
 ) -> SplitParams:
     """`variables` with every statistic of BatchNorm the mean of those of the batches, each batch counting the same.
 
@@ -31,6 +36,7 @@ def recompute(
       batches: tree with leading [T]; T mini-batches, or what `images` makes them from, such as rows [T, B].
       key: for dropout that stands before a BatchNorm.
       images: one element of `batches` -> normalised floats [B, H, W, C].
+      count: [] int32, how many of the T are used, at least 1; None: all.
     """
     pieces = variables.bottom, variables.top
     old = tuple(piece.get('batch_stats', {}) for piece in pieces)
@@ -39,15 +45,15 @@ def recompute(
     zero = jax.tree.map(jnp.zeros_like, old)
     bottom, top = ({**piece, 'batch_stats': stats} for piece, stats in zip(pieces, zero, strict=True))
 
-    def one(total, inputs):
-        t, batch = inputs
+    def one(t, total):
+        batch = jax.tree.map(lambda x: x[t], batches)
         features, moved_bottom = model.bottom(bottom, images(batch), rng.fold(key, 'bottom', t), True)
         _, moved_top = model.top(top, features, rng.fold(key, 'top', t), True)
         moved = tuple(piece.get('batch_stats', {}) for piece in (moved_bottom, moved_top))
-        return jax.tree.map(jnp.add, total, moved), None
+        return jax.tree.map(jnp.add, total, moved)
 
-    count = jax.tree.leaves(batches)[0].shape[0]
-    total, _ = jax.lax.scan(one, zero, (jnp.arange(count), batches))
+    count = jax.tree.leaves(batches)[0].shape[0] if count is None else count
+    total = jax.lax.fori_loop(0, count, one, zero)
     # From zero, a step moves to this share of the batch's statistics.
     mean = jax.tree.map(lambda x: x / ((1 - MOMENTUM) * count), total)
     new = ({**piece, 'batch_stats': stats} if stats else piece for piece, stats in zip(pieces, mean, strict=True))

@@ -16,6 +16,7 @@ from semisfl_jax.phases.local import (
 )
 from semisfl_jax.phases.objective import build_objective, semi_supervised
 from semisfl_jax.phases.state import State, init_state, predict
+from semisfl_jax.phases.statistics import build_statistics
 from semisfl_jax.phases.supervised import build_supervised
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     'build_local',
     'build_objective',
     'build_server',
+    'build_statistics',
     'build_supervised',
     'collect',
     'descend',

@@ -28,8 +28,8 @@ class Visit(NamedTuple):
     id: Array  # [] int32
     key: Array  # of this client in this round
     steps: Array | int  # [] int32, iterations it makes
-    rows: Array  # [T, B] int32, rows of `client_images` for each of at most T iterations
-    labeled: Array  # [T, B] bool, whether the client knows the label
+    rows: Array  # [T, B] int32, rows of `client_images` for each of at most T iterations, or what `draw` gives
+    labeled: Array  # of the same shape, bool, whether the client knows the label
 
 
 class Part(NamedTuple):
@@ -37,6 +37,7 @@ class Part(NamedTuple):
 
     weight: Array  # [A] float32, 1 for a client that takes part, 0 for one without images and for padding
     share: Array  # [A] float32, in the average: the same, or its number of images
+    invited: Any = ()  # [A] float32, where clients may sit out: the weight before they did
 
 
 class Batch(NamedTuple):
@@ -54,6 +55,7 @@ class Work(NamedTuple):
     kept: Any  # what the client keeps, as it was given
     means: dict[str, Array]  # losses and other numbers that are averaged over clients
     counts: dict[str, Array]  # counts of rows, summed over clients; those of `pseudo_label.count`, or none
+    takes_part: Any = ()  # [] bool, False: it found nothing to train on and sits out; () where no client ever does
 
 
 def read(federation: Federation, visit: Visit, t: Array) -> Batch:
@@ -121,17 +123,21 @@ def build_local(
     hparams: HParams,
     layout: Layout = HERE,
     received: Callable[[State], Any] = lambda state: state.student,
+    draw: Callable[..., tuple[Array, Array]] | None = None,
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
     """Builds the clients' part of a round, from the broadcast to the average.
 
     A client of weight 0 in the cohort, or without an image that it could train on, takes no part: it counts in no mean
-    and keeps what it had. Each client draws from a key of its own, so the order of the cohort changes no draw.
+    and keeps what it had. So does one that sits out (`Work.takes_part`), but its counts count. Each client draws from a
+    key of its own, so the order of the cohort changes no draw.
 
     Args:
       client: (visit, kept, state, federation, lr) -> Work, of one client; `kept` is its part of `state.clients`.
       hparams: settings.
       layout: where the clients are computed.
       received: state -> what the average falls back on when nobody takes part; of the structure of the uploads.
+      draw: (key, federation, cohort) -> rows and labeled of all visits, [A, ...]; None: batches, as
+        `sampling.client_rows` draws them.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
@@ -140,7 +146,7 @@ def build_local(
     """
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
-        visits, part = plan(key, state, federation, cohort, hparams)
+        visits, part = plan(key, state, federation, cohort, hparams, draw)
 
         def one(visit: Visit, kept: Any) -> Work:
             if not hparams.local.epochs:  # the same for all: a loop of known length
@@ -148,6 +154,8 @@ def build_local(
             return client(visit, kept, state, federation, lr)
 
         work = layout.map(one)(visits, trees.gather(state.clients, cohort.ids))
+        if jax.tree.leaves(work.takes_part):
+            part = Part(part.weight * work.takes_part, part.share * work.takes_part, invited=part.weight)
         averaged, metrics = collect(work, part, received(state), layout)
         clients = trees.scatter(state.clients, cohort.ids, work.kept, part.weight, layout.rows)
         return averaged, clients, metrics
@@ -155,9 +163,19 @@ def build_local(
     return run
 
 
-def plan(key: Array, state: State, federation: Federation, cohort: Cohort, hparams: HParams) -> tuple[Visit, Part]:
-    """What the clients at hand do in a round, and what they count."""
-    rows, labeled = sampling.client_rows(key, federation, cohort, *hparams.batches)
+def plan(
+    key: Array,
+    state: State,
+    federation: Federation,
+    cohort: Cohort,
+    hparams: HParams,
+    draw: Callable[..., tuple[Array, Array]] | None = None,
+) -> tuple[Visit, Part]:
+    """What the clients at hand do in a round, and what they count; `draw` as in `build_local`."""
+    if draw is None:
+        rows, labeled = sampling.client_rows(key, federation, cohort, *hparams.batches)
+    else:
+        rows, labeled = draw(key, federation, cohort)
     steps = sampling.client_steps(federation, cohort, *hparams.batches)
     images = _images(federation, cohort, hparams)
     weight = cohort.weight * (images > 0)
@@ -169,15 +187,19 @@ def plan(key: Array, state: State, federation: Federation, cohort: Cohort, hpara
 
 def collect(work: Work, part: Part, otherwise: Any, layout: Layout = HERE) -> tuple[Any, Metrics]:
     """The average of the uploads, `otherwise` where nobody takes part, and the metrics of a round."""
+    may_sit_out = bool(jax.tree.leaves(part.invited))
+    invited = part.invited if may_sit_out else part.weight
     averaged = trees.weighted_mean(work.upload, part.share, otherwise=otherwise, total=layout.total)
     means, counts, taking_part = layout.total(
         (
             {name: jnp.sum(values * part.weight) for name, values in work.means.items()},
-            {name: jnp.sum(jnp.where(part.weight > 0, values, 0)) for name, values in work.counts.items()},
+            {name: jnp.sum(jnp.where(invited > 0, values, 0)) for name, values in work.counts.items()},
             jnp.sum(part.weight),
         )
     )
     metrics = {name: value / jnp.maximum(taking_part, 1.0) for name, value in means.items()}
+    if may_sit_out:
+        metrics['clients_sitting_out'] = 1.0 - taking_part / jnp.maximum(layout.total(jnp.sum(invited)), 1.0)
     return averaged, metrics | (pseudo_label.rates(counts) if counts else {})
 
 

@@ -1,0 +1,170 @@
+"""SemiFL (Diao et al., NeurIPS 2022): server and clients train in turns; labels are made once a round, and mixed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import losses, phases, rng, sampling
+from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+
+
+class Sets(NamedTuple):
+    """What a client trains on in one round, as places among its S images."""
+
+    fix: Array  # [S] int32, the first `count`: its confident images, each once
+    mix: Array  # [S] int32, the first `count`: drawn from all its images, with replacement
+    count: Array  # [] int32
+
+
+def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
+    """FIX and MIX of a client of `size` [] images, of which some are `confident` [S], none behind `size`."""
+    # A key for each draw, so that none depends on S, which is that of the largest client.
+    keys = jax.vmap(lambda place: rng.fold(key, place))(jnp.arange(confident.shape[0]))
+    mix = jax.vmap(lambda own: jax.random.randint(own, (), 0, jnp.maximum(size, 1)))(keys)
+    return Sets(jnp.argsort(~confident, stable=True).astype(jnp.int32), mix, jnp.sum(confident, dtype=jnp.int32))
+
+
+def pair(key: Array, sets: Sets, offset: Array) -> tuple[Array, Array]:
+    """Elements `offset` [B] int32 of the endless sequences over FIX and over MIX, each epoch in a new order."""
+    fix, mix = (jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix'))
+    return sets.fix[sampling.read(fix, offset, sets.count)], sets.mix[sampling.read(mix, offset, sets.count)]
+
+
+def mix_loss(logits: Array, labels: Array, others: Array, share: Array) -> Array:
+    """`share` CE(logits, labels) + (1 - `share`) CE(logits, others) [] of mixtures: logits [B, K], labels [B]."""
+    rows = jnp.ones(labels.shape)
+    return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
+
+
+def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+    """Builds SemiFL.
+
+    One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
+    images once, in a weak view, with the model that it received. FIX are those whose label reaches the threshold, MIX
+    as many draws from all of them, labelled whatever their confidence; without a confident image the client sits
+    out. It trains on strong views of FIX, and on mixtures of weak views of FIX and MIX. The server takes the average of
+    the models as a step of SGD, with momentum over the rounds (`semifl.global_momentum`).
+
+    BatchNorm's statistics are taken afresh whenever a model is about to label or to be evaluated, and never otherwise.
+    Under `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the round before,
+    and the server trains on their average. It is judged by the model at the end of the round.
+
+    Arguments as of `semisfl`; the model runs whole.
+    """
+    own = hparams.semifl
+    hparams = dataclasses.replace(hparams, clip_norm=own.clip_norm)
+    server_first, batch = own.order == 'server_first', own.pass_batch_size
+    server = phases.build_server(model, views, hparams)
+    statistics = phases.build_statistics(model, views, own.batch_norm_data, batch)
+    global_step = optax.sgd(1.0, momentum=own.global_momentum)
+
+    def label(visit: phases.Visit, student: SplitParams, federation: Federation) -> tuple[Array, Array]:
+        """Hard labels [S] of all images of a client, and whether they are confident; behind its images, 0 and False."""
+        size = federation.size[visit.id]
+
+        def one(t, found):
+            place = t * batch + jnp.arange(batch)
+            images = federation.client_images[visit.rows.at[place].get(mode='clip')]
+            x = views.normalise(views.weak(rng.fold(visit.key, 'label', t), images))
+            labels, confident = pseudo_label.guess(phases.forward(model, student, x, None, False)[0], hparams.threshold)
+            guesses = jnp.where(place < size, labels, 0), confident & (place < size)
+            return jax.tree.map(lambda all_, own: all_.at[place].set(own, mode='drop'), found, guesses)
+
+        nothing = jnp.zeros(visit.rows.shape, jnp.int32), jnp.zeros(visit.rows.shape, bool)
+        return jax.lax.fori_loop(0, -(-size // batch), one, nothing)
+
+    def client(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array) -> phases.Work:
+        size = federation.size[visit.id]
+        labels, confident = label(visit, state.student, federation)
+        sets = draw_sets(rng.fold(visit.key, 'sets'), confident, size)
+        steps = visit.steps
+        if hparams.local.epochs:
+            steps = -(-hparams.local.epochs * sets.count // hparams.batch_size)
+
+        def loss(parameters, student, _, t):
+            key = rng.fold(visit.key, t)
+            fix, mix = pair(visit.key, sets, t * hparams.batch_size + jnp.arange(hparams.batch_size))
+            images, others = (federation.client_images[visit.rows[places]] for places in (fix, mix))
+            strong = views.normalise(views.strong(rng.fold(key, 'strong'), images))
+            weak = views.normalise(views.weak(rng.fold(key, 'weak'), images))
+            other = views.normalise(views.weak(rng.fold(key, 'other'), others))
+            share = jax.random.beta(rng.fold(key, 'share'), own.mixup_alpha, own.mixup_alpha)
+            now, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
+            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True)
+            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True)
+            loss_fix = losses.cross_entropy(logits, labels[fix], jnp.ones(fix.shape))
+            loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share)
+            value = loss_fix + loss_mix
+            means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
+            return value, (now, means, {})
+
+        def train():
+            student, kept_on, means, _ = phases.descend(loss, state.student, kept, optimizer(hparams, lr), steps)
+            return student, kept_on, means | {'client_steps': jnp.float32(steps)}
+
+        def sit_out():
+            return state.student, kept, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
+
+        takes_part = sets.count > 0
+        work = jax.lax.cond(takes_part, train, sit_out)
+        truth = federation.client_labels[visit.rows]
+        counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
+        return phases.Work(*work, counts, takes_part)
+
+    def draw(key: Array, federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
+        rows = sampling.whole_sets(federation, cohort)
+        return rows, jnp.zeros(rows.shape, bool)
+
+    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout, draw=draw))
+
+    def clients(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
+        """The clients' part of a round and the server's step to their average, none when all sit out."""
+        average, kept, metrics = local(key, state, federation, cohort, lr)
+
+        def step():
+            start = trainable(state.student)
+            gradient = jax.tree.map(jnp.subtract, start, trainable(average))
+            updates, momentum = global_step.update(gradient, state.server)
+            student = with_parameters(state.student, optax.apply_updates(start, updates))
+            return statistics(key, student, federation) if server_first else student, momentum
+
+        somebody = metrics['clients_sitting_out'] < 1  # not in warm-up rounds, where it is no number
+        student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server))
+        return state.replace(student=student, server=momentum, clients=kept), metrics
+
+    def init(key: Array) -> phases.State:
+        kept = phases.init_clients(key, model, hparams)
+        state = phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=kept)
+        return state.replace(server=global_step.init(trainable(state.student)))
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        def refresh(state):
+            return state.replace(student=statistics(key, state.student, federation))
+
+        lr = learning_rate(hparams, state.round)
+        if server_first:
+            state, metrics = server(key, state, federation, k_s, lr)
+            state, found = clients(key, refresh(state), federation, cohort, lr)
+        else:
+            if not hparams.pre_rounds:  # later rounds begin with the statistics that the last one was evaluated with
+                state = jax.lax.cond(state.round == 0, refresh, lambda same: same, state)
+            state, found = clients(key, state, federation, cohort, lr)
+            state, metrics = server(key, state, federation, k_s, lr)
+            state = refresh(state)
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **found}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {'student': phases.predict(model, views, state.student, images)}
+
+    return Algorithm(init, round_, predict, headline='student', uses_clients=True)

@@ -1,0 +1,187 @@
+"""Rounds of SemiFL written out plainly: one client after another, sets as lists, statistics in NumPy, SGD by hand.
+
+It shares with the package what is not under test: the network functions, the random streams and the views. Made for
+`toy.model(split_index=1, top_norm=True)`, whose statistics `test_static_batch_norm.py` computes in NumPy.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import rng, sampling
+from semisfl_jax.types import SplitParams
+from tests.local_twin import softmax
+from tests.test_static_batch_norm import statistics
+from tests.twin import Sgd
+
+
+def clipped(gradient, norm):
+    total = math.sqrt(sum(float(jnp.sum(g**2)) for g in jax.tree.leaves(gradient)))
+    return jax.tree.map(lambda g: g * norm / total, gradient) if norm and total > norm else gradient
+
+
+def log_probability(logits, labels):
+    highest = jnp.max(logits, axis=1, keepdims=True)
+    q = logits - highest - jnp.log(jnp.sum(jnp.exp(logits - highest), axis=1, keepdims=True))
+    return jnp.stack([q[j, label] for j, label in enumerate(labels)])
+
+
+class Twin:
+    """Server and clients."""
+
+    def __init__(self, key, model, views, h, student):
+        self.key, self.model, self.views, self.h, self.student = key, model, views, h, student
+        self.round, self.step, self.kept, self.velocity = 0, 0, {}, None
+        self.relabelled = 0  # images that the trained models of clients would label otherwise than they were labelled
+
+    def logits(self, whole, x, key=None, train=False):
+        keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
+        features, bottom = self.model.bottom(whole.bottom, x, keys[0], train)
+        logits, top = self.model.top(whole.top, features, keys[1], train)
+        return logits, SplitParams(bottom, top, whole.proj)
+
+    def descend(self, whole, optimizer, loss):
+        """One step; the value of the loss."""
+
+        def value(parameters):
+            return loss(SplitParams(*({**a, 'params': b} for a, b in zip(whole, parameters, strict=True))))
+
+        parameters = tuple(piece['params'] for piece in whole)
+        (value, found), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
+        new = optimizer.step(parameters, clipped(gradient, self.h.semifl.clip_norm))
+        return SplitParams(*({**a, 'params': b} for a, b in zip(whole, new, strict=True))), found
+
+    def run_round(self, federation, ids, k_s, lr):
+        first = self.h.semifl.order == 'server_first'
+        if first:
+            measured = self.serve(federation, k_s, lr)
+            self.refresh(federation)
+            measured |= self.visit(federation, ids, lr)
+        else:
+            self.refresh(federation)
+            measured = self.visit(federation, ids, lr)
+            measured |= self.serve(federation, k_s, lr)
+        self.refresh(federation)
+        self.round += 1
+        return measured
+
+    def serve(self, federation, k_s, lr):
+        optimizer, total = Sgd(self.h, lr), 0.0
+        for _ in range(k_s):
+            rows = sampling.server_rows(self.key, self.step, self.h.server_batch_size, len(federation.server_labels))
+            key = rng.fold(self.key, 'supervised', self.step)
+            labels = np.asarray(federation.server_labels)[rows]
+            x = self.views.supervised(rng.fold(key, 'views'), federation.server_images[rows])
+            x = self.views.normalise(x)
+
+            def loss(whole, x=x, labels=labels, key=key):
+                logits, _ = self.logits(whole, x, rng.fold(key, 'dropout'), True)
+                value = -jnp.mean(log_probability(logits, labels))
+                return value, value
+
+            self.student, value = self.descend(self.student, optimizer, loss)
+            self.step, total = self.step + 1, total + float(value)
+        return {'loss_supervised': total / k_s}
+
+    def refresh(self, federation):
+        """Statistics over batches of all images in one line, read in an order that the package draws."""
+        images = [np.asarray(federation.server_images)]
+        size = self.h.semifl.pass_batch_size
+        if self.h.semifl.batch_norm_data == 'all':
+            images += [
+                np.asarray(federation.client_images)[np.asarray(row)[:count]]
+                for row, count in zip(federation.index, np.asarray(federation.size), strict=True)
+            ]
+        else:
+            size = min(size, len(images[0]))
+        images = np.concatenate(images)
+        batches = math.ceil(len(images) / size)
+        word = jax.random.bits(rng.fold(self.key, 'batch_norm', 'order'))
+        order = np.asarray(sampling.read(word, jnp.arange(batches * size), jnp.int32(len(images))))
+        assert set(order) == set(range(len(images)))
+        x = np.asarray(self.views.normalise(images[order])).reshape(batches, size, *images.shape[1:])
+        found = [jnp.float32(value) for value in statistics(self.student, x)]
+        self.student = self.student._replace(
+            bottom={**self.student.bottom, 'batch_stats': {'layer_0': {'norm': {'mean': found[0], 'var': found[1]}}}},
+            top={**self.student.top, 'batch_stats': {'layer_1': {'norm': {'mean': found[2], 'var': found[3]}}}},
+        )
+
+    def visit(self, federation, ids, lr):
+        found = {client: self.train(federation, client, lr) for client in ids}
+        trained = [work for work in found.values() if work['student'] is not None]
+        measured = {
+            'clients_sitting_out': 1 - len(trained) / len(ids),
+            'mask_rate': sum(w['fix'] for w in found.values()) / sum(w['images'] for w in found.values()),
+        }
+        if not trained:
+            return measured
+        old = tuple(piece['params'] for piece in self.student)
+        new = [tuple(piece['params'] for piece in work['student']) for work in trained]
+        average = jax.tree.map(lambda *x: sum(x) / len(x), *new)
+        step = jax.tree.map(lambda a, b: a - b, old, average)
+        if self.velocity is not None:
+            step = jax.tree.map(lambda v, g: self.h.semifl.global_momentum * v + g, self.velocity, step)
+        self.velocity = step
+        moved = jax.tree.map(lambda a, b: a - b, old, step)
+        self.student = SplitParams(*({**a, 'params': b} for a, b in zip(self.student, moved, strict=True)))
+        names = ('loss_local', 'loss_fix', 'loss_mix', 'client_steps')
+        return measured | {name: np.mean([work[name] for work in trained]) for name in names}
+
+    def label(self, whole, images, key):
+        """Class of every image, and whether it is confident."""
+        size, found = self.h.semifl.pass_batch_size, []
+        for t in range(math.ceil(len(images) / size)):
+            places = np.minimum(t * size + np.arange(size), len(images) - 1)
+            x = self.views.normalise(self.views.weak(rng.fold(key, 'label', t), images[places]))
+            found += [softmax(row) for row in np.asarray(self.logits(whole, x)[0])]
+        return [(int(p.argmax()), p.max() >= self.h.threshold) for p in found[: len(images)]]
+
+    def train(self, federation, client, lr):
+        h, key = self.h, rng.fold(rng.fold(self.key, 'local', self.round), client)
+        images = federation.client_images[federation.index[client][: int(federation.size[client])]]
+        guesses = self.label(self.student, images, key)
+        fix = [place for place, (_, confident) in enumerate(guesses) if confident]
+        work = {'student': None, 'fix': len(fix), 'images': len(images)}
+        if not fix:
+            return work
+        draws = [jax.random.randint(rng.fold(key, 'sets', j), (), 0, len(images)) for j in range(len(fix))]
+        mix, whole = [int(place) for place in draws], self.student
+        optimizer, losses = self.kept.get(client, Sgd(h, lr)), []
+        optimizer.lr = lr
+        size, a = h.batch_size, h.semifl.mixup_alpha
+        steps = math.ceil(h.local.epochs * len(fix) / size) if h.local.epochs else h.k_u
+        words = [jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix')]
+        for t in range(steps):
+            offset, count, step_key = t * size + jnp.arange(size), jnp.int32(len(fix)), rng.fold(key, t)
+            places = [sampling.read(word, offset, count) for word in words]
+            rows = [[own[i] for i in order] for own, order in zip((fix, mix), places, strict=True)]
+            labels, others = ([guesses[place][0] for place in places] for places in rows)
+            strong = self.views.normalise(self.views.strong(rng.fold(step_key, 'strong'), images[np.array(rows[0])]))
+            weak = self.views.normalise(self.views.weak(rng.fold(step_key, 'weak'), images[np.array(rows[0])]))
+            other = self.views.normalise(self.views.weak(rng.fold(step_key, 'other'), images[np.array(rows[1])]))
+            share = float(jax.random.beta(rng.fold(step_key, 'share'), a, a))
+            mixed = share * weak + (1 - share) * other
+
+            def loss(now, batch=(strong, mixed, labels, others, share), step_key=step_key):
+                strong, mixed, labels, others, share = batch
+                q = self.logits(now, strong, rng.fold(step_key, 'dropout'), True)[0]
+                p = self.logits(now, mixed, rng.fold(step_key, 'dropout_mix'), True)[0]
+                loss_fix = -jnp.mean(log_probability(q, labels))
+                loss_mix = -jnp.mean(share * log_probability(p, labels) + (1 - share) * log_probability(p, others))
+                return loss_fix + loss_mix, (loss_fix, loss_mix)
+
+            whole, found = self.descend(whole, optimizer, loss)
+            losses.append([float(x) for x in found])
+        if h.local.optimizer_state == 'kept':
+            self.kept[client] = optimizer
+        self.relabelled += sum(a != b for a, b in zip(guesses, self.label(whole, images, key), strict=True))
+        of_fix, of_mix = np.mean(losses, axis=0)
+        return work | {
+            'student': whole,
+            'loss_local': of_fix + of_mix,
+            'loss_fix': of_fix,
+            'loss_mix': of_mix,
+            'client_steps': steps,
+        }

@@ -1,0 +1,311 @@
+"""SemiFL: mixup, sets and momentum by hand, rounds against the plain twin, who sits out, both orders, reductions."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, parallel, phases, rng, trees
+from semisfl_jax.algorithms.semifl import draw_sets, mix_loss, pair
+from semisfl_jax.hparams import HParams, Local, SemiFL, learning_rate, optimizer
+from semisfl_jax.phases.state import trainable
+from semisfl_jax.types import HERE
+from tests import toy
+from tests.semifl_twin import Twin
+from tests.test_semisfl import assert_trees_close
+
+FEDERATION = toy.federation()
+PASS = {'pass_batch_size': 8}  # several batches to label a client, and the last one filled up
+SMALL = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, threshold=0.55, lr_min=0.02, semifl=SemiFL(**PASS))
+
+
+@functools.cache
+def program(name, layout, hparams):
+    algorithm = algorithms.build(name, toy.model(split_index=1, top_norm=True), toy.VIEWS, hparams, layout)
+    return algorithm, jax.jit(algorithm.round)
+
+
+def build(name='semifl', layout=HERE, **changes):
+    """Method and compiled round."""
+    return program(name, layout, dataclasses.replace(SMALL, **changes))
+
+
+def first(algorithm, louder=2.5):
+    """The first state, its logits `louder` than they come, so that some are confident."""
+    state = algorithm.init(rng.root(0))
+    return state.replace(student=state.student._replace(top=jax.tree.map(lambda w: louder * w, state.student.top)))
+
+
+def play(ids, state=None, k_s=1, weight=None, federation=FEDERATION, **changes):
+    """One round; state and metrics."""
+    algorithm, run = build(**changes)
+    cohort = toy.cohort(ids)
+    cohort = cohort if weight is None else cohort._replace(weight=jnp.asarray(weight, jnp.float32))
+    return run(rng.root(0), first(algorithm) if state is None else state, federation, cohort, jnp.int32(k_s))
+
+
+# --- pieces, by hand
+
+
+def test_the_loss_of_mixtures_by_hand():
+    """A model whose logits are linear in the image, on mixtures of two images each."""
+    generator = np.random.default_rng(0)
+    w, x, other = generator.normal(size=(5, 3)), generator.normal(size=(4, 5)), generator.normal(size=(4, 5))
+    labels, others, share = np.array([0, 2, 1, 1]), np.array([1, 2, 0, 1]), 0.3
+    expected = 0.0
+    for j in range(4):
+        logits = share * (x[j] @ w) + (1 - share) * (other[j] @ w)
+        p = np.exp(logits) / np.exp(logits).sum()
+        expected -= (share * np.log(p[labels[j]]) + (1 - share) * np.log(p[others[j]])) / 4
+    mixed = jnp.float32(share * x + (1 - share) * other)
+    found = mix_loss(mixed @ jnp.float32(w), jnp.array(labels), jnp.array(others), jnp.float32(share))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+CONFIDENT = np.array([0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0], bool)  # of a client of 9 images, in a table of 12
+
+
+def test_fix_is_what_is_confident_and_mix_is_drawn_from_all():
+    draw = jax.jit(jax.vmap(lambda key: draw_sets(key, jnp.asarray(CONFIDENT), jnp.int32(9))))
+    sets = jax.device_get(draw(jax.random.split(jax.random.key(0), 4000)))
+    assert set(sets.count) == {4}
+    np.testing.assert_array_equal(sets.fix[:, :4], np.tile([1, 4, 5, 7], (4000, 1)))
+    mix = sets.mix[:, :4]
+    assert mix.min() == 0
+    assert mix.max() == 8
+    counts = np.bincount(mix.ravel(), minlength=9)
+    # chi-square of 8 degrees of freedom: above 26.1 once in a thousand times
+    assert np.sum((counts - 16000 / 9) ** 2) / (16000 / 9) < 26.1
+    distinct = np.mean([len(set(row)) == 4 for row in mix])  # 9 * 8 * 7 * 6 / 9^4 with replacement
+    np.testing.assert_allclose(distinct, 9 * 8 * 7 * 6 / 9**4, atol=0.03)
+
+
+def test_the_table_of_the_largest_client_changes_no_draw():
+    small, large = (
+        draw_sets(jax.random.key(3), jnp.asarray(np.pad(CONFIDENT, (0, more))), jnp.int32(9)) for more in (0, 20)
+    )
+    for field in ('fix', 'mix'):
+        np.testing.assert_array_equal(getattr(small, field)[:4], getattr(large, field)[:4])
+
+
+def test_both_sets_are_read_epoch_after_epoch_and_paired_at_random():
+    sets = draw_sets(jax.random.key(1), jnp.asarray(CONFIDENT), jnp.int32(9))
+    epochs = 300
+    fix, mix = jax.device_get(pair(jax.random.key(2), sets, jnp.arange(4 * epochs)))
+    for read, own in ((fix, sets.fix), (mix, sets.mix)):
+        for epoch in read.reshape(epochs, 4):
+            np.testing.assert_array_equal(np.sort(epoch), np.sort(own[:4]))
+    partners = [set(mix[fix == place]) for place in (1, 4, 5, 7)]
+    assert partners == [set(np.asarray(sets.mix[:4]))] * 4
+    orders = {tuple(row) for row in fix.reshape(epochs, 4)}
+    assert len(orders) == 24
+
+
+def test_clipping_by_hand():
+    """A gradient of norm 5 becomes one of norm 1, before the L2 term; a short one stays. Other methods do not clip."""
+    plain = dataclasses.replace(SMALL, momentum=0.0, nesterov=False, weight_decay=0.5)
+    for gradient, factor in ((np.array([3.0, 4.0]), 0.2), (np.array([0.3, 0.4]), 1.0)):
+        w = jnp.array([1.0, -2.0])
+        for norm, scale in ((1.0, factor), (0.0, 1.0)):
+            sgd = optimizer(dataclasses.replace(plain, clip_norm=norm), jnp.float32(0.1))
+            updates, _ = sgd.update(jnp.float32(gradient), sgd.init(w), w)
+            np.testing.assert_allclose(updates, -0.1 * (scale * gradient + 0.5 * np.array([1.0, -2.0])), rtol=1e-6)
+    assert HParams().clip_norm == 0.0
+
+
+PLAIN = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}
+TINY = 1e-2
+
+
+def distance(a, b):
+    return float(jnp.sqrt(trees.squared_distance(trainable(a.student), trainable(b.student))))
+
+
+def test_server_and_clients_clip():
+    """A step of plain SGD from a gradient that is far longer than the limit has the length lr * limit."""
+    changes = PLAIN | {'semifl': SemiFL(clip_norm=TINY, **PASS), 'k_u': 1}
+    state = first(build(**changes)[0])
+    server, metrics = play([4], state, weight=[0.0], **changes)
+    np.testing.assert_allclose(distance(server, state), 0.02 * TINY, rtol=0.02)  # of sums of weights near 1
+    both, metrics = play([4], state, weight=[1.0], **changes)
+    assert metrics['clients_sitting_out'] == 0
+    np.testing.assert_allclose(distance(both, server), 0.02 * TINY, rtol=0.02)
+
+
+# --- rounds
+
+CASES = {
+    'server first': {},
+    'clients first, epochs, keeps momentum': {
+        'local': Local(epochs=2, optimizer_state='kept'),
+        'semifl': SemiFL(order='clients_first', batch_norm_data='server', clip_norm=0.3, global_momentum=0.9, **PASS),
+        'lr_min': 0.01,
+    },
+}
+ROUNDS = ([0, 2, 4], [1, 3, 4])
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_rounds_equal_the_plain_twin(case):
+    changes = CASES[case]
+    algorithm, run = build(**changes)
+    hparams, state, key = dataclasses.replace(SMALL, **changes), first(algorithm), rng.root(0)
+    twin = Twin(key, toy.model(split_index=1, top_norm=True), toy.VIEWS, hparams, state.student)
+    rates = []
+    for index, ids in enumerate(ROUNDS):
+        state, metrics = run(key, state, FEDERATION, toy.cohort(ids), jnp.int32(2))
+        expected = twin.run_round(FEDERATION, ids, 2, float(learning_rate(hparams, index)))
+        for name, value in expected.items():
+            np.testing.assert_allclose(metrics[name], value, rtol=5e-4, atol=1e-5, err_msg=name)
+        assert_trees_close(state.student, twin.student, rtol=2e-3, atol=5e-5)
+        rates.append(float(metrics['mask_rate']))
+        np.testing.assert_allclose(metrics['loss_local'], metrics['loss_fix'] + metrics['loss_mix'], rtol=1e-5)
+        np.testing.assert_array_equal(metrics['loss_local'], metrics['loss_unlabeled'])
+    assert all(0.05 < rate < 0.95 for rate in rates)
+    assert twin.relabelled > 0  # labels that were made anew in training would have been others
+    assert algorithm.headline == 'student'
+    assert set(algorithm.predict(state, FEDERATION.client_images[:2])) == {'student'}
+
+
+def test_global_momentum_over_two_rounds():
+    """theta_2 = mean_2 - m (theta_0 - theta_1), where mean_2 is what the clients make of theta_1."""
+    with_, without = ({'semifl': SemiFL(global_momentum=m, **PASS)} for m in (0.5, 0.0))
+    start = first(build(**with_)[0])
+    rounds = {'ids': [1, 2, 4], 'k_s': 0}
+    one, _ = play(state=start, **rounds, **with_)
+    same, _ = play(state=start, **rounds, **without)
+    assert_trees_close(one.student, same.student, rtol=1e-5, atol=1e-6)  # the momentum starts at zero
+    two, _ = play(state=one, **rounds, **with_)
+    mean, _ = play(state=one, **rounds, **without)
+    before, middle, mean = (trainable(s.student) for s in (start, one, mean))
+    expected = jax.tree.map(lambda new, a, b: new - 0.5 * (a - b), mean, before, middle)
+    assert_trees_close(trainable(two.student), expected, rtol=1e-4, atol=1e-5)
+    assert distance(two, one) > 1e-2
+
+
+KEPT = {'local': Local(epochs=1, optimizer_state='kept'), 'threshold': 0.75}
+
+
+def kept(ids, state=None, **options):
+    """A round of up to five clients, the others being padding."""
+    padding = 5 - len(ids)
+    return play([*ids, *[ids[0]] * padding], state, weight=[1.0] * len(ids) + [0.0] * padding, **KEPT, **options)
+
+
+def test_a_client_without_a_confident_image_sits_out():
+    """It is in no average and keeps its optimizer, and its images count in the mask rate."""
+    algorithm, _ = build(**KEPT)
+    idle, busy, begin = 0, 4, first(algorithm)
+    begin = begin.replace(clients=jax.tree.map(lambda x: x + 0.01, begin.clients))
+    fresh, _ = play([idle] * 5, begin, k_s=0, weight=[0.0] * 5, **KEPT)  # the same weights, with statistics
+    logits = algorithm.predict(fresh, FEDERATION.client_images)['student']
+    doubtful = jnp.argsort(jnp.max(jax.nn.softmax(logits), axis=-1))[: int(FEDERATION.size[idle])]
+    index = FEDERATION.index.at[idle, : len(doubtful)].set(doubtful)
+    options = {'k_s': 0, 'federation': FEDERATION.replace(index=index)}
+    _, metrics = kept([idle], begin, **options)
+    assert (metrics['clients_sitting_out'], metrics['mask_rate']) == (1, 0)
+    alone, before = kept([busy], begin, **options)
+    beside, metrics = kept([busy, idle], begin, **options)
+    assert_trees_close(beside.student, alone.student, rtol=1e-6, atol=1e-7)
+    assert (before['clients_sitting_out'], metrics['clients_sitting_out']) == (0, 0.5)
+    sizes = np.asarray(FEDERATION.size)
+    expected = before['mask_rate'] * sizes[busy] / (sizes[busy] + sizes[idle])
+    np.testing.assert_allclose(metrics['mask_rate'], expected, rtol=1e-5)
+    for old, new in zip(jax.tree.leaves(begin.clients), jax.tree.leaves(beside.clients), strict=True):
+        np.testing.assert_array_equal(old[idle], new[idle])
+        assert not np.array_equal(old[busy], new[busy])
+
+
+def test_when_all_sit_out_the_server_makes_no_step():
+    """Not even one of its momentum, which it keeps. So the method is supervised training, where it does not clip."""
+    never = {'threshold': 1.0, 'semifl': SemiFL(clip_norm=0.0, **PASS)}
+    start = first(build(**never)[0])
+    start = start.replace(server=jax.tree.map(lambda x: x + 0.1, start.server))
+    state, metrics = play([0, 2, 4], start, k_s=3, **never)
+    assert metrics['clients_sitting_out'] == 1
+    assert metrics['loss_local'] == 0
+    assert np.isnan(metrics['pseudo_label_accuracy'])
+    chex.assert_trees_all_equal(state.server, start.server)
+    other, supervised = build('supervised_only', **never)
+    begin = other.init(rng.root(0)).replace(student=start.student)
+    expected, others = supervised(rng.root(0), begin, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(3))
+    assert_trees_close(trainable(state.student), trainable(expected.student), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(metrics['loss_supervised'], others['loss_supervised'], rtol=1e-6)
+
+
+def test_the_orders_are_one_alternation():
+    """Server, clients, server: begun with the server alone, one order is the other one, its rounds cut elsewhere."""
+    changes = {order: {'semifl': SemiFL(order=order, **PASS)} for order in ('server_first', 'clients_first')}
+    ids, nobody = [1, 2, 4], {'weight': [0.0, 0.0, 0.0]}
+    start = first(build(**changes['server_first'])[0])
+    a, metrics = play(ids, start.replace(round=jnp.int32(1)), **changes['server_first'])
+    a, _ = play(ids, a, **nobody, **changes['server_first'])
+    b, _ = play(ids, start, **nobody, **changes['clients_first'])
+    b, others = play(ids, b, **changes['clients_first'])
+    assert metrics['clients_sitting_out'] < 1
+    np.testing.assert_allclose(metrics['loss_local'], others['loss_local'], rtol=1e-4)
+    assert_trees_close(a.student, b.student, rtol=1e-3, atol=1e-5)
+    chex.assert_trees_all_close(a.server, b.server, rtol=1e-3, atol=1e-5)
+
+
+def test_stale_statistics_label_nothing():
+    """Whatever statistics a state comes with, the server's order and the first round of the other take fresh ones."""
+    for order in ('server_first', 'clients_first'):
+        changes = {'semifl': SemiFL(order=order, **PASS)}
+        start = first(build(**changes)[0])
+        spoilt = jax.tree.map(lambda x: x + 3.0, start.student.bottom['batch_stats'])
+        other = start.replace(student=start.student._replace(bottom={**start.student.bottom, 'batch_stats': spoilt}))
+        (a, found), (b, others) = (play([1, 2, 4], s, **changes) for s in (start, other))
+        chex.assert_trees_all_equal(a.student, b.student)
+        chex.assert_trees_all_equal(found, others)
+
+
+def test_without_batch_norm_there_is_no_pass():
+    views, untouched = toy.VIEWS, toy.model().init(rng.root(0))
+    plain = untouched._replace(**{name: {'params': getattr(untouched, name)['params']} for name in ('bottom', 'top')})
+    run = phases.build_statistics(toy.model(), views, 'all', 8)
+    assert run(rng.root(0), plain, FEDERATION) is plain
+    assert run(rng.root(0), untouched, FEDERATION) is not untouched
+
+
+def test_the_order_of_the_cohort_and_its_padding_change_nothing():
+    plain, metrics = kept([1, 2, 4])
+    shuffled, others = kept([4, 1, 2])
+    filled, more = play([1, 2, 4, 4, 3], weight=[1.0, 1.0, 1.0, 0.0, 0.0], **KEPT)
+    for other, measured in ((shuffled, others), (filled, more)):
+        assert_trees_close(plain.student, other.student, rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close((plain.clients, plain.server), (other.clients, other.server), rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close(metrics, measured, rtol=1e-4)
+
+
+@pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
+def test_layouts_give_the_same_numbers(how):
+    plain, metrics = kept([0, 1, 2, 4])
+    other, measured = kept([0, 1, 2, 4], layout=parallel.layout(**how))
+    assert_trees_close(plain.student, other.student, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(plain.clients, other.clients, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(metrics, measured, rtol=1e-4)
+
+
+def test_truth_of_unlabelled_images_trains_nothing():
+    algorithm, run = build()
+    hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))
+    cohort = toy.cohort([1, 2, 4])
+    seen, blind = (run(rng.root(0), first(algorithm), f, cohort, jnp.int32(1)) for f in (FEDERATION, hidden))
+    chex.assert_trees_all_equal(seen[0].student, blind[0].student)
+    assert np.isnan(blind[1]['pseudo_label_accuracy'])
+
+
+def test_warm_up_rounds_leave_clients_out():
+    for order in ('server_first', 'clients_first'):
+        changes = {'pre_rounds': 1, 'semifl': SemiFL(order=order, **PASS)}
+        one, metrics = play([1, 2, 4], **changes)
+        assert np.isnan(metrics['loss_local'])
+        server, _ = play([1, 2, 4], weight=[0.0, 0.0, 0.0], semifl=changes['semifl'])
+        chex.assert_trees_all_close(one.student, server.student, rtol=1e-5, atol=1e-6)
+        _, metrics = play([1, 2, 4], one, **changes)
+        assert metrics['loss_local'] > 0
