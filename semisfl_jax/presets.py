@@ -134,7 +134,7 @@ def _semifl(flat: dict[str, Any]) -> dict[str, Any]:
 
     100 clients, 10 active, clients first; 5 epochs of a client over its confident images in batches of 10, with
     momentum that it keeps; 5 epochs of the server in weak views, in batches of 250 or, with up to 1,000 labels, of 10;
-    lr 0.03, to 0 over 800 rounds.
+    lr 0.03, to 0 over 800 rounds. Strong views have its own RandAugment; SVHN is not flipped.
     """
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10
@@ -158,6 +158,11 @@ def _semifl(flat: dict[str, Any]) -> dict[str, Any]:
         'nesterov': True,
         'weight_decay': 5e-4,
         'threshold': 0.95,
+        'augment.randaugment': 'semifl',
+        'augment.operations': 2,
+        'augment.cutout': 0,
+        'augment.flip': flat['data.name'] != 'svhn_cropped',
+        'augment.crop': 0.125,
         'augment.supervised': 'weak',
         'semifl.order': 'clients_first',
         'semifl.mixup_alpha': 0.75,
