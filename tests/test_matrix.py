@@ -15,6 +15,7 @@ A new method needs one row in ROWS, and one in tests/needs.py if it has to have 
 
 import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,13 @@ def learned(path):
     return path.endswith(("['kernel']", "['scale']", "['mean']", "['var']"))
 
 
+@functools.cache
+def explained():
+    """The keys that docs/metrics.md explains."""
+    rows = [line for line in (runs.ROOT / 'docs' / 'metrics.md').read_text().splitlines() if line.startswith('| `')]
+    return {key for row in rows for key in re.findall('`([a-z_]+)`', row.split('|')[1])}
+
+
 def check_moves(result, moves, where):
     before, after = pieces(result.before), pieces(result.after)
     named = {name for name in moves.split() if name in before or not name.endswith('statistics')}
@@ -177,6 +185,8 @@ def test_a_round_moves_what_it_should(algorithm, family, partition):
     check_moves(result, row.round, 'a round')
     not_numbers = {name for name, value in result.metrics.items() if not np.isfinite(value)}
     assert not_numbers == (set() if row.unlabeled else set(phases.no_cross_entity()) & set(result.metrics))
+
+    assert set(result.metrics) <= explained(), 'docs/metrics.md has a row for each metric'
 
     built, _ = program(algorithm, family, 1)
     logits = jax.eval_shape(built.algorithm.predict, result.after, built.dataset.test_images[:3])
