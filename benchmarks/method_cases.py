@@ -17,7 +17,11 @@ FORMS: dict[str, dict[str, tuple[tuple[str, Any], ...]]] = {
     },
     'semifl': {'': (('threshold', 0.0),)},  # every image is confident, so that no client sits out
     'splitfed': {
-        version: (('splitfed.version', version), ('data.client_labels', -1), ('k_s', 0)) for version in ('v1', 'v2')
+        'v1': (('data.client_labels', -1), ('k_s', 0)),
+        'v2': (
+            *(('splitfed.version', 'v2'), ('data.client_labels', -1), ('k_s', 0)),
+            *(('federation.client_map', 'auto'), ('federation.client_chunk', 0)),  # one client after another as it is
+        ),
     },
 }
 

@@ -109,7 +109,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
     config.local.weighting = 'uniform'  # of the average: 'uniform' | 'samples': by a client's number of images
-    config.local.optimizer_state = 'fresh'  # 'kept': a client goes on with its momentum of the last time
+    config.local.optimizer_state = 'fresh'  # 'kept': a client goes on with its momentum of the last time, and so does
+    # the server of semifl
     config.local.prox = 0.01  # mu of fedprox
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them

@@ -132,9 +132,9 @@ def _fedmatch(flat: dict[str, Any]) -> dict[str, Any]:
 def _semifl(flat: dict[str, Any]) -> dict[str, Any]:
     """SemiFL, as its authors' code runs it (facts 2.2).
 
-    100 clients, 10 active, clients first; 5 epochs of a client over its confident images in batches of 10, with
-    momentum that it keeps; 5 epochs of the server in weak views, in batches of 250 or, with up to 1,000 labels, of 10;
-    lr 0.03, to 0 over 800 rounds. Strong views have its own RandAugment; SVHN is not flipped.
+    100 clients, 10 active, clients first; 5 epochs of a client over its confident images in batches of 10; 5 epochs of
+    the server in weak views, in batches of 250 or, with up to 1,000 labels, of 10; both keep their momentum; lr 0.03,
+    to 0 over 800 rounds. Strong views have its own RandAugment; SVHN is not flipped.
     """
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10

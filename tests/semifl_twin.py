@@ -68,7 +68,10 @@ class Twin:
         return measured
 
     def serve(self, federation, k_s, lr):
-        optimizer, total = Sgd(self.h, lr), 0.0
+        optimizer, total = self.kept.get('server', Sgd(self.h, lr)), 0.0
+        optimizer.lr = lr
+        if self.h.local.optimizer_state == 'kept':
+            self.kept['server'] = optimizer
         for _ in range(k_s):
             rows = sampling.server_rows(self.key, self.step, self.h.server_batch_size, len(federation.server_labels))
             key = rng.fold(self.key, 'supervised', self.step)

@@ -34,6 +34,8 @@ def test_all_forms_are_valid_and_share_everything_else(data, method):
     config, plain = (method_side.configuration(case, own) for own in (method, methods(('semisfl',))[0]))
     for name in ('data.name', 'data.fake_size', 'federation', 'model', 'augment', 'batch_size', 'k_u', 'precision'):
         own, other = (dict(c.to_dict(), **{f'data.{k}': v for k, v in c.data.items()})[name] for c in (config, plain))
+        if name == 'federation':
+            other = other | {key.removeprefix('federation.'): v for key, v in method.keys if key.startswith(name)}
         assert own == other
     assert config.k_s == dict(method.keys).get('k_s', 4)
 

@@ -55,8 +55,9 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     the models as a step of SGD, with momentum over the rounds (`semifl.global_momentum`).
 
     BatchNorm's statistics are taken afresh whenever a model is about to label or to be evaluated, and never otherwise.
-    Under `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the round before,
-    and the server trains on their average. It is judged by the model at the end of the round.
+    Under `semifl.order` 'clients_first' the clients start from the model of the round before, and the server trains on
+    their average; with `local.optimizer_state` 'kept' clients and server go on with their optimizers. Both are as in
+    the authors' code. It is judged by the model at the end of the round.
 
     Arguments as of `semisfl`; the model runs whole.
     """
@@ -144,6 +145,8 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     def init(key: Array) -> phases.State:
         kept = phases.init_clients(key, model, hparams)
         state = phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=kept)
+        if hparams.local.optimizer_state == 'kept':
+            state = state.replace(momentum=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
         return state.replace(server=global_step.init(trainable(state.student)))
 
     def round_(

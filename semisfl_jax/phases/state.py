@@ -25,6 +25,7 @@ class State:
     memory: Any  # of the queue policy
     clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
     server: Any = ()  # what the server of a method keeps beside the models, () for nothing
+    momentum: Any = ()  # of the server's optimizer in supervised training, () where every round starts it anew
 
 
 def init_state(

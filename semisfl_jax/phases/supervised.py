@@ -40,7 +40,7 @@ def build_supervised(
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
-      serves every K_s. A state without a teacher stays without.
+      serves every K_s. A state without a teacher stays without, and one without momentum starts it anew.
     """
 
     def teacher_keys(teacher: SplitParams, images: Array, labels: Array) -> References:
@@ -107,9 +107,12 @@ def build_supervised(
             state, momentum, metrics = step(key, state, momentum, federation, lr)
             return state, momentum, jax.tree.map(jnp.add, sums, metrics)
 
-        momentum = optimizer(hparams, lr).init(trainable(state.student))
+        kept = bool(jax.tree.leaves(state.momentum))
+        momentum = state.momentum if kept else optimizer(hparams, lr).init(trainable(state.student))
         sums = {name: jnp.zeros(()) for name in SUPERVISED_METRICS}
-        state, _, sums = jax.lax.fori_loop(0, k_s, body, (state, momentum, sums))
+        state, momentum, sums = jax.lax.fori_loop(0, k_s, body, (state, momentum, sums))
+        if kept:
+            state = state.replace(momentum=momentum)
         return state, {name: value / k_s for name, value in sums.items()}
 
     return run
