@@ -15,7 +15,7 @@ FORMS: dict[str, dict[str, tuple[tuple[str, Any], ...]]] = {
         'uda': (('local.objective', 'uda'),),
         'supervised': (('local.objective', 'supervised'), ('data.client_labels', -1)),
     },
-    'semifl': {'': (('threshold', 0.0),)},  # every image is confident, so that no client sits out
+    'semifl': {'': (('threshold', 0.0), ('semifl.max_passes', 0))},  # so that no client sits out or makes fewer steps
     'splitfed': {
         'v1': (('data.client_labels', -1), ('k_s', 0)),
         'v2': (

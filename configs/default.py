@@ -139,6 +139,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.semifl.mixup_alpha = 0.75  # a of Beta(a, a), from which the share of an image in a mixture is drawn
     config.semifl.clip_norm = 1.0  # gradients, at server and clients, are scaled down to this norm; 0: never
     config.semifl.global_momentum = 0.5  # over rounds, of the server's step to the clients' average; 0: to just there
+    config.semifl.max_passes = 5  # of the k_u iterations, no more than so many passes over a client's confident images:
+    # the paper's epochs. A client with a few such images would learn them by heart. 0: no limit
     config.semifl.batch_norm_data = 'all'  # whose images BatchNorm's statistics are taken from: 'all' | 'server'
     config.semifl.pass_batch_size = 250  # images at a time in passes over whole sets: labelling, BatchNorm's statistics
 

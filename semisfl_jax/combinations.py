@@ -125,6 +125,11 @@ def _check_helpers(flat: dict[str, Any]) -> None:
 
 
 def _check_semifl(flat: dict[str, Any]) -> None:
+    if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
+        raise UserError(
+            f'config.semifl.max_passes={flat["semifl.max_passes"]} bounds the k_u iterations, and with '
+            f'local.epochs={flat["local.epochs"]} that number of passes is made; leave it at {SemiFL.max_passes}'
+        )
     if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
         raise UserError(
             f'config.data.client_labels={flat["data.client_labels"]}: clients of semifl have no labels; use 0 (or '

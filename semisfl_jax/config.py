@@ -102,6 +102,7 @@ _RANGES = {
             'fedmatch.l1_threshold',
             'fedmatch.psi_start',
             'semifl.clip_norm',
+            'semifl.max_passes',
         ),
         _NOT_NEGATIVE,
     ),

@@ -68,6 +68,7 @@ class SemiFL:
     mixup_alpha: float = 0.75
     clip_norm: float = 1.0
     global_momentum: float = 0.5
+    max_passes: int = 5
     batch_norm_data: str = 'all'
     pass_batch_size: int = 250
 

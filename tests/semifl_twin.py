@@ -154,7 +154,9 @@ class Twin:
         optimizer, losses = self.kept.get(client, Sgd(h, lr)), []
         optimizer.lr = lr
         size, a = h.batch_size, h.semifl.mixup_alpha
-        steps = math.ceil(h.local.epochs * len(fix) / size) if h.local.epochs else h.k_u
+        steps = math.ceil((h.local.epochs or h.semifl.max_passes) * len(fix) / size)
+        if not h.local.epochs:
+            steps = min(steps, h.k_u)
         words = [jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix')]
         for t in range(steps):
             offset, count, step_key = t * size + jnp.arange(size), jnp.int32(len(fix)), rng.fold(key, t)

@@ -149,6 +149,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('semifl.order', 'random'),
         ('semifl.mixup_alpha', 0.0),
         ('semifl.clip_norm', -1.0),
+        ('semifl.max_passes', -1),
         ('semifl.global_momentum', 1.0),
         ('semifl.batch_norm_data', 'clients'),
         ('semifl.pass_batch_size', 0),
@@ -261,6 +262,10 @@ def test_combinations_that_make_sense(changes):
         (
             {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helper_every': 1},
             'there is nothing to keep',
+        ),
+        (
+            {'algorithm': 'semifl', 'local__epochs': 2, 'semifl__max_passes': 3},
+            'semifl.max_passes=3 bounds the k_u iterations',
         ),
         ({'algorithm': 'fedavg', 'semifl__clip_norm': 2.0}, 'semifl.clip_norm=2.0 is no option of fedavg'),
         ({'semifl__order': 'clients_first'}, 'semifl.order=clients_first is no option of semisfl'),

@@ -51,8 +51,9 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
     images once, in a weak view, with the model that it received. FIX are those whose label reaches the threshold, MIX
     as many draws from all of them, labelled whatever their confidence; without a confident image the client sits
-    out. It trains on strong views of FIX, and on mixtures of weak views of FIX and MIX. The server takes the average of
-    the models as a step of SGD, with momentum over the rounds (`semifl.global_momentum`).
+    out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but at most
+    `semifl.max_passes` over FIX, or `local.epochs` passes. The server takes the average of the models as a step of SGD,
+    with momentum over the rounds (`semifl.global_momentum`).
 
     BatchNorm's statistics are taken afresh whenever a model is about to label or to be evaluated, and never otherwise.
     Under `semifl.order` 'clients_first' the clients start from the model of the round before, and the server trains on
@@ -87,9 +88,10 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         size = federation.size[visit.id]
         labels, confident = label(visit, state.student, federation)
         sets = draw_sets(rng.fold(visit.key, 'sets'), confident, size)
-        steps = visit.steps
-        if hparams.local.epochs:
-            steps = -(-hparams.local.epochs * sets.count // hparams.batch_size)
+        steps, passes = visit.steps, hparams.local.epochs or own.max_passes
+        if passes:
+            limit = -(-passes * sets.count // hparams.batch_size)
+            steps = limit if hparams.local.epochs else jnp.minimum(steps, limit)
 
         def loss(parameters, student, _, t):
             key = rng.fold(visit.key, t)
