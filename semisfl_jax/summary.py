@@ -29,13 +29,14 @@ def record(
     k_s: int,
     measured: dict[str, np.ndarray],
     accuracy: dict[str, float],
+    entries: dict[str, Any],
     seconds: float,
     images: int,
     fake: bool,
 ) -> dict[str, Any]:
     """A line of metrics.jsonl; see `metrics.plain` for the numbers.
 
-    `seconds` and `images` are those of the round: of all trials, where it computes several.
+    `entries` are those of `accounts`. `seconds` and `images` are those of the round: of all trials, where it computes several.
     """
     names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
     return {
@@ -43,6 +44,7 @@ def record(
         'k_s': k_s,
         **{name: metrics.plain(measured.get(name)) for name in names},
         **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
+        **entries,
         'wall_seconds': round(seconds, 6),
         'images_per_second': round(images / seconds, 1),
         **({'fake': True} if fake else {}),
