@@ -34,6 +34,7 @@ setup(
     extras_require={
         'test': ['hypothesis>=6,<7', 'pytest>=8,<10', 'pytest-xdist>=3.6,<4', 'ruff==0.17.5'],
         'prepare': ['tensorflow>=2.18'],
+        'plots': ['matplotlib>=3.9,<4'],
         'benchmark': ['matplotlib>=3.9,<4', 'torch>=2.8,<3'],
     },
 )

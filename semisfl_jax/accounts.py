@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,28 @@ def balance(path: Path, rounds: int) -> Bill:
     return Bill(*(records[-1][name] for name in Bill._fields))
 
 
-def after_round(experiment: Experiment, index: int, k_s: int, found: Mapping[str, np.ndarray], before: Bill) -> Bill:
-    """The account after round `index` (0-based), which had `k_s` supervised steps and the metrics `found`."""
-    if not experiment.config.cost.enabled:
-        return before
-    clients = experiment_lib.turnout(experiment, index)
-    return costs.add(before, costs.bill(experiment.costs, index, k_s, clients, found))
+def after_round(
+    experiments: Sequence[Experiment],
+    index: int,
+    k_s: Sequence[int],
+    found: Sequence[Mapping[str, np.ndarray]],
+    before: Sequence[Bill],
+) -> list[Bill]:
+    """The accounts of several trials after round `index` (0-based).
+
+    Args:
+      experiments: R of them, whose accounts are kept.
+      index: the round.
+      k_s: [R], its supervised steps.
+      found: [R], its metrics.
+      before: [R], the accounts before it.
+    """
+    return [
+        costs.add(old, costs.bill(own.costs, index, steps, experiment_lib.turnout(own, index), metrics_))
+        if own.config.cost.enabled
+        else old
+        for own, steps, metrics_, old in zip(experiments, k_s, found, before, strict=True)
+    ]
 
 
 def entries(experiment: Experiment, clients: Clients | None, balance: Bill) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def record(
 ) -> dict[str, Any]:
     """A line of metrics.jsonl; see `metrics.plain` for the numbers.
 
-    `entries` are those of `accounts`. `seconds` and `images` are those of the round: of all trials, where it computes several.
+    `entries` are those of `accounts`. `seconds` and `images` are those of the round: of all trials, where it computes
+    several.
     """
     names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
     return {

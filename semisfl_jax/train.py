@@ -139,10 +139,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     accuracy = [evaluate(batch.part(state, r)) for r in everyone]
 
                 images = sum(map(experiment_lib.images_per_round, experiments, [index] * len(trials), k_s, measured))
-                balances = [
-                    accounts.after_round(own, index, *known)
-                    for own, *known in zip(experiments, k_s, measured, balances, strict=True)
-                ]
+                balances = accounts.after_round(experiments, index, k_s, measured, balances)
                 entries = map(accounts.entries, experiments, clients, balances)
                 records = [
                     summary.record(number, *own, seconds, images, dataset.fake)

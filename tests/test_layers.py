@@ -53,7 +53,7 @@ MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__
 
 
 def room(path: Path) -> str:
-    """The package or module right below semisfl_jax that a file belongs to; a package's command is a room of its own."""
+    """The package or module right below semisfl_jax that a file belongs to. A package's command has its own room."""
     first, *others = path.relative_to(ROOT).with_suffix('').parts
     return f'{first}.__main__' if others == ['__main__'] else first
 

@@ -156,7 +156,8 @@ METHODS: dict[str, Callable[[Facts], Visit]] = {
     'splitfed': splitfed,
 }
 CLUSTERS = frozenset({'semisfl'})  # methods whose supervised steps have a contrastive loss
-SPLIT = frozenset({'semisfl', 'fedswitch_sl', 'splitfed'})
+SPLIT = frozenset({'semisfl', 'fedswitch_sl', 'splitfed'})  # methods that cut the model
+TEACHERS = frozenset({'semisfl', 'fedswitch_sl'})  # of those, the ones that send a teacher's bottom to clients
 
 
 def price(name: str, facts: Facts) -> Visit:
@@ -183,6 +184,6 @@ def check(flat: dict[str, Any]) -> None:
     name = flat['model.name']
     if flat['cost.bill_model_size'] == 'paper' and name not in PAPER_SIZES:
         raise UserError(
-            f"config.cost.bill_model_size='paper': the paper gives no size of {name}, only of {', '.join(PAPER_SIZES)}; "
-            "use 'actual'"
+            f"config.cost.bill_model_size='paper': the paper gives the sizes of {', '.join(PAPER_SIZES)}, but not of "
+            f"{name}; use 'actual'"
         )
