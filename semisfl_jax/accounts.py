@@ -15,11 +15,11 @@ from semisfl_jax.experiment import Experiment
 
 
 def balance(path: Path, rounds: int) -> Bill:
-    """The account after `rounds` rounds, as their last line in metrics.jsonl has it; that of a new run is empty."""
+    """The account after `rounds` rounds, as the last line of metrics.jsonl has it; that of a new run is empty."""
     records = metrics.read(path)[:rounds]
-    if not records or Bill._fields[0] not in records[-1]:
+    if not records or metrics.COSTS[0] not in records[-1]:
         return Bill()
-    return Bill(*(records[-1][name] for name in Bill._fields))
+    return Bill(*(records[-1][name] for name in metrics.COSTS))
 
 
 def after_round(
@@ -48,7 +48,7 @@ def after_round(
 
 def entries(experiment: Experiment, clients: Clients | None, balance: Bill) -> dict[str, Any]:
     """What a line of metrics.jsonl says of it and, where clients can fail, of their number."""
-    lines = balance._asdict() if experiment.config.cost.enabled else {}
+    lines = dict(zip(metrics.COSTS, balance, strict=True)) if experiment.config.cost.enabled else {}
     if not failures.can_happen(experiment.config.failures):
         return lines
     counts = (0, 0) if clients is None else (int(np.sum(clients.survived)), int(np.sum(clients.failed)))

@@ -222,7 +222,7 @@ def turnout(experiment: Experiment, index: int) -> costs.Clients | None:
     elif hparams.labeled_rows and config.algorithm in algorithms.FULL_MODEL:
         images = unlabeled + labeled
     has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
-    clients = costs.whole(ids, _steps(experiment, ids), has_labels, images > 0)
+    clients = costs.whole(ids, images, _steps(experiment, ids), has_labels)
     return failures.happen(config.failures, experiment.costs, index, clients)
 
 

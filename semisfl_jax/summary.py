@@ -76,7 +76,8 @@ def of_trial(
 def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The content of summary.json above several trials, from theirs: means, standard errors, and what all took."""
     first = summaries[0]
-    apart = {'seed', 'k_s', 'trials_in_program', 'partition_hash', *ACCURACIES}
+    means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
+    apart = {'seed', 'k_s', 'trials_in_program', 'partition_hash', *means}
     together = {key: value for key, value in first.items() if key not in apart}
 
     def over_trials(key: str) -> dict[str, Any]:
@@ -85,8 +86,8 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
 
     return {
         **together,
-        **{key: over_trials(key) for key in ACCURACIES},
-        'trials': [{key: own[key] for key in ('seed', *ACCURACIES, 'k_s')} for own in summaries],
+        **{key: over_trials(key) for key in means},
+        'trials': [{key: own[key] for key in ('seed', *means, 'k_s')} for own in summaries],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
     }

@@ -57,7 +57,7 @@ def paper_model(name, algorithm='semisfl', **changes):
 
 def everybody(model, ids=None):
     ids = np.arange(model.num_active) if ids is None else np.asarray(ids)
-    return whole(ids, np.full(ids.shape, model.hparams.k_u), np.zeros(ids.shape, bool), np.ones(ids.shape, bool))
+    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, model.hparams.k_u), np.zeros(ids.shape, bool))
 
 
 # --- bytes
@@ -151,6 +151,43 @@ def test_splitfed(version):
     assert visit.order == {'v1': 'together', 'v2': 'in_turn'}[version]
 
 
+def small(**options):
+    """Facts about a small model with settings of a method that are not those of SemiSFL."""
+    pieces = measure('resnet9', 10, (8, 8, 1), None, 'none', 128)
+    groups = {name: types.SimpleNamespace(**own) for name, own in options.items() if isinstance(own, dict)}
+    h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
+    return methods.Facts(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
+
+
+RESNET9 = 4 * (6_575_370 - 2 * 9 * 64)  # bytes of parameters, with one channel in place of three
+STATISTICS = 4 * 2 * (64 + 128 + 2 * 128 + 256 + 512 + 2 * 512)
+
+
+@pytest.mark.parametrize('labeled_rows', [0, 4])
+def test_fedmatch(labeled_rows):
+    """sigma and psi down, psi up (both with labels at the clients), two psi of helpers in every tenth round."""
+    settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False}
+    facts = small(fedmatch=settings, labeled_rows=labeled_rows)
+    for index, helpers in ((0, 0), (8, 0), (9, 2), (19, 2)):
+        visit = methods.price('fedmatch', facts._replace(index=index))
+        assert visit.down == (2 + helpers) * RESNET9 + STATISTICS
+        assert visit.up == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
+    few = facts._replace(index=9, found={'helpers_used': np.float32(0.7)})  # three of ten know two, one knows one
+    assert 10 * methods.price('fedmatch', few).down == pytest.approx((20 + 7) * RESNET9 + 10 * STATISTICS, rel=1e-12)
+
+
+def test_semifl():
+    """The model down, its parameters up from those that do not sit out; statistics by the images of all clients."""
+    at_server = small(semifl={'batch_norm_data': 'server'}, local={'epochs': 0})
+    visit = methods.price('semifl', at_server)
+    assert (visit.down, visit.up, visit.ask_up) == (RESNET9 + STATISTICS, RESNET9, 0)
+    visit = methods.price('semifl', at_server._replace(found={'clients_sitting_out': np.float32(0.3)}))
+    assert 10 * visit.up == pytest.approx(7 * RESNET9, rel=1e-12)
+    visit = methods.price('semifl', small(semifl={'batch_norm_data': 'all'}, local={'epochs': 0}))
+    assert (visit.down, visit.ask_up) == (RESNET9 + STATISTICS, STATISTICS)
+    assert (visit.idle_down, visit.idle_up) == (RESNET9, STATISTICS)
+
+
 def test_fedswitch_sl_sends_what_semisfl_sends():
     pieces = measure('small_cnn', 10, (8, 8, 1), None, 'mlp', 128)
     facts = methods.Facts(pieces, pieces.whole, paper_model('cifar10').hparams, 10)
@@ -202,7 +239,7 @@ def test_operations_of_a_client_by_hand(name, products, out, cuts):
         assert pieces.bottom_work.forward == pytest.approx(forward, rel=1e-6)
         # Backward: the gradient of each kernel and of each input but the images, as many products as forward each.
         train = 3 * sum(products[:cut]) - products[0]
-        assert train <= pieces.bottom_work.train <= 1.025 * train
+        assert train <= pieces.bottom_work.train <= train + 25 * sum(size for size, _ in out[:cut])
         assert pieces.feature_size == out[cut - 1][0]
 
 
@@ -214,7 +251,7 @@ def test_operations_of_the_top_and_the_head():
     head = 2 * (1600 * 1600 + 1600 * 128)
     assert head <= pieces.head_work.forward <= 1.01 * head
     assert 2 * 128 <= pieces.pair_work.forward <= 2 * 128 + 20
-    assert 4 * 128 <= pieces.pair_work.train <= 4 * 128 + 30
+    assert 4 * 128 <= pieces.pair_work.train <= 4 * 128 + 40
 
 
 def test_activations_are_those_of_the_convolutions():

@@ -96,7 +96,7 @@ def model(**changes):
 
 
 def everybody(ids, steps=10):
-    return whole(ids, np.full(ids.shape, steps), np.zeros(ids.shape, bool), np.ones(ids.shape, bool))
+    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, steps), np.zeros(ids.shape, bool))
 
 
 def test_frequencies_and_streams():

@@ -11,6 +11,7 @@ class Clients(NamedTuple):
     """Host arrays, one entry for each of A active clients."""
 
     ids: np.ndarray  # [A] int
+    images: np.ndarray  # [A] int, what each trains on; without any, it takes no part
     steps: np.ndarray  # [A] int, iterations of a whole round
     labels: np.ndarray  # [A] bool, whether its batches hold labelled images
     came: np.ndarray  # [A] bool, whether it got the model: it has data, and did not fail before the round
@@ -24,10 +25,10 @@ class Clients(NamedTuple):
         return self.came & ~self.failed
 
 
-def whole(ids: np.ndarray, steps: np.ndarray, labels: np.ndarray, has_data: np.ndarray) -> Clients:
-    """A round in which nobody fails. Clients without data do not come."""
-    nobody = np.zeros(ids.shape, bool)
-    return Clients(ids, steps, labels, has_data, np.where(has_data, steps, 0), failed=nobody, late=nobody)
+def whole(ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray) -> Clients:
+    """A round in which nobody fails. Clients without images do not come."""
+    nobody, came = np.zeros(ids.shape, bool), images > 0
+    return Clients(ids, images, steps, labels, came, np.where(came, steps, 0), failed=nobody, late=nobody)
 
 
 def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:

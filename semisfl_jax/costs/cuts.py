@@ -85,7 +85,7 @@ def _price(model: CostModel, k_s: int, cut: int | str) -> Price:
     bills = []
     for index in range(_ROUNDS):
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
-        clients = whole_round(ids, steps, labels, has_data=np.ones(ids.shape, bool))
+        clients = whole_round(ids, np.ones(ids.shape, int), steps, labels)
         bills.append(bill(model, index, k_s, clients))
     first = bills[0]
     return Price(

@@ -30,6 +30,7 @@ class Facts(NamedTuple):
     index: int = 0  # round, 0-based
     labels: np.ndarray | bool = False  # [A], whether a client's batches hold labelled images
     steps: np.ndarray | int = 0  # [A], iterations
+    images: np.ndarray | int = 0  # [A], images that a client trains on
     found: Mapping[str, float] | None = None  # the round's metrics; None: before it, at the most it can cost
     survivors: int = 0  # clients that `found` is about
 
@@ -45,6 +46,8 @@ class Visit(NamedTuple):
     ask_work: float | np.ndarray = 0  # operations before its first iteration
     step_work: float = 0  # operations of an iteration
     server_work: float = 0  # operations of the server in an iteration, for one client's rows
+    idle_down: int = 0  # bytes to each client outside the cohort
+    idle_up: int = 0
     order: str = 'apart'  # 'apart': clients wait for each other at the end | 'together': in every iteration | 'in_turn'
 
 
@@ -141,6 +144,58 @@ def fedswitch(facts: Facts) -> Visit:
     )
 
 
+def fedmatch(facts: Facts) -> Visit:
+    """sigma + psi down, psi up, and sigma as well where clients have labels; in helper rounds the psi of helpers down.
+
+    How many helpers there were is a mean over clients (`helpers_used`); before the round, all there can be. Nothing is
+    thinned out: the authors count non-zero entries, which is an upper bound's share. Statistics of BatchNorm, which
+    their model has not, go along once.
+    """
+    h, pieces = facts.hparams, facts.pieces
+    work = pieces.whole_work
+    part = facts.whole - pieces.statistics
+    sends = (facts.index + 1) % h.fedmatch.helper_every == 0
+    helpers = float(h.fedmatch.helpers)
+    if facts.found is not None and facts.survivors:
+        helpers = round(float(facts.found['helpers_used']) * facts.survivors) / facts.survivors
+    helping = helpers if sends or h.fedmatch.helpers_persist else 0.0
+    agreement = work.train + (work.train if helping else work.forward) + helping * work.forward
+    return Visit(
+        down=facts.whole + part + (helpers if sends else 0) * part,
+        up=facts.whole + (part if h.labeled_rows else 0),
+        step_work=h.batch_size * agreement + h.labeled_rows * work.train,
+    )
+
+
+def semifl(facts: Facts) -> Visit:
+    """One model down, its parameters up. A client first labels all its images; without a confident one it sits out.
+
+    Statistics of BatchNorm over the images of all clients, where they are taken so: once a round every client gets the
+    server's parameters and sends statistics back, and the active ones get those of all. The time of clients outside
+    the cohort is not counted, nor is the second pass, for evaluation. Who sits out is not recorded, only how many, and
+    in local epochs the mean of the steps: every client is billed the mean.
+    """
+    h, pieces = facts.hparams, facts.pieces
+    work, statistics = pieces.whole_work, pieces.statistics
+    parameters = facts.whole - statistics
+    everywhere = h.semifl.batch_norm_data == 'all' and statistics > 0
+    trains, paces = 1.0, 1.0
+    if facts.found is not None and facts.survivors:
+        trains = round((1 - float(facts.found['clients_sitting_out'])) * facts.survivors) / facts.survivors
+        if h.local.epochs and trains:
+            paces = float(facts.found['client_steps']) / max(float(np.mean(facts.steps)), 1.0)
+    passes = 2 if everywhere else 1
+    return Visit(
+        down=facts.whole,
+        ask_up=statistics if everywhere else 0,
+        ask_work=passes * np.asarray(facts.images) * work.forward,
+        up=trains * parameters,
+        step_work=trains * paces * h.batch_size * 2 * work.train,
+        idle_down=parameters if everywhere else 0,
+        idle_up=statistics if everywhere else 0,
+    )
+
+
 def supervised_only(facts: Facts) -> Visit:
     """Nothing is sent."""
     return Visit()
@@ -152,6 +207,8 @@ METHODS: dict[str, Callable[[Facts], Visit]] = {
     'fedavg': fedavg,
     'fedprox': fedavg,
     'fedswitch': fedswitch,
+    'fedmatch': fedmatch,
+    'semifl': semifl,
     'fedswitch_sl': fedswitch_sl,
     'splitfed': splitfed,
 }

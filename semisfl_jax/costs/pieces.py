@@ -136,9 +136,9 @@ def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool
     """Of `run(variables, inputs [B, *shape], train)`. `of_inputs`: the gradient of the inputs is asked for, too."""
 
     def train(variables, x, gradient):
-        if of_inputs:
-            return jax.vjp(lambda v, x: run(v, x, True), variables, x)[1](gradient)
-        return jax.vjp(lambda v: run(v, x, True), variables)[1](gradient)
+        inputs = (variables, x) if of_inputs else (variables,)
+        out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
+        return out, backward(gradient)  # both, or what only the outputs need would be left out of the program
 
     x = _rows(_ROWS, shape)
     out = jax.eval_shape(lambda v, x: run(v, x, False), variables, x)
@@ -154,7 +154,8 @@ def _pair_work(width: int) -> Work:
         return losses.contrastive_rows(anchors, labels[:_ROWS], references, 1.0)
 
     def train(anchors, keys, gradient):
-        return jax.vjp(lambda anchors: rows(anchors, keys), anchors)[1](gradient)
+        out, backward = jax.vjp(lambda anchors: rows(anchors, keys), anchors)
+        return out, backward(gradient)
 
     anchors, keys = _rows(_ROWS, (width,)), _rows(_REFERENCES, (width,))
     pairs = _ROWS * _REFERENCES

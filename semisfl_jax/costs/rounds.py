@@ -103,7 +103,10 @@ def bill(
     wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
     tail = np.where(clients.survived, paces.end, wait)
     seconds = alone + _client_seconds(visit.order, clients, paces, tail, visit.server_work / server)
-    return Bill(round(float(np.sum(up))), round(float(np.sum(down))), seconds)
+    idle = model.num_clients - model.num_active
+    return Bill(
+        round(float(np.sum(up))) + idle * visit.idle_up, round(float(np.sum(down))) + idle * visit.idle_down, seconds
+    )
 
 
 def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
@@ -125,7 +128,12 @@ def _facts(model: CostModel, index: int, clients: Clients | None, found: Mapping
     facts = Facts(model.pieces, model.whole, model.hparams, model.num_active, index, found=found)
     if clients is None:
         return facts
-    return facts._replace(labels=clients.labels, steps=clients.steps, survivors=int(np.sum(clients.survived)))
+    return facts._replace(
+        labels=clients.labels,
+        steps=clients.steps,
+        images=clients.images,
+        survivors=int(np.sum(clients.survived)),
+    )
 
 
 class Paces(NamedTuple):
