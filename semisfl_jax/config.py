@@ -151,20 +151,9 @@ def check(config: ConfigDict) -> None:
     _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
     _check_pairs(flat)
-    _check_costs(flat)
-
-
-def _check_costs(flat: dict[str, Any]) -> None:
     costs.check_network(flat)
     costs.check_model(flat)
     failures.check(flat)
-    if flat['algorithm'] in algorithms.SERVER_ONLY:
-        for key in ('before', 'inside', 'trace', 'deadline_seconds'):
-            if flat[f'failures.{key}']:
-                raise UserError(
-                    f'config.failures.{key}={flat[f"failures.{key}"]}: {flat["algorithm"]} has no clients that could '
-                    'fail; leave it out'
-                )
 
 
 def _check_seeds(seed: int, seeds: list) -> None:

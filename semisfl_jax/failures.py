@@ -2,7 +2,7 @@
 
 A failed client has no part in the training of its round: its weight in the cohort is 0, and what it computed is lost,
 in split methods also the rows of the iterations before it failed. The bill of the round counts what it had sent and
-received by then. Who fails follows from the seed and the round, or from a trace, and not from the method or the cohort.
+received by then. Who fails follows from the seed and the round, or from a trace; only who is late depends on the method.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import costs, rng
+from semisfl_jax import algorithms, costs, rng
 from semisfl_jax.costs import Clients
 from semisfl_jax.errors import UserError
 from semisfl_jax.phases.supervised import SUPERVISED_METRICS
@@ -110,6 +110,12 @@ def check(flat: dict[str, Any]) -> None:
     Raises:
       UserError: values that are out of range or do not go together, or a trace that does not serve.
     """
+    for key in ('before', 'inside', 'trace', 'deadline_seconds'):
+        if flat['algorithm'] in algorithms.SERVER_ONLY and flat[f'failures.{key}']:
+            raise UserError(
+                f'config.failures.{key}={flat[f"failures.{key}"]}: {flat["algorithm"]} has no clients that could fail; '
+                'leave it out'
+            )
     before, inside, trace = (flat[f'failures.{key}'] for key in ('before', 'inside', 'trace'))
     for key in ('before', 'inside'):
         if not 0 <= flat[f'failures.{key}'] <= 1:

@@ -100,6 +100,8 @@ def bill(
     up = clients.came * (visit.ask_up + clients.made * visit.step_up) + clients.survived * visit.up
     down = clients.came * (visit.down + clients.made * visit.step_down)
     paces = _paces(model, index, clients, visit)
+    if model.deadline:
+        paces = paces._replace(start=np.where(clients.late, np.minimum(paces.start, model.deadline), paces.start))
     wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
     tail = np.where(clients.survived, paces.end, wait)
     seconds = alone + _client_seconds(visit.order, clients, paces, tail, visit.server_work / server)
