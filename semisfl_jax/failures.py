@@ -2,7 +2,7 @@
 
 A failed client has no part in the training of its round: its weight in the cohort is 0, and what it computed is lost,
 in split methods also the rows of the iterations before it failed. The bill of the round counts what it had sent and
-received by then. Who fails follows from the seed and the round, or from a trace; who is late depends on the method, too.
+received by then. Who fails follows from the seed and the round, or from a trace; who is late, on the method as well.
 """
 
 from __future__ import annotations
