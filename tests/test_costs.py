@@ -149,6 +149,7 @@ def test_splitfed(version):
     bottom, features = 4 * (9 * 16 + 16 + 9 * 16 * 32 + 32), 4 * 16 * 2 * 2 * 32
     assert (visit.down, visit.up, visit.step_up, visit.step_down) == (bottom, bottom, features + 4 * 16, features)
     assert visit.order == {'v1': 'together', 'v2': 'in_turn'}[version]
+    assert methods.server_step('splitfed', methods.Facts(pieces, pieces.whole, h, 5)) == 0  # no labels at the server
 
 
 def small(**options):
