@@ -25,7 +25,10 @@ KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have somethin
 
 
 def hparams(name):
-    return dataclasses.replace(toy.HPARAMS, threshold=0.5, **(KEPT if name in algorithms.FULL_MODEL else {}))
+    changes = KEPT if name in algorithms.FULL_MODEL else {}
+    if name == 'splitfed':
+        changes = {'labeled_rows': toy.HPARAMS.batch_size, 'server_trains': False}
+    return dataclasses.replace(toy.HPARAMS, threshold=0.5, **changes)
 
 
 def one_round(name, federation, cohort):
@@ -73,6 +76,8 @@ def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
     chex.assert_trees_all_equal(after, run(key, state, federation, others, jnp.int32(2))[0])
     chex.assert_trees_all_equal(after.clients, state.clients)
     assert int(after.round) == 1
+    if name == 'splitfed':  # the server does nothing alone
+        chex.assert_trees_all_equal(after.student, state.student)
     if name in SUPERVISED:
         memory = queue.build('two_level', 9, 7, 2, 'auto') if SUPERVISED[name] else None
         server = phases.build_supervised(toy.model(), toy.VIEWS, hparams(name), memory)
