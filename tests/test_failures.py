@@ -15,7 +15,7 @@ from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.costs.clients import whole
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import Local, learning_rate
+from semisfl_jax.hparams import Local, SemiFL, learning_rate
 from tests import runs, toy
 from tests.test_semisfl import assert_trees_close, start
 from tests.test_trials import SEEDS  # whose program is compiled there
@@ -28,6 +28,8 @@ def hparams(name):
     changes = KEPT if name in algorithms.FULL_MODEL else {}
     if name == 'splitfed':
         changes = {'labeled_rows': toy.HPARAMS.batch_size, 'server_trains': False}
+    if name == 'semifl':  # whose statistics are otherwise those of all clients, active or not
+        changes = KEPT | {'semifl': SemiFL(batch_norm_data='server')}
     return dataclasses.replace(toy.HPARAMS, threshold=0.5, **changes)
 
 
