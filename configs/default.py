@@ -164,6 +164,24 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.frequency.horizon = 100  # rounds whose observations are compared at a check
     config.frequency.check_every = 100  # rounds between checks; 1: the paper's Algorithm 1 to the letter
 
+    # --- costs: bytes and simulated seconds beside the training, which they never touch
+    config.cost = ConfigDict()
+    config.cost.enabled = True  # bytes_up, bytes_down and simulated_seconds in the metrics
+    config.cost.bill_model_size = 'actual'  # of whole models | 'paper': alexnet 127 MiB, vgg13 508, vgg16 528
+    config.cost.bandwidth_unit = 'Mbps'  # 'Mbps', as the paper has it | 'MBps', which its times fit
+    config.cost.client_out = (0.8, 8.0)  # lowest and highest bandwidth up, drawn for each client and round
+    config.cost.client_in = (10.0, 20.0)  # likewise, down
+    config.cost.devices = ('jetson_tx2', 'jetson_xavier_nx', 'jetson_agx_xavier')  # or 'jetson_nano'; equally many each
+    config.cost.efficiency = 0.3  # share of a device's float32 peak that training reaches, the server's too
+    config.cost.server_teraflops = 38.7  # float32 peak of the server: one NVIDIA RTX A6000
+
+    # --- clients that fail: they have no part in the round's training, and what they had sent is billed
+    config.failures = ConfigDict()
+    config.failures.before = 0.0  # probability that an active client never comes
+    config.failures.inside = 0.0  # probability that it comes, and fails at a random moment of the round
+    config.failures.trace = ''  # instead: a CSV file of round (from 1), client (from 0), done (share, 0: never came)
+    config.failures.deadline_seconds = 0.0  # clients whose own round takes longer are left behind; 0: no deadline
+
     # --- augmentation
     config.augment = ConfigDict()
     config.augment.flip = True  # horizontal, p = 0.5

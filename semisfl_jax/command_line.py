@@ -37,7 +37,7 @@ examples
   python launch.py --config=configs/stl10.py --config.data.fake=True       made-up images, to try a machine
 
 outputs in the folder
-  metrics.jsonl     one line per round: losses, K_s, accuracy, time      summary.json   the final figures
+  metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   the final figures
   config.json       the configuration, complete                          partition.npz  which client holds what
   tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to go on from
   with several seeds all this in a folder seed_N for each, and above them a summary.json with means and errors

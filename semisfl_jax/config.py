@@ -15,6 +15,8 @@ from semisfl_jax import (
     augment,
     combinations,
     compilation,
+    costs,
+    failures,
     frequency,
     hosts,
     models,
@@ -71,6 +73,8 @@ _CHOICES = {
     'client_teacher_bn': ('eval', 'train'),
     'augment.supervised': ('strong', 'weak'),
     'parallel.trials': parallel.TRIAL_MAPS,
+    'cost.bill_model_size': ('actual', 'paper'),
+    'cost.bandwidth_unit': tuple(costs.BANDWIDTH_UNITS),
 }
 
 # key -> (test, what the test asks for)
@@ -148,6 +152,9 @@ def check(config: ConfigDict) -> None:
     _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
     _check_pairs(flat)
+    costs.check_network(flat)
+    costs.check_model(flat)
+    failures.check(flat)
 
 
 def _check_seeds(seed: int, seeds: list) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, data, frequency, models, parallel, rng, sampling
+from semisfl_jax import algorithms, augment, costs, data, failures, frequency, models, parallel, rng, sampling
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Views
@@ -34,6 +34,8 @@ class Experiment(NamedTuple):
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
     mesh: Mesh | None  # the devices, where there are several
+    costs: costs.CostModel
+    held: np.ndarray  # [2, N] images of every client: without labels, with labels
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -106,18 +108,34 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
             hparams=hparams,
             frequency=options,
             mesh=mesh,
+            costs=costs.build(own, dataset.num_classes, dataset.train_images.shape[1:], hparams),
+            held=_held(partition, config.data.client_labels == -1),
         )
         for own, partition, federation in zip(configs, partitions, federations, strict=True)
     ]
 
 
+def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
+    unlabeled = [len(rows) for rows in partition.client_index]
+    labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
+    return np.array([unlabeled, labeled], np.int32)
+
+
 def _check_padding(config: ConfigDict, model: models.SplitModel, mesh: Mesh | None) -> None:
-    """Padded clients have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
+    """Clients of weight 0 have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
     active = config.federation.num_active
     if config.algorithm in algorithms.OWN_TOP:  # no statistics are shared between clients
         return
-    if parallel.slots(mesh, active) == active or 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
+    may_fail = failures.can_happen(config.failures)
+    if parallel.slots(mesh, active) == active and not may_fail:
         return
+    if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
+        return
+    if may_fail:
+        raise UserError(
+            f"config.failures: the server's part of the model (model.split_index={config.model.split_index}) has "
+            'BatchNorm, whose statistics would count the clients that failed; cut behind the last BatchNorm'
+        )
     processes = jax.process_count()
     good = [n for n in range(processes, mesh.size, processes) if active % n == 0]
     advice = f'{good[-1]} devices or ' if good else ''
@@ -174,12 +192,38 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     if not experiment.algorithm.uses_clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 
-    visits = data.visits_before(config.seed, first, clients, active, first=config.pre_rounds)
+    visits = data.visits_before(
+        config.seed, first, clients, active, first=config.pre_rounds, came=partial(_came, experiment)
+    )
     for index in itertools.count(first):
         ids = data.draw_cohort(config.seed, index, clients, active)
-        yield data.make_cohort(ids, visits, slots)
-        if index >= config.pre_rounds:
-            visits = data.add_visit(visits, ids)
+        there = turnout(experiment, index)
+        yield data.make_cohort(ids, visits, slots, there.failed if there else None)
+        if there:
+            visits = data.add_visit(visits, _came(experiment, index))
+
+
+def _came(experiment: Experiment, index: int) -> np.ndarray:
+    """Which active clients of round `index` (0-based) drew batches: all but those that failed before the round."""
+    there = turnout(experiment, index)
+    return there.ids[there.came | ~there.failed]
+
+
+def turnout(experiment: Experiment, index: int) -> costs.Clients | None:
+    """The active clients of round `index` (0-based) and how they fared; None for a round of the server alone."""
+    if not has_cross_entity_phase(experiment, index):
+        return None
+    config, hparams = experiment.config, experiment.hparams
+    ids = data.draw_cohort(config.seed, index, config.federation.num_clients, config.federation.num_active)
+    unlabeled, labeled = experiment.held[:, ids]
+    images = unlabeled
+    if hparams.labeled_rows == hparams.batch_size:
+        images = labeled
+    elif hparams.labeled_rows and config.algorithm in algorithms.FULL_MODEL:
+        images = unlabeled + labeled
+    has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
+    clients = costs.whole(ids, images, _steps(experiment, ids), has_labels)
+    return failures.happen(config.failures, experiment.costs, index, clients)
 
 
 def rows(experiment: Experiment, cohort: Cohort) -> Array:
@@ -200,31 +244,30 @@ def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.H
 def images_per_round(
     experiment: Experiment, index: int, k_s: int, measured: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
-    """Images that the student sees in round `index` (0-based): labelled ones and those of all active clients.
+    """Images that the student sees in round `index` (0-based): labelled ones and those of the active clients.
 
     `measured` are the metrics of that round: where clients may sit out, they alone tell the steps that were made.
-    Without them, all take part.
+    Without them, all take part that did not fail.
     """
-    config = experiment.config
-    count = k_s * config.server_batch_size
-    if has_cross_entity_phase(experiment, index):
-        count += _client_steps(experiment, index, measured) * config.batch_size
-    return count
-
-
-def _client_steps(experiment: Experiment, index: int, measured: Mapping[str, Any]) -> int:
-    """Iterations of all active clients together in round `index` (0-based)."""
-    config, fed = experiment.config, experiment.config.federation
+    there, count = turnout(experiment, index), k_s * experiment.config.server_batch_size
+    if there is None or failures.lost_all(there):
+        return count
+    steps = int(np.sum(there.steps[~there.failed]))
     if 'clients_sitting_out' in measured:
-        return round(float(measured['client_steps'] * (1 - measured['clients_sitting_out']) * fed.num_active))
-    if not config.local.epochs:
-        return config.k_u * fed.num_active
-    ids = data.draw_cohort(config.seed, index, fed.num_clients, fed.num_active)
+        trained = (1 - measured['clients_sitting_out']) * np.sum(there.survived)
+        steps = round(float(measured['client_steps'] * trained))
+    return count + steps * experiment.config.batch_size
+
+
+def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
+    """Iterations [A] of the clients `ids` in a round."""
+    if not experiment.config.local.epochs:
+        return np.full(ids.shape, experiment.config.k_u)
     known = experiment.federation
     known = known.layout if isinstance(known, data.HostFederation) else known
-    known = known.replace(size=np.asarray(known.size), labeled_size=np.asarray(known.labeled_size))
-    cohort = data.make_cohort(ids, np.zeros(fed.num_clients, np.int32))
-    return int(np.sum(sampling.client_steps(known, cohort, *experiment.hparams.batches)))
+    known = known.replace(size=experiment.held[0], labeled_size=experiment.held[1])
+    cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
+    return np.asarray(sampling.client_steps(known, cohort, *experiment.hparams.batches))
 
 
 def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:

@@ -14,6 +14,7 @@ from tensorboardX import SummaryWriter
 
 from semisfl_jax.errors import UserError
 
+COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
 
 
@@ -88,6 +89,7 @@ def summarize(records: list[dict[str, Any]], headline: str) -> dict[str, Any]:
         'evaluations': len(accuracy),
         'rounds': len(records),
         'k_s': records[-1]['k_s'],
+        **{name: records[-1][name] for name in COSTS if name in records[-1]},
         'wall_seconds': round(sum(record['wall_seconds'] for record in records), 3),
     }
 

@@ -46,6 +46,12 @@ class Progress:
         )
         k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
         text = f'{losses}{self._accuracy} K_s {k_s}'
+        for trial in trials:
+            if trial.get('clients_failed') and not trial['clients']:
+                tqdm.write(
+                    f'round {record["round"]}: all clients were lost; the model is what the server made of it'
+                    f'{f" ({trials.index(trial) + 1}. of {len(trials)} seeds)" if len(trials) > 1 else ""}'
+                )
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update()

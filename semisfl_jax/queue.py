@@ -33,7 +33,14 @@ def init(size: int, width: int) -> Queue:
     )
 
 
-def push(queue: Queue, keys: Array, labels: Array, confident: Array | None, enabled: Array | bool = True) -> Queue:
+def push(
+    queue: Queue,
+    keys: Array,
+    labels: Array,
+    confident: Array | None,
+    enabled: Array | bool = True,
+    present: Array | None = None,
+) -> Queue:
     """Writes a batch at the head of the ring, over the oldest slots.
 
     Args:
@@ -42,17 +49,22 @@ def push(queue: Queue, keys: Array, labels: Array, confident: Array | None, enab
       labels: [R] int32.
       confident: [R] bool; None leaves the flags of the overwritten slots as they are.
       enabled: [] bool; False leaves the queue as it is (a traced condition without a branch).
+      present: [R] bool, rows that are pushed, as if there were no others; None: all.
     """
     size, rows = queue.labels.shape[0], labels.shape[0]
-    skipped = max(rows - size, 0)
-    slots = (queue.head + skipped + jnp.arange(rows - skipped)) % size
-    slots = jnp.where(enabled, slots, size)  # out of range: dropped by the scatter
-    flags = queue.confident if confident is None else queue.confident.at[slots].set(confident[skipped:], mode='drop')
+    place, pushed = jnp.arange(rows), jnp.asarray(rows)
+    if present is not None:
+        place, pushed = jnp.cumsum(present) - 1, jnp.sum(present)
+    kept = place >= pushed - size
+    if present is not None:
+        kept &= present
+    slots = jnp.where(enabled & kept, (queue.head + place) % size, size)  # out of range: dropped by the scatter
+    flags = queue.confident if confident is None else queue.confident.at[slots].set(confident, mode='drop')
     return Queue(
-        keys=queue.keys.at[slots].set(keys[skipped:], mode='drop'),
-        labels=queue.labels.at[slots].set(labels[skipped:], mode='drop'),
+        keys=queue.keys.at[slots].set(keys, mode='drop'),
+        labels=queue.labels.at[slots].set(labels, mode='drop'),
         confident=flags,
-        head=(queue.head + jnp.where(enabled, rows, 0)) % size,
+        head=(queue.head + jnp.where(enabled, pushed, 0)) % size,
     )
 
 
@@ -94,7 +106,8 @@ def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
     def push_unlabeled(state, batch, t):
         supervised, unlabeled = state
         rows = (batch.keys, batch.labels, batch.confident)
-        return push(supervised, *rows, enabled=(t + 1) % stride == 0), push(unlabeled, *rows)
+        present = {'present': batch.present}
+        return push(supervised, *rows, enabled=(t + 1) % stride == 0, **present), push(unlabeled, *rows, **present)
 
     return Memory(
         init=lambda: (init(size, width), init(size, width)),
@@ -114,7 +127,9 @@ def single_ring(size: int, width: int, count_empty: bool) -> Memory:
         ),
         cross_entity_references=lambda state, batch: concatenate(batch, as_references(state, count_empty)),
         push_supervised=lambda state, batch: push(state, batch.keys, batch.labels, None),
-        push_unlabeled=lambda state, batch, t: push(state, batch.keys, batch.labels, batch.confident),
+        push_unlabeled=lambda state, batch, t: push(
+            state, batch.keys, batch.labels, batch.confident, present=batch.present
+        ),
     )
 
 

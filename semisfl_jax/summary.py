@@ -29,13 +29,15 @@ def record(
     k_s: int,
     measured: dict[str, np.ndarray],
     accuracy: dict[str, float],
+    entries: dict[str, Any],
     seconds: float,
     images: int,
     fake: bool,
 ) -> dict[str, Any]:
     """A line of metrics.jsonl; see `metrics.plain` for the numbers.
 
-    `seconds` and `images` are those of the round: of all trials, where it computes several.
+    `entries` are those of `accounts`. `seconds` and `images` are those of the round: of all trials, where it computes
+    several.
     """
     names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
     return {
@@ -43,6 +45,7 @@ def record(
         'k_s': k_s,
         **{name: metrics.plain(measured.get(name)) for name in names},
         **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
+        **entries,
         'wall_seconds': round(seconds, 6),
         'images_per_second': round(images / seconds, 1),
         **({'fake': True} if fake else {}),
@@ -73,7 +76,8 @@ def of_trial(
 def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The content of summary.json above several trials, from theirs: means, standard errors, and what all took."""
     first = summaries[0]
-    apart = {'seed', 'k_s', 'trials_in_program', 'partition_hash', *ACCURACIES}
+    means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
+    apart = {'seed', 'k_s', 'trials_in_program', 'partition_hash', *means}
     together = {key: value for key, value in first.items() if key not in apart}
 
     def over_trials(key: str) -> dict[str, Any]:
@@ -82,8 +86,8 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
 
     return {
         **together,
-        **{key: over_trials(key) for key in ACCURACIES},
-        'trials': [{key: own[key] for key in ('seed', *ACCURACIES, 'k_s')} for own in summaries],
+        **{key: over_trials(key) for key in means},
+        'trials': [{key: own[key] for key in ('seed', *means, 'k_s')} for own in summaries],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
     }

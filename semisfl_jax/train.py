@@ -22,7 +22,20 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, compilation, data, frequency, hosts, interrupt, metrics, parallel, summary, workdir
+from semisfl_jax import (
+    accounts,
+    checkpoint,
+    compilation,
+    data,
+    failures,
+    frequency,
+    hosts,
+    interrupt,
+    metrics,
+    parallel,
+    summary,
+    workdir,
+)
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import trials as trials_lib
@@ -83,6 +96,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
     batch, everyone = trials_lib.batch(experiments, config.parallel.trials, config.parallel.devices), range(len(trials))
     algorithm, dataset, mesh = experiments[0].algorithm, experiments[0].dataset, experiments[0].mesh
     done, state, controllers = _start(trials, batch)
+    balances = hosts.from_first(lambda: [accounts.balance(own.folder / 'metrics.jsonl', done) for own in trials])
     stream = batch.inputs(done)
     with interrupt.listen() as request:
         upcoming = next(stream)
@@ -112,8 +126,9 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 measured = jax.device_get(measured)
                 seconds = time.monotonic() - start
 
-                measured = [batch.part(measured, r) for r in everyone]
-                _check_losses(trials, index, measured)
+                clients = [experiment_lib.turnout(own, index) for own in experiments]
+                measured = [failures.of_survivors(batch.part(measured, r), clients[r]) for r in everyone]
+                _check_losses(trials, index, measured, clients)
                 k_s = [int(controller.k_s) for controller in controllers]
                 controllers = [
                     frequency.update(old, own.frequency, *(float(found.get(key, math.nan)) for key in ADAPTS_TO))
@@ -123,13 +138,12 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 if last or number % config.eval_every == 0:
                     accuracy = [evaluate(batch.part(state, r)) for r in everyone]
 
-                images = sum(
-                    experiment_lib.images_per_round(experiments[0], index, *own)
-                    for own in zip(k_s, measured, strict=True)
-                )
+                images = sum(map(experiment_lib.images_per_round, experiments, [index] * len(trials), k_s, measured))
+                balances = accounts.after_round(experiments, index, k_s, measured, balances)
+                entries = map(accounts.entries, experiments, clients, balances)
                 records = [
                     summary.record(number, *own, seconds, images, dataset.fake)
-                    for own in zip(k_s, measured, accuracy, strict=True)
+                    for own in zip(k_s, measured, accuracy, entries, strict=True)
                 ]
                 hosts.on_first(partial(_write, outputs, progress, records))
 
@@ -250,10 +264,10 @@ def _save(outputs: list[Outputs], number: int, states: list[Any], controllers: l
         checkpoint.save(out.manager, number, {'algorithm': own, 'frequency': controller})
 
 
-def _check_losses(trials: list[Trial], index: int, measured: list[dict[str, np.ndarray]]) -> None:
+def _check_losses(trials: list[Trial], index: int, measured: list[dict[str, np.ndarray]], clients: list) -> None:
     """Ends the run when a loss of round `index` that is trained on is not a number, or infinite."""
-    for trial, found in zip(trials, measured, strict=True):
-        every_loss = experiment_lib.has_cross_entity_phase(trial.experiment, index)
+    for trial, found, there in zip(trials, measured, clients, strict=True):
+        every_loss = there is not None and not failures.lost_all(there)
         for name, value in found.items():
             if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
                 raise UserError(f'{trial.name}{name} is {value} in round {index + 1}: stopped. {_kept(trial.folder)}')

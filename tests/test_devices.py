@@ -325,6 +325,21 @@ def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
 
 
 @inside
+def test_clients_fail_alike_on_eight_devices_and_on_one(tmp_path):
+    settings = RUN | {'failures__before': 0.2, 'failures__inside': 0.3}
+    for devices in (1, 8):
+        assert runs.run(tmp_path / str(devices), **settings, parallel__devices=devices) == 0
+    lost = 0
+    for one, eight in zip(runs.records(tmp_path / '1'), runs.records(tmp_path / '8'), strict=True):
+        for key in ('clients', 'clients_failed', 'bytes_up', 'bytes_down', 'simulated_seconds'):
+            assert one[key] == eight[key]
+        for key in ('loss_supervised', 'loss_consistency', 'loss_clustering'):
+            assert eight[key] == pytest.approx(one[key], rel=1e-4), key
+        lost += one['clients_failed']
+    assert lost > 0
+
+
+@inside
 def test_images_on_the_host_give_the_same_bytes(run_of_eight, tmp_path):
     assert runs.run(tmp_path, **RUN, parallel__devices=8, data__residency='host') == 0
     assert runs.lines(tmp_path) == runs.lines(run_of_eight)

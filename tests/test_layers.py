@@ -30,6 +30,8 @@ ROOMS = (
     'hosts',
     'parallel',
     'compilation',
+    'costs',
+    'failures',
     'config',
     'metrics',
     'checkpoint',
@@ -39,18 +41,21 @@ ROOMS = (
     'interrupt',
     'experiment',
     'trials',
+    'accounts',
     'summary',
     'train',
     'command_line',
     'compare',
+    'costs.__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__.py')
 
 
 def room(path: Path) -> str:
-    """The package or module right below semisfl_jax that a file belongs to."""
-    return path.relative_to(ROOT).with_suffix('').parts[0]
+    """The package or module right below semisfl_jax that a file belongs to. A package's command has its own room."""
+    first, *others = path.relative_to(ROOT).with_suffix('').parts
+    return f'{first}.__main__' if others == ['__main__'] else first
 
 
 def rooms_imported(path: Path) -> set[str]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, metrics
 from tests import runs
+from tests.test_trials import state_of
 
 LOSSES = ('loss_supervised', 'loss_consistency', 'loss_clustering')
 
@@ -43,6 +44,14 @@ def test_outputs(reference):
         images = record['k_s'] * 4 + 2 * 4 * 3
         assert record['images_per_second'] == pytest.approx(images / record['wall_seconds'], rel=0.02)
         assert 'fake' not in record
+        # Three clients: two bottoms of 4,800 numbers down and one up; of 2 iterations with 4 images two sets of 128
+        # features each up, one gradient down.
+        assert record['bytes_down'] == (index + 1) * 3 * 4 * (2 * 4_800 + 2 * 4 * 128)
+        assert record['bytes_up'] == (index + 1) * 3 * 4 * (4_800 + 2 * 4 * 2 * 128)
+        assert 'clients' not in record
+    seconds = np.diff([0.0, *(record['simulated_seconds'] for record in records)])
+    assert np.all(seconds > 0)
+    assert len(set(seconds)) == 4  # every round has a network of its own
     config = json.loads((reference / 'config.json').read_text())
     assert config['k_u'] == 2
     assert config['data']['num_labeled'] == 40
@@ -58,6 +67,7 @@ def test_summary_follows_from_the_lines(reference):
     assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy) / 4)
     assert (summary['rounds'], summary['fake']) == (4, False)
     assert summary['wall_seconds'] == pytest.approx(sum(record['wall_seconds'] for record in records), abs=1e-3)
+    assert [summary[name] for name in metrics.COSTS] == [records[-1][name] for name in metrics.COSTS]
     assert summary['compile_seconds'] > 0
     assert summary['peak_memory_bytes'] > 2**20
     assert summary['versions']['jax'] == jax.__version__
@@ -81,7 +91,7 @@ def events(folder):
 def test_tensorboard_holds_the_same_numbers(reference):
     scalars, _ = events(reference)
     for record in runs.records(reference):
-        for key in ('k_s', 'loss_supervised', 'teacher_accuracy'):
+        for key in ('k_s', 'loss_supervised', 'teacher_accuracy', *metrics.COSTS):
             assert (record['round'], key, np.float32(record[key])) in scalars
 
 
@@ -109,6 +119,25 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(reference, 
     assert runs.lines(tmp_path / 'same') == runs.lines(reference)
     assert runs.run(tmp_path / 'other', seed=1) == 0
     assert runs.lines(tmp_path / 'other') != runs.lines(reference)
+
+
+def test_costs_touch_nothing_else(reference, tmp_path):
+    """Without them, and with others, the same lines but for the costs, and the same state at the end, bit for bit."""
+    assert runs.run(tmp_path / 'off', cost__enabled=False) == 0
+    assert runs.run(tmp_path / 'slow', cost__client_out=(0.1, 0.2)) == 0
+    reduced = [
+        {key: own[key] for key in own.keys() - set(metrics.COSTS)} for own in map(json.loads, runs.lines(reference))
+    ]
+    slow = list(map(json.loads, runs.lines(tmp_path / 'slow')))
+    assert list(map(json.loads, runs.lines(tmp_path / 'off'))) == reduced
+    assert [{key: own[key] for key in own.keys() - set(metrics.COSTS)} for own in slow] == reduced
+    assert slow[-1]['simulated_seconds'] > 3 * runs.records(reference)[-1]['simulated_seconds']
+    assert slow[-1]['bytes_up'] == runs.records(reference)[-1]['bytes_up']
+    for folder in ('off', 'slow'):
+        ours, theirs = state_of(tmp_path / folder), state_of(reference)
+        assert ours.round == theirs.round == 4
+        for a, b in zip(jax.tree.leaves(ours.state), jax.tree.leaves(theirs.state), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):

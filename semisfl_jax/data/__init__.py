@@ -11,7 +11,7 @@ from semisfl_jax.data.federation import HostFederation, build_federation, build_
 from semisfl_jax.data.partition import Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
-from semisfl_jax.data.sources import load
+from semisfl_jax.data.sources import load, shape
 
 __all__ = [
     'Dataset',
@@ -29,5 +29,6 @@ __all__ = [
     'make_cohort',
     'make_partition',
     'save',
+    'shape',
     'visits_before',
 ]

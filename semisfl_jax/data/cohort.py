@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,20 +27,29 @@ def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int) 
     return np.sort(generator.choice(num_clients, num_active, replace=False, shuffle=False)).astype(np.int32)
 
 
-def visits_before(seed: int, round_index: int, num_clients: int, num_active: int, first: int = 0) -> np.ndarray:
+def visits_before(
+    seed: int,
+    round_index: int,
+    num_clients: int,
+    num_active: int,
+    first: int = 0,
+    came: Callable[[int], np.ndarray] | None = None,
+) -> np.ndarray:
     """In how many of the rounds first .. round_index - 1 each client took part, found by replaying the draws.
 
     Args:
       seed, num_clients, num_active: as in `draw_cohort`.
       round_index: the round about to run.
       first: first round in which clients draw batches, `config.pre_rounds`.
+      came: round -> ids of the active clients that drew batches; None: all of them.
 
     Returns:
       [N] int32.
     """
     visits = np.zeros(num_clients, np.int32)
     for earlier in range(first, round_index):
-        visits = add_visit(visits, draw_cohort(seed, earlier, num_clients, num_active))
+        ids = came(earlier) if came else draw_cohort(seed, earlier, num_clients, num_active)
+        visits = add_visit(visits, ids)
     return visits
 
 
@@ -49,15 +60,19 @@ def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return visits
 
 
-def make_cohort(ids: np.ndarray, visits: np.ndarray, slots: int = 0) -> Cohort:
-    """The Cohort of clients `ids` [A], all of weight 1, given the visits [N] of all clients before this round.
+def make_cohort(ids: np.ndarray, visits: np.ndarray, slots: int = 0, failed: np.ndarray | None = None) -> Cohort:
+    """The Cohort of clients `ids` [A], given the visits [N] of all clients before this round.
 
-    Up to `slots` clients, copies of the last one with weight 0 follow.
+    All have weight 1, but for those that `failed` [A] bool, which have 0. Up to `slots` clients, copies of the last one
+    with weight 0 follow.
     """
     padding = max(slots - len(ids), 0)
     padded = np.pad(ids, (0, padding), mode='edge')
+    there = np.arange(len(padded)) < len(ids)
+    if failed is not None:
+        there &= ~np.pad(failed, (0, padding))
     return Cohort(
         ids=jnp.asarray(padded, jnp.int32),
-        weight=jnp.asarray(np.arange(len(padded)) < len(ids), jnp.float32),
+        weight=jnp.asarray(there, jnp.float32),
         visits=jnp.asarray(visits[padded], jnp.int32),
     )

@@ -42,3 +42,20 @@ def load(options) -> dataset.Dataset:
         source = tfds_source.find(name, options.data_dir, options.image_size)
     arrays, checksum = cache.fetch(source, options.cache_dir)
     return dataset.make(name, arrays, source.num_classes, digest=checksum)
+
+
+def shape(options) -> tuple[tuple[int, int, int], int]:
+    """Images (H, W, C) and number of classes of the data set that `config.data` asks for.
+
+    Known without data for the sets that come with a configuration; any other is loaded.
+
+    Raises:
+      UserError: as `load`.
+    """
+    name = ALIASES.get(options.name, options.name)
+    if name not in fake.SHAPES:
+        loaded = load(options)
+        return loaded.train_images.shape[1:], loaded.num_classes
+    known = fake.SHAPES[name]
+    side = options.image_size
+    return (side, side, known.image[2]) if side else known.image, known.classes

@@ -198,7 +198,11 @@ def build_cross_entity(
         }
         if switched:
             metrics['student_labels'] = counts['by_student'] / (taking_part * hparams.k_u)
-        return emptied(state.replace(student=end.student._replace(bottom=bottom))), metrics
+        # Without clients the server's part gets no gradient, but weight decay would move it.
+        student = jax.tree.map(
+            lambda new, old: jnp.where(taking_part > 0, new, old), end.student._replace(bottom=bottom), state.student
+        )
+        return emptied(state.replace(student=student)), metrics
 
     def emptied(state: State) -> State:
         """The queue does not outlive the round."""

@@ -1,0 +1,152 @@
+"""Every possible cut of a model, priced before any training."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from typing import NamedTuple
+
+import numpy as np
+
+from semisfl_jax import data
+from semisfl_jax.costs import methods
+from semisfl_jax.costs.clients import whole as whole_round
+from semisfl_jax.costs.methods import Facts
+from semisfl_jax.costs.rounds import CostModel, bill
+from semisfl_jax.models.layers import Compute
+from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
+
+WHOLE = 'whole'  # the name of the row of a method that does not cut
+_ROUNDS = 10  # whose mean the simulated seconds are
+_GIB, _MIB = 2**30, 2**20
+
+
+class Price(NamedTuple):
+    """One cut. Bytes and operations are those of one client that takes part in a whole round."""
+
+    cut: int | str  # layers at the client, or WHOLE
+    features: int  # D
+    bottom: int  # bytes of the client's part of the model
+    down: int  # bytes in a round
+    up: int
+    all_clients: int  # bytes of all active clients in a round, up and down
+    client_flop: float  # of one iteration
+    server_flop: float  # of one iteration, for all active clients
+    memory: int  # bytes at the client
+    seconds: float  # of a round, simulated, mean of the first ten rounds
+
+
+class Pricing(NamedTuple):
+    """The cuts of one model under one configuration."""
+
+    title: str
+    chosen: int  # the configuration's cut
+    cuts: list[Price]
+    whole: Price  # FedAvg with FixMatch on the same clients: the model goes down whole, and up
+
+
+def price_all(model: CostModel, k_s: int, name: str) -> Pricing:
+    """Prices every cut.
+
+    Args:
+      model: the costs of a split method; its own cut is the one that is marked.
+      k_s: supervised steps of a round.
+      name: of the data set, for the title.
+    """
+    architecture = _architecture(model)
+    chosen = model.model[3] if model.model[3] is not None else architecture.paper_split
+    cuts = [_price(_cut_at(model, index), k_s, index) for index in range(1, len(architecture.layers))]
+    uncut = dataclasses.replace(model, method='fedavg')
+    h = model.hparams
+    title = (
+        f'{model.model[0]} on {name}, {model.method}: {model.num_active} active clients, K_u {h.k_u}, B {h.batch_size}'
+    )
+    return Pricing(title, chosen, cuts, _price(uncut, k_s, WHOLE))
+
+
+def _architecture(model: CostModel) -> Architecture:
+    name, classes, *_ = model.model
+    return ARCHITECTURES[name](classes, Compute())
+
+
+def _cut_at(model: CostModel, index: int) -> CostModel:
+    name, classes, shape, _, *projection = model.model
+    return dataclasses.replace(model, model=(name, classes, shape, index, *projection))
+
+
+def _price(model: CostModel, k_s: int, cut: int | str) -> Price:
+    pieces, h, uncut = model.pieces, model.hparams, cut == WHOLE
+    labels = np.full(model.num_active, h.labeled_rows > 0)
+    steps = np.full(model.num_active, h.k_u)
+    visit = methods.price(
+        model.method, Facts(pieces, model.whole, h, model.num_active, labels=labels[:1], steps=steps[:1])
+    )
+    bills = []
+    for index in range(_ROUNDS):
+        ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
+        clients = whole_round(ids, np.ones(ids.shape, int), steps, labels)
+        bills.append(bill(model, index, k_s, clients))
+    first = bills[0]
+    return Price(
+        cut=cut,
+        features=0 if uncut else pieces.feature_size,
+        bottom=model.whole if uncut else pieces.bottom,
+        down=first.bytes_down // model.num_active,
+        up=first.bytes_up // model.num_active,
+        all_clients=first.bytes_down + first.bytes_up,
+        client_flop=visit.step_work,
+        server_flop=model.num_active * visit.server_work,
+        memory=methods.client_memory(
+            pieces, h.batch_size, teacher=not uncut and model.method in methods.TEACHERS, whole=uncut
+        ),
+        seconds=float(np.mean([own.simulated_seconds for own in bills])),
+    )
+
+
+def as_text(pricing: Pricing) -> str:
+    """A table in columns, the configuration's cut marked."""
+    head = (
+        'cut',
+        'features',
+        'part MiB',
+        'down MiB',
+        'up MiB',
+        'all GiB',
+        'client GFLOP',
+        'server GFLOP',
+        'client MiB',
+    )
+    rows = [(*head, 'seconds')]
+    for own in (*pricing.cuts, pricing.whole):
+        mib = (f'{size / _MIB:.1f}' for size in (own.bottom, own.down, own.up))
+        flop = (f'{work / 1e9:.3g}' for work in (own.client_flop, own.server_flop))
+        mark = '* ' if own.cut == pricing.chosen else ''
+        rows.append(
+            (
+                f'{mark}{own.cut}',
+                f'{own.features:,}',
+                *mib,
+                f'{own.all_clients / _GIB:.3f}',
+                *flop,
+                f'{own.memory / _MIB:.1f}',
+                f'{own.seconds:.1f}',
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ('  '.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    notes = (
+        "part: the client's part of the model · down, up: of one client in a round · all: of all active clients,",
+        "up and down · GFLOP: of one iteration · client MiB: the client's memory · seconds: of a round, simulated",
+        f"* the configuration's cut · {WHOLE}: nothing is cut (FedAvg with FixMatch, one model down and up)",
+    )
+    return '\n'.join([pricing.title, *lines, *notes])
+
+
+def as_csv(pricing: Pricing) -> str:
+    """The exact numbers, in bytes, operations and seconds."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator='\n')
+    writer.writerow(Price._fields)
+    writer.writerows([*pricing.cuts, pricing.whole])
+    return file.getvalue()

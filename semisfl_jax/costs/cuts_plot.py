@@ -1,0 +1,62 @@
+"""The plot of all cuts: four panels over the cut, readable without colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from semisfl_jax.costs.cuts import Price, Pricing
+
+_STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'))
+_GUIDE = {'color': '#666666', 'linewidth': 1}
+_MIB = 2**20
+
+Line = tuple[str, Callable[[Price], float]]
+
+_PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
+    (
+        'Sent in a round, one client',
+        'MiB',
+        (('down', lambda price: price.down / _MIB), ('up', lambda price: price.up / _MIB)),
+    ),
+    ('Computation at the client', 'GFLOP per iteration', (('client', lambda price: price.client_flop / 1e9),)),
+    ('Memory at the client', 'MiB', (('client', lambda price: price.memory / _MIB),)),
+    ('Simulated time', 'seconds per round', (('round', lambda price: price.seconds),)),
+)
+
+
+def figure(pricing: Pricing):
+    """A matplotlib figure of `pricing`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(8.0, 6.0), layout='constrained')
+    FigureCanvasAgg(drawn)
+    drawn.suptitle(pricing.title, fontsize=10)
+    for axis, (title, unit, lines) in zip(drawn.subplots(2, 2).flat, _PANELS, strict=True):
+        _panel(axis, pricing, lines)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel('layers at the client')
+        axis.set_ylabel(unit)
+    return drawn
+
+
+def _panel(axis, pricing: Pricing, lines: Sequence[Line]) -> None:
+    cuts = [price.cut for price in pricing.cuts]
+    whole = {round(height(pricing.whole), 9) for _, height in lines}
+    for (label, height), (color, marker, dashes) in zip(lines, _STYLES, strict=False):
+        axis.plot(cuts, [height(p) for p in pricing.cuts], color=color, marker=marker, linestyle=dashes, label=label)
+    for height in whole:
+        axis.axhline(height, linestyle='-.', label='whole model', **_GUIDE)
+    axis.axvline(pricing.chosen, linestyle=':', label='chosen cut', **_GUIDE)
+    axis.set_xticks(cuts)
+    axis.set_ylim(bottom=0)
+    axis.spines[['top', 'right']].set_visible(False)
+    axis.legend(frameon=False, fontsize=8)
+
+
+def plot(pricing: Pricing, folder: Path) -> None:
+    """Writes cuts.png and cuts.svg."""
+    drawn = figure(pricing)
+    for suffix in ('png', 'svg'):
+        drawn.savefig(folder / f'cuts.{suffix}', dpi=200)

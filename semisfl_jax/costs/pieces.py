@@ -1,0 +1,172 @@
+"""What the pieces of a cut model weigh and work, from their true shapes. No weight is made and nothing is compiled.
+
+Bytes are those of float32 variables, BatchNorm's running statistics included, as they travel.
+
+Operations are what XLA's cost analysis counts in the program of a piece before any optimisation, so that they are the
+same on every machine: of convolutions and products two for each multiplication with its addition (of a padded
+convolution, only where the kernel lies on the image), of everything else one for each number that comes out. The
+pieces have no loops, which the analysis would count once, and no custom calls, which it would not count; convolutions
+are XLA's own ('native'). Optimizer steps, averages of weights and augmentation are left out.
+
+Activations are what autodiff keeps of one image from the forward pass for the backward pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import losses, models, rng
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Array
+
+_ROWS = 2  # of the batches that are measured; everything is proportional to them
+_REFERENCES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Floating-point operations for one image."""
+
+    forward: float  # in evaluation mode
+    train: float  # forward and backward, in training mode
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """A cut model in numbers."""
+
+    bottom: int  # bytes of its variables
+    top: int  # likewise
+    statistics: int  # bytes of BatchNorm's running statistics, part of the two above
+    bottom_parameters: int  # bytes of the bottom without its statistics
+    feature_size: int  # D
+    bottom_activations: int  # bytes of one image
+    whole_activations: int  # bytes of one image, of bottom and top
+    bottom_work: Work
+    top_work: Work  # `train` includes the gradient of the features
+    head_work: Work  # of the projection head, likewise
+    pair_work: Work  # one anchor of a contrastive loss against one reference
+
+    @property
+    def whole(self) -> int:
+        """Bytes of bottom and top."""
+        return self.bottom + self.top
+
+    @property
+    def whole_work(self) -> Work:
+        """Of bottom and top."""
+        return Work(
+            self.bottom_work.forward + self.top_work.forward,
+            self.bottom_work.train + self.top_work.train,
+        )
+
+    @property
+    def features(self) -> int:
+        """Bytes of one image's features, float32 whatever the model computes in."""
+        return 4 * self.feature_size
+
+
+@functools.cache
+def measure(
+    name: str,
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    split_index: int | None,
+    projection: str,
+    projection_dim: int,
+) -> Pieces:
+    """The pieces of a model, arguments as of `models.build`.
+
+    Raises:
+      UserError: as `models.build`.
+    """
+    model = models.build(name, num_classes, image_shape, split_index, projection, projection_dim, convolution='native')
+    variables = jax.eval_shape(model.init, rng.root(0))
+    both = variables.bottom, variables.top
+    return Pieces(
+        bottom=_bytes(variables.bottom),
+        top=_bytes(variables.top),
+        statistics=sum(_bytes(piece) - _bytes(piece['params']) for piece in both),
+        bottom_parameters=_bytes(variables.bottom['params']),
+        feature_size=model.feature_size,
+        bottom_activations=_activations(_bottom(model), variables.bottom, image_shape),
+        whole_activations=_activations(_whole(model), both, image_shape),
+        bottom_work=_work(_bottom(model), variables.bottom, image_shape, of_inputs=False),
+        top_work=_work(_top(model), variables.top, (model.feature_size,)),
+        head_work=_work(lambda head, x, train: model.project(head, x), variables.proj, (model.feature_size,)),
+        pair_work=_pair_work(model.projection_size),
+    )
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _key() -> Array:
+    return jax.random.key(0)  # of dropout; its random bits are no floating-point work
+
+
+def _bottom(model: SplitModel) -> Callable:
+    return lambda variables, x, train: model.bottom(variables, x, _key(), train)[0]
+
+
+def _top(model: SplitModel) -> Callable:
+    return lambda variables, x, train: model.top(variables, x, _key(), train)[0]
+
+
+def _whole(model: SplitModel) -> Callable:
+    return lambda both, x, train: _top(model)(both[1], _bottom(model)(both[0], x, train), train)
+
+
+def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((count, *shape), jnp.float32)
+
+
+def _operations(function: Callable, *arguments) -> float:
+    return float(jax.jit(function).lower(*arguments).cost_analysis().get('flops', 0.0))
+
+
+def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool = True) -> Work:
+    """Of `run(variables, inputs [B, *shape], train)`. `of_inputs`: the gradient of the inputs is asked for, too."""
+
+    def train(variables, x, gradient):
+        inputs = (variables, x) if of_inputs else (variables,)
+        out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
+        return out, backward(gradient)  # both, or what only the outputs need would be left out of the program
+
+    x = _rows(_ROWS, shape)
+    out = jax.eval_shape(lambda v, x: run(v, x, False), variables, x)
+    forward = _operations(lambda v, x: run(v, x, False), variables, x)
+    return Work(forward / _ROWS, _operations(train, variables, x, out) / _ROWS)
+
+
+def _pair_work(width: int) -> Work:
+    def rows(anchors, keys):
+        count = keys.shape[0]
+        labels, known = jnp.zeros(count, jnp.int32), jnp.ones(count, bool)
+        references = losses.References(keys, labels, known, known)
+        return losses.contrastive_rows(anchors, labels[:_ROWS], references, 1.0)
+
+    def train(anchors, keys, gradient):
+        out, backward = jax.vjp(lambda anchors: rows(anchors, keys), anchors)
+        return out, backward(gradient)
+
+    anchors, keys = _rows(_ROWS, (width,)), _rows(_REFERENCES, (width,))
+    pairs = _ROWS * _REFERENCES
+    return Work(_operations(rows, anchors, keys) / pairs, _operations(train, anchors, keys, _rows(_ROWS, ())) / pairs)
+
+
+def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
+    """Bytes per image: what two images keep more than one. Weights, which are kept as well, cancel."""
+
+    def kept(rows: int) -> int:
+        backward = jax.eval_shape(lambda v, x: jax.vjp(lambda v: run(v, x, True), v)[1], variables, _rows(rows, shape))
+        return _bytes(backward)
+
+    return kept(2) - kept(1)

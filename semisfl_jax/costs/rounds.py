@@ -1,0 +1,183 @@
+"""The bill of a round: bytes that were sent, seconds that it would have taken on the network of `config.cost`.
+
+A simulation beside the training, from the configuration, the round's number, K_s, and how the clients fared. Nothing of
+it reaches the training, except through `failures.deadline_seconds`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from semisfl_jax.costs import methods
+from semisfl_jax.costs.clients import Clients, drop
+from semisfl_jax.costs.methods import Facts, Visit
+from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
+from semisfl_jax.costs.pieces import Pieces, measure
+from semisfl_jax.hparams import HParams
+
+
+class Bill(NamedTuple):
+    """What a round, or all rounds so far, cost."""
+
+    bytes_up: int = 0  # from clients to the server
+    bytes_down: int = 0
+    simulated_seconds: float = 0.0
+
+
+def add(one: Bill, other: Bill) -> Bill:
+    """Both bills together."""
+    return Bill(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class CostModel:
+    """All that the bills of one trial depend on."""
+
+    method: str
+    seed: int
+    num_clients: int  # N
+    num_active: int  # A
+    hparams: HParams
+    options: CostOptions
+    model: tuple  # arguments of `pieces.measure`
+    deadline: float = 0.0  # seconds after which the server goes on without a client; 0: never
+
+    @property
+    def pieces(self) -> Pieces:
+        """Measured on first use, a second or two."""
+        return measure(*self.model)
+
+    @property
+    def whole(self) -> int:
+        """Bytes at which a whole model is billed."""
+        paper = self.options.bill_model_size == 'paper'
+        return methods.PAPER_SIZES[self.model[0]] if paper else self.pieces.whole
+
+
+def build(config, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams) -> CostModel:
+    """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C)."""
+    options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
+    net = config.model
+    return CostModel(
+        method=config.algorithm,
+        seed=config.seed,
+        num_clients=config.federation.num_clients,
+        num_active=config.federation.num_active,
+        hparams=hparams,
+        options=CostOptions(**options),
+        model=(net.name, num_classes, tuple(image_shape), net.split_index, net.projection, net.projection_dim),
+        deadline=config.failures.deadline_seconds,
+    )
+
+
+def bill(
+    model: CostModel, index: int, k_s: int, clients: Clients | None, found: Mapping[str, float] | None = None
+) -> Bill:
+    """The bill of one round.
+
+    Seconds: the server's K_s steps, and then the clients' part. Models go to all clients at once. The server notices a
+    failure at once and does not wait; for a late client it waits until the deadline. Where clients wait for each other
+    in every iteration (split methods), an iteration takes as long as the slowest client in it (computation, features
+    up, gradients down) and then the server.
+
+    Args:
+      model: the costs of the trial.
+      index: the round, 0-based.
+      k_s: supervised steps of the round.
+      clients: how they fared; None for a round of the server alone.
+      found: metrics of the round, which tell what some methods sent. None bills the most that they can send.
+    """
+    server = server_speed(model.options)
+    facts = _facts(model, index, clients, found)
+    alone = k_s * methods.server_step(model.method, facts) / server
+    if clients is None:
+        return Bill(0, 0, alone)
+    visit = methods.price(model.method, facts)
+    up = clients.came * (visit.ask_up + clients.made * visit.step_up) + clients.survived * visit.up
+    down = clients.came * (visit.down + clients.made * visit.step_down)
+    paces = _paces(model, index, clients, visit)
+    if model.deadline:
+        paces = paces._replace(start=np.where(clients.late, np.minimum(paces.start, model.deadline), paces.start))
+    wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
+    tail = np.where(clients.survived, paces.end, wait)
+    seconds = alone + _client_seconds(visit.order, clients, paces, tail, visit.server_work / server)
+    idle = model.num_clients - model.num_active
+    return Bill(
+        round(float(np.sum(up))) + idle * visit.idle_up, round(float(np.sum(down))) + idle * visit.idle_down, seconds
+    )
+
+
+def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
+    """Drops the clients that are too slow for the deadline of round `index` (0-based), if there is one.
+
+    What counts is a client's own time, from the start of its download to the end of its upload, without waiting for
+    others, at the most that the method may send it.
+    """
+    if not model.deadline:
+        return clients
+    visit = methods.price(model.method, _facts(model, index, clients, None))
+    start, step, end = _paces(model, index, clients, visit)
+    late = start + clients.steps * step + end > model.deadline
+    made = np.clip(np.floor((model.deadline - start) / step), 0, clients.steps)
+    return drop(clients, np.where(late, made, np.inf), late=True)
+
+
+def _facts(model: CostModel, index: int, clients: Clients | None, found: Mapping[str, float] | None) -> Facts:
+    facts = Facts(model.pieces, model.whole, model.hparams, model.num_active, index, found=found)
+    if clients is None:
+        return facts
+    return facts._replace(
+        labels=clients.labels,
+        steps=clients.steps,
+        images=clients.images,
+        survivors=int(np.sum(clients.survived)),
+    )
+
+
+class Paces(NamedTuple):
+    """Seconds of each client [A] on its own."""
+
+    start: np.ndarray  # before its first iteration
+    step: np.ndarray  # of an iteration
+    end: np.ndarray  # after its last iteration
+
+
+def _paces(model: CostModel, index: int, clients: Clients, visit: Visit) -> Paces:
+    links: Links = draw_links(model.options, model.seed, index, clients.ids, model.num_clients)
+    speed = client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
+    return Paces(
+        start=visit.down / links.down + visit.ask_up / links.up + visit.ask_work / speed,
+        step=visit.step_down / links.down + visit.step_up / links.up + visit.step_work / speed,
+        end=visit.up / links.up,
+    )
+
+
+def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray, server_step: float) -> float:
+    """Seconds of the clients' part.
+
+    Args:
+      order: of the visit.
+      clients: how they fared.
+      paces: their own times.
+      tail: [A] seconds that the server waits for each after its last iteration.
+      server_step: seconds of the server for one client's rows of an iteration.
+    """
+    came = clients.came
+    if not came.any():
+        return 0.0
+    start, step, made, tail = paces.start[came], paces.step[came], clients.made[came], tail[came]
+    if order == 'apart':
+        return float(np.max(start + made * step + tail))
+    last = float(np.max(np.where(made == clients.steps[came], tail, 0)))
+    if order == 'in_turn':
+        return float(np.max(start) + np.sum(made * (step + server_step))) + last
+    between, done = 0.0, 0
+    for count in np.unique(made):  # the same clients take part until the next of them leaves
+        there = made >= count
+        between += float(count - done) * float(np.max(step[there]) + np.sum(there) * server_step)
+        done = count
+    return float(np.max(start)) + between + last

@@ -1,0 +1,145 @@
+"""Clients that fail: before a round, inside it, or by being slower than a deadline.
+
+A failed client has no part in the training of its round: its weight in the cohort is 0, and what it computed is lost,
+in split methods also the rows of the iterations before it failed. The bill of the round counts what it had sent and
+received by then. Who fails follows from the seed and the round, or from a trace; who is late, on the method as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semisfl_jax import algorithms, costs, rng
+from semisfl_jax.costs import Clients
+from semisfl_jax.errors import UserError
+from semisfl_jax.phases.supervised import SUPERVISED_METRICS
+
+SERVER_METRICS = frozenset({'lr', *SUPERVISED_METRICS})  # what a round without clients measures all the same
+COLUMNS = ['round', 'client', 'done']
+
+Trace = dict[int, dict[int, float]]  # round (0-based) -> client -> share of its iterations that it makes, in [0, 1)
+
+
+def can_happen(options: Any) -> bool:
+    """Whether `config.failures` lets anybody fail."""
+    return bool(options.before or options.inside or options.trace or options.deadline_seconds)
+
+
+def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -> Clients:
+    """The clients of round `index` (0-based) after all that happened to them.
+
+    Args:
+      options: `config.failures`.
+      model: of the costs, for the seed and the deadline.
+      index: the round.
+      clients: as they would be without failures.
+    """
+    if options.trace:
+        lost = read_trace(options.trace).get(index, {})
+        done = np.array([lost.get(int(client), np.inf) for client in clients.ids])
+        clients = _fail(clients, done, never=done == 0)
+    elif options.before or options.inside:
+        generator = rng.host(model.seed, 'failures', index)
+        coin, done = (generator.random(model.num_clients)[clients.ids] for _ in range(2))
+        never = coin < options.before
+        fails = coin < options.before + options.inside
+        clients = _fail(clients, np.where(fails, done, np.inf), never)
+    return costs.drop_late(model, index, clients)
+
+
+def lost_all(clients: Clients | None) -> bool:
+    """Whether clients failed and none was left."""
+    return clients is not None and bool(clients.failed.any()) and not clients.survived.any()
+
+
+def of_survivors(found: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
+    """The metrics of a round; where all clients were lost, what they would have measured is not a number."""
+    if not lost_all(clients):
+        return found
+    return {name: value if name in SERVER_METRICS else np.float32(np.nan) for name, value in found.items()}
+
+
+def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
+    """`done` [A]: the share of its iterations after which a client fails, infinite where it does not."""
+    with np.errstate(invalid='ignore'):
+        return costs.drop(clients, np.floor(done * clients.steps), never)
+
+
+@functools.cache
+def read_trace(path: str) -> Trace:
+    """Reads a CSV file with the columns round (from 1), client (from 0), done.
+
+    A line says that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; 0 means that it
+    does not come at all.
+
+    Raises:
+      UserError: a file that cannot be read, or a line that says something else.
+    """
+    try:
+        with Path(path).open(newline='') as file:
+            header, *lines = csv.reader(file)
+    except (OSError, ValueError) as error:
+        raise UserError(f'config.failures.trace={path} cannot be read ({error})') from error
+    if header != COLUMNS:
+        raise UserError(f'config.failures.trace={path} begins with {",".join(header)}; it needs {",".join(COLUMNS)}')
+    trace: Trace = {}
+    for number, line in enumerate(lines, start=2):
+        if not line:
+            continue
+        where = f'line {number} of config.failures.trace={path} ({",".join(line)})'
+        try:
+            round_, client, done = int(line[0]), int(line[1]), float(line[2])
+        except (ValueError, IndexError) as error:
+            raise UserError(f'{where} is no round, client and share') from error
+        if round_ < 1 or client < 0 or not 0 <= done < 1:
+            raise UserError(f'{where}: rounds count from 1, clients from 0, and done is in [0, 1)')
+        if client in trace.setdefault(round_ - 1, {}):
+            raise UserError(f'{where}: this client fails in this round on an earlier line already')
+        trace[round_ - 1][client] = done
+    return trace
+
+
+def check(flat: dict[str, Any]) -> None:
+    """Checks `config.failures` in a flat configuration.
+
+    Raises:
+      UserError: values that are out of range or do not go together, or a trace that does not serve.
+    """
+    for key in ('before', 'inside', 'trace', 'deadline_seconds'):
+        if flat['algorithm'] in algorithms.SERVER_ONLY and flat[f'failures.{key}']:
+            raise UserError(
+                f'config.failures.{key}={flat[f"failures.{key}"]}: {flat["algorithm"]} has no clients that could fail; '
+                'leave it out'
+            )
+    before, inside, trace = (flat[f'failures.{key}'] for key in ('before', 'inside', 'trace'))
+    for key in ('before', 'inside'):
+        if not 0 <= flat[f'failures.{key}'] <= 1:
+            raise UserError(f'config.failures.{key}={flat[f"failures.{key}"]} must be a probability, in [0, 1]')
+    if before + inside > 1:
+        raise UserError(
+            f'config.failures.before={before} and failures.inside={inside} are more than 1 together; '
+            'a client fails once in a round'
+        )
+    if not 0 <= flat['failures.deadline_seconds'] < np.inf:
+        raise UserError(
+            f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]} must be a time, or 0 for no deadline'
+        )
+    if not trace:
+        return
+    if before or inside:
+        raise UserError(
+            f'config.failures.trace={trace} says who fails; leave failures.before={before} and '
+            f'failures.inside={inside} at 0'
+        )
+    clients = flat['federation.num_clients']
+    for index, lost in read_trace(trace).items():
+        if max(lost) >= clients:
+            raise UserError(
+                f'config.failures.trace={trace} names client {max(lost)} in round {index + 1}, and there are '
+                f'federation.num_clients={clients}, counted from 0'
+            )

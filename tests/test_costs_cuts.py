@@ -1,0 +1,119 @@
+"""The table and the plot of all cuts."""
+
+import csv
+import itertools
+
+import numpy as np
+import pytest
+
+from configs import cifar10
+from semisfl_jax import command_line
+from semisfl_jax.costs import cuts, cuts_plot
+from semisfl_jax.costs.__main__ import main, pricing
+from tests.runs import DIGITS, ROOT
+
+PARAMETERS = np.cumsum([1_792, 110_784, 663_936, 884_992, 590_080, 4096 * 4097, 4096 * 4097])
+FEATURES = np.array([16 * 16 * 64, 8 * 8 * 192, 8 * 8 * 384, 8 * 8 * 256, 4096, 4096, 4096])
+
+
+@pytest.fixture(scope='module')
+def alexnet():
+    return pricing(cifar10.get_config())
+
+
+def column(priced, name):
+    return np.array([getattr(own, name) for own in priced.cuts])
+
+
+def test_every_cut_of_alexnet(alexnet):
+    assert list(column(alexnet, 'cut')) == [1, 2, 3, 4, 5, 6, 7]
+    assert alexnet.chosen == 5
+    np.testing.assert_array_equal(column(alexnet, 'features'), FEATURES)
+    np.testing.assert_array_equal(column(alexnet, 'bottom'), 4 * PARAMETERS)
+    tensor = 4 * 50 * 64 * FEATURES
+    np.testing.assert_array_equal(column(alexnet, 'down'), 2 * 4 * PARAMETERS + tensor)
+    np.testing.assert_array_equal(column(alexnet, 'up'), 4 * PARAMETERS + 2 * tensor)
+    np.testing.assert_array_equal(column(alexnet, 'all_clients'), 10 * (3 * 4 * PARAMETERS + 3 * tensor))
+    assert alexnet.whole.down == alexnet.whole.up == 4 * 35_855_178
+
+
+@pytest.mark.parametrize('name', ['bottom', 'client_flop', 'memory'])
+def test_what_grows_with_the_layers_at_the_client(alexnet, name):
+    assert all(a < b for a, b in itertools.pairwise(column(alexnet, name)))
+    if name != 'memory':  # of a whole model there is no teacher at the client
+        assert column(alexnet, name)[-1] < getattr(alexnet.whole, name)
+
+
+def test_operations_and_memory_of_alexnet(alexnet):
+    """Products alone: the teacher's forward pass, and the student's forward and backward pass without its images."""
+    sides, channels = (32, 16, 8, 8, 8), (3, 64, 192, 384, 256, 256)
+    products = [2 * (3 * s - 2) ** 2 * a * b for s, (a, b) in zip(sides, itertools.pairwise(channels), strict=True)]
+    products += [2 * 4096**2] * 2
+    by_hand = 64 * (4 * np.cumsum(products) - products[0])
+    assert np.all(by_hand <= column(alexnet, 'client_flop'))
+    np.testing.assert_allclose(column(alexnet, 'client_flop')[1:], by_hand[1:], rtol=0.02)
+    weights = 4 * 4 * PARAMETERS  # weights, gradient, momentum and the teacher's
+    images = 4 * 64 * 32 * 32 * 3
+    assert np.all(column(alexnet, 'memory') >= weights + images)
+
+
+def test_a_round_takes_longer_the_more_travels(alexnet):
+    """With one network and hardly any computation, seconds follow the bytes up."""
+    up, seconds = column(alexnet, 'up'), column(alexnet, 'seconds')
+    assert list(np.argsort(up)) == list(np.argsort(seconds))
+
+
+def test_text_and_csv_hold_the_same_cuts(alexnet):
+    title, head, *lines = cuts.as_text(alexnet).splitlines()
+    assert title == 'alexnet on cifar10, semisfl: 10 active clients, K_u 50, B 64'
+    assert head.split()[:3] == ['cut', 'features', 'part']
+    assert [line.split()[0] for line in lines[:8]] == ['1', '2', '3', '4', '*', '6', '7', 'whole']
+    assert lines[4].split()[1:7] == ['5', '4,096', '8.6', '67.2', '108.6', '1.716']
+    rows = list(csv.DictReader(cuts.as_csv(alexnet).splitlines()))
+    assert [row['cut'] for row in rows] == ['1', '2', '3', '4', '5', '6', '7', 'whole']
+    for row, own in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):
+        for name, value in own._asdict().items():
+            assert row[name] == str(value)
+
+
+def test_the_plot_draws_the_table(alexnet):
+    pytest.importorskip('matplotlib')
+    drawn = cuts_plot.figure(alexnet)
+    expected = {
+        'Sent in a round, one client': [('down', 2**20), ('up', 2**20)],
+        'Computation at the client': [('client_flop', 1e9)],
+        'Memory at the client': [('memory', 2**20)],
+        'Simulated time': [('seconds', 1)],
+    }
+    assert [axis.get_title() for axis in drawn.axes] == list(expected)
+    for axis in drawn.axes:
+        lines = [line for line in axis.get_lines() if line.get_marker() != 'None']
+        for line, (name, unit) in zip(lines, expected[axis.get_title()], strict=True):
+            np.testing.assert_array_equal(line.get_xdata(), range(1, 8))
+            np.testing.assert_allclose(line.get_ydata(), column(alexnet, name) / unit)
+        styles = [(line.get_marker(), line.get_linestyle()) for line in axis.get_lines()]
+        assert len(set(styles)) == len(styles)  # told apart without colours
+        guides = {line.get_label(): line for line in axis.get_lines() if line.get_marker() == 'None'}
+        name, unit = expected[axis.get_title()][0]
+        assert guides['whole model'].get_ydata()[0] == pytest.approx(getattr(alexnet.whole, name) / unit)
+        assert guides['chosen cut'].get_xdata()[0] == 5
+
+
+def test_the_command(tmp_path, capsys):
+    assert main(['costs', DIGITS, f'--workdir={tmp_path}/out', '--config.algorithm=semisfl']) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith('small_cnn on digits, semisfl: 5 active clients, K_u 10, B 16\n')
+    assert (tmp_path / 'out' / 'cuts.txt').read_text() in printed
+    assert {'cuts.txt', 'cuts.csv'} <= {path.name for path in (tmp_path / 'out').iterdir()}
+    assert main(['costs', DIGITS, '--config.algorithm=fedavg']) == 2
+    assert "algorithm='fedavg' does not cut its model; price" in capsys.readouterr().err
+    assert main(['costs', '--config=configs/nowhere.py']) == 2
+    assert main(['costs', '--help']) == 0
+    assert 'Prices every cut' in capsys.readouterr().out
+
+
+def test_whole_models_at_the_papers_size():
+    words = ['costs', f'--config={ROOT}/configs/cifar10.py', '--config.cost.bill_model_size=paper']
+    priced = pricing(command_line.parse(words).config)
+    assert priced.whole.down == 127 * 2**20
+    assert priced.cuts[4].down == 2 * 4 * PARAMETERS[4] + 4 * 50 * 64 * 4096

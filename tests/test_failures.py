@@ -1,0 +1,310 @@
+"""Clients that fail: they have no part in the round, whatever they hold, and nobody depends on their coming."""
+
+import dataclasses
+import json
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, costs, data, failures, phases, queue
+from semisfl_jax import config as config_lib
+from semisfl_jax import experiment as experiment_lib
+from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.costs.clients import whole
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import Local, SemiFL, learning_rate
+from tests import runs, toy
+from tests.test_semisfl import assert_trees_close, start
+from tests.test_trials import SEEDS  # whose program is compiled there
+
+WITH_CLIENTS = [name for name in algorithms.NAMES if name not in algorithms.SERVER_ONLY]
+KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep
+
+
+def hparams(name):
+    changes = KEPT if name in algorithms.FULL_MODEL else {}
+    if name == 'splitfed':
+        changes = {'labeled_rows': toy.HPARAMS.batch_size, 'server_trains': False}
+    if name == 'semifl':  # whose statistics are otherwise those of all clients, active or not
+        changes = KEPT | {'semifl': SemiFL(batch_norm_data='server')}
+    return dataclasses.replace(toy.HPARAMS, threshold=0.5, **changes)
+
+
+def one_round(name, federation, cohort):
+    algorithm, key, state = start(hparams(name), name=name)
+    return jax.jit(algorithm.round)(key, state, federation, cohort, jnp.int32(2))
+
+
+def images_of(federation, client, value):
+    """The federation with other images at one client."""
+    rows = federation.index[client, : int(federation.size[client])]
+    rows = jnp.concatenate([rows, federation.labeled_index[client, : int(federation.labeled_size[client])]])
+    return federation.replace(
+        client_images=federation.client_images.at[rows].set(value),
+        client_labels=federation.client_labels.at[rows].set(0),
+    )
+
+
+# --- methods
+
+
+@pytest.mark.parametrize('name', WITH_CLIENTS)
+def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
+    federation = toy.federation(labels_at_clients=True)
+    lost = toy.cohort([2, 3, 4])._replace(weight=jnp.array([1.0, 0.0, 1.0]))
+    with_it, measured = one_round(name, federation, lost)
+    again, measured_again = one_round(name, images_of(federation, 3, 255), lost)
+    chex.assert_trees_all_equal(with_it, again)
+    chex.assert_trees_all_equal(measured, measured_again)
+    without, measured_without = one_round(name, federation, toy.cohort([2, 4]))
+    assert_trees_close(with_it, without, rtol=1e-3, atol=1e-5)
+    chex.assert_trees_all_close(measured, measured_without, rtol=1e-3, atol=1e-5)
+
+
+# Methods whose server's phase is the supervised one on its own, and whether it looks into the queue
+SUPERVISED = {'semisfl': True, 'fedswitch_sl': False, 'fedavg': False, 'fedprox': False, 'fedswitch': False}
+
+
+@pytest.mark.parametrize('name', WITH_CLIENTS)
+def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
+    federation = toy.federation(labels_at_clients=True)
+    algorithm, key, state = start(hparams(name), name=name)
+    run = jax.jit(algorithm.round)
+    lost, others = (toy.cohort(ids)._replace(weight=jnp.zeros(3)) for ids in ([2, 3, 4], [0, 1, 4]))
+    after, _ = run(key, state, federation, lost, jnp.int32(2))
+    chex.assert_trees_all_equal(after, run(key, state, federation, others, jnp.int32(2))[0])
+    chex.assert_trees_all_equal(after.clients, state.clients)
+    assert int(after.round) == 1
+    if name == 'splitfed':  # the server does nothing alone
+        chex.assert_trees_all_equal(after.student, state.student)
+    if name in SUPERVISED:
+        memory = queue.build('two_level', 9, 7, 2, 'auto') if SUPERVISED[name] else None
+        server = phases.build_supervised(toy.model(), toy.VIEWS, hparams(name), memory)
+        expected, _ = jax.jit(server)(key, state, federation, jnp.int32(2), learning_rate(toy.HPARAMS, 0))
+        assert_trees_close(after.student, expected.student, rtol=1e-5, atol=1e-7)
+        assert_trees_close(after.teacher, expected.teacher, rtol=1e-5, atol=1e-7)
+
+
+def test_the_queue_takes_in_who_is_there():
+    ring = queue.init(4, 2)
+    for first in (0, 10):
+        keys = jnp.arange(first, first + 6.0)[:, None] * jnp.ones(2)
+        there = jnp.array([True, False, True, True, False, False])
+        ring = queue.push(ring, keys, jnp.arange(first, first + 6), jnp.ones(6, bool), present=there)
+    np.testing.assert_array_equal(ring.labels, [12, 13, 3, 10])  # 0, 2, 3, then 10, 12, 13, around the ring
+    np.testing.assert_array_equal(ring.keys[:, 0], [12, 13, 3, 10])
+    assert int(ring.head) == 2
+    many = queue.push(ring, jnp.zeros((9, 2)), jnp.arange(20, 29), jnp.ones(9, bool), present=jnp.arange(9) != 8)
+    assert sorted(map(int, many.labels)) == [24, 25, 26, 27]
+
+
+# --- who fails
+
+
+def model(**changes):
+    config = config_lib.resolve(runs.config(federation__num_clients=50, federation__num_active=50, **changes))
+    return config, costs.build(config, 10, (8, 8, 1), hparams_lib.from_config(config))
+
+
+def everybody(ids, steps=10):
+    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, steps), np.zeros(ids.shape, bool))
+
+
+def test_frequencies_and_streams():
+    config, built = model(failures__before=0.2, failures__inside=0.3)
+    ids = np.arange(50)
+    rounds = [failures.happen(config.failures, built, index, everybody(ids)) for index in range(200)]
+    never = np.mean([own.failed & ~own.came for own in rounds])
+    inside = np.mean([own.failed & own.came for own in rounds])
+    assert never == pytest.approx(0.2, abs=0.02)
+    assert inside == pytest.approx(0.3, abs=0.02)
+    made = np.concatenate([own.made[own.failed & own.came] for own in rounds])
+    assert set(made) == set(range(10))  # of ten iterations any number but all
+    assert all(np.all(own.made[~own.failed] == 10) for own in rounds)
+    assert not any(own.late.any() for own in rounds)
+    some = failures.happen(config.failures, built, 7, everybody(np.array([3, 30, 31])))
+    for name in ('came', 'made', 'failed'):
+        np.testing.assert_array_equal(getattr(some, name), getattr(rounds[7], name)[[3, 30, 31]])
+    _, other = model(failures__before=0.2, failures__inside=0.3, seed=1)
+    assert np.any(failures.happen(config.failures, other, 7, everybody(ids)).failed != rounds[7].failed)
+
+
+def test_a_trace(tmp_path):
+    path = tmp_path / 'trace.csv'
+    path.write_text('round,client,done\n2,7,0\n2,9,0.55\n3,9,0.0\n\n')
+    config, built = model(failures__trace=str(path))
+    config_lib.check(config)
+    ids = np.array([7, 8, 9])
+    first, second, third = (failures.happen(config.failures, built, index, everybody(ids)) for index in range(3))
+    assert not first.failed.any()
+    assert list(second.failed) == [True, False, True]
+    assert list(second.came) == [False, True, True]
+    assert list(second.made) == [0, 10, 5]
+    assert list(third.came) == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', 'cannot be read'),
+        ('round,client\n1,2\n', 'begins with round,client; it needs round,client,done'),
+        ('round,client,done\n1,2\n', 'line 2 .* is no round, client and share'),
+        ('round,client,done\n1,2,0.5\n1,x,0\n', 'line 3'),
+        ('round,client,done\n0,2,0.5\n', 'rounds count from 1'),
+        ('round,client,done\n1,2,1.0\n', r'done is in \[0, 1\)'),
+        ('round,client,done\n1,2,nan\n', r'done is in \[0, 1\)'),
+        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'on an earlier line already'),
+        ('round,client,done\n3,10,0.5\n', 'names client 10 in round 3'),
+    ],
+)
+def test_mistakes_in_a_trace(tmp_path, text, message):
+    path = tmp_path / 'trace.csv'
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        config_lib.check(runs.config(failures__trace=str(path)))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'failures__before': 1.5}, 'must be a probability'),
+        ({'failures__before': 0.6, 'failures__inside': 0.6}, 'more than 1 together'),
+        ({'failures__deadline_seconds': -1.0}, '0 for no deadline'),
+        ({'failures__trace': 'nowhere.csv'}, 'cannot be read'),
+        ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, 'says who fails'),
+        ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, 'no clients that could'),
+    ],
+)
+def test_mistakes(changes, message):
+    with pytest.raises(UserError, match=message):
+        config_lib.check(runs.config(**changes))
+
+
+def test_batch_statistics_at_the_server_would_count_the_lost():
+    changes = {'model__name': 'vgg13', 'model__split_index': 2, 'data__name': 'cifar10', 'data__fake': True}
+    config = runs.config(data__fake_size=200, failures__before=0.5, **changes)
+    with pytest.raises(UserError, match='cut behind the last BatchNorm'):
+        experiment_lib.build(config_lib.resolve(config))
+
+
+# --- deadlines
+
+
+def test_who_is_late_is_left_behind():
+    _, built = model()
+    clients = everybody(np.arange(50))
+    paces = costs.rounds._paces(
+        built, 3, clients, costs.methods.price('semisfl', costs.rounds._facts(built, 3, None, None))
+    )
+    own = paces.start + 10 * paces.step + paces.end
+    deadline = float(np.median(own))
+    built = dataclasses.replace(built, deadline=deadline)
+    after = costs.drop_late(built, 3, clients)
+    np.testing.assert_array_equal(after.late, own > deadline)
+    np.testing.assert_array_equal(after.failed, after.late)
+    assert after.came.all()
+    for n in np.flatnonzero(after.late):
+        made = after.made[n]
+        assert paces.start[n] + made * paces.step[n] <= deadline or made == 0
+        assert made == 10 or paces.start[n] + (made + 1) * paces.step[n] > deadline
+    # Who has failed before the deadline is not late.
+    lost = costs.drop(clients, np.where(np.arange(50) < 25, 0, np.inf), never=True)
+    assert not costs.drop_late(built, 3, lost).late[:25].any()
+
+
+def test_a_round_on_whole_models_ends_at_the_deadline():
+    _, built = model(algorithm='fedavg')
+    clients = everybody(np.arange(50))
+    whole_round = costs.bill(built, 0, 0, clients)
+    built = dataclasses.replace(built, deadline=0.5 * whole_round.simulated_seconds)
+    after = costs.drop_late(built, 0, clients)
+    assert 0 < after.late.sum() < 50
+    bill = costs.bill(built, 0, 0, after)
+    assert bill.simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
+    assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole
+    assert bill.bytes_down == 50 * built.pieces.whole
+
+
+# --- what the rounds get
+
+
+def test_weights_visits_and_images():
+    config = config_lib.resolve(runs.config(failures__before=0.4, failures__inside=0.2))
+    built = experiment_lib.build(config)
+    visits, seen = np.zeros(10, int), 0
+    stream = experiment_lib.cohorts(built, 0)
+    for index, cohort in zip(range(8), stream, strict=False):
+        there = experiment_lib.turnout(built, index)
+        np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
+        np.testing.assert_array_equal(cohort.weight, ~there.failed)
+        np.testing.assert_array_equal(cohort.visits, visits[there.ids])
+        visits[there.ids[there.came]] += 1
+        seen += int(there.failed.sum())
+        count = experiment_lib.images_per_round(built, index, 5)
+        assert count == 5 * 4 + int(np.sum(~there.failed)) * 2 * 4
+    assert seen
+    later = next(experiment_lib.cohorts(built, 8))
+    expected = visits[data.draw_cohort(0, 8, 10, 3)]
+    np.testing.assert_array_equal(later.visits, expected)
+
+
+def test_failed_clients_and_padding():
+    cohort = data.make_cohort(np.array([1, 4, 6]), np.zeros(8, int), slots=4, failed=np.array([False, True, False]))
+    np.testing.assert_array_equal(cohort.weight, [1, 0, 1, 0])
+    np.testing.assert_array_equal(cohort.ids, [1, 4, 6, 6])
+
+
+# --- runs
+
+
+@pytest.fixture(scope='module')
+def trace(tmp_path_factory):
+    """Round 2 loses everybody, half of them inside; round 3 one of ten clients."""
+    lost = [f'2,{client},{0.5 * (client % 2)}' for client in range(10)]
+    active = data.draw_cohort(0, 2, 10, 3)[0]
+    path = tmp_path_factory.mktemp('trace') / 'trace.csv'
+    path.write_text('\n'.join(['round,client,done', *lost, f'3,{active},0.5']) + '\n')
+    return path
+
+
+def test_a_run_survives_a_round_without_survivors(trace, tmp_path, capsys):
+    assert runs.run(tmp_path / 'run', failures__trace=trace) == 0
+    assert 'round 2: all clients were lost' in capsys.readouterr().out
+    records = runs.records(tmp_path / 'run')
+    assert [(own['clients'], own['clients_failed']) for own in records] == [(3, 0), (0, 3), (2, 1), (3, 0)]
+    for name in ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'mask_rate'):
+        assert [own[name] is None for own in records] == [False, True, False, False]
+    assert all(own['loss_supervised'] > 0 for own in records)
+    bottom, features = 19_200, 4 * 4 * 128
+    came = int(np.sum(data.draw_cohort(0, 1, 10, 3) % 2))  # odd clients got the bottoms and made one of two iterations
+    up = [3 * (bottom + 4 * features), came * 2 * features, 2 * (bottom + 4 * features) + 2 * features]
+    down = [3 * (2 * bottom + 2 * features), came * (2 * bottom + features), 6 * bottom + 5 * features]
+    assert [own['bytes_up'] for own in records[:3]] == list(np.cumsum(up))
+    assert [own['bytes_down'] for own in records[:3]] == list(np.cumsum(down))
+
+
+def test_failures_repeat_and_go_on(tmp_path):
+    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
+    assert runs.run(tmp_path / 'whole', **settings) == 0
+    assert runs.run(tmp_path / 'parts', **settings, rounds=3) == 0
+    assert runs.run(tmp_path / 'parts', **settings) == 0
+    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
+    assert sum(own['clients_failed'] for own in runs.records(tmp_path / 'whole')) > 0
+
+
+def test_failures_of_several_seeds_are_those_of_single_runs(tmp_path):
+    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
+    assert runs.run(tmp_path / 'all', **settings, seeds=SEEDS, parallel__trials='loop') == 0
+    for seed in SEEDS:
+        assert runs.run(tmp_path / f'{seed}', **settings, seed=seed) == 0
+        assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
+
+
+def test_a_deadline_in_a_run(tmp_path):
+    assert runs.run(tmp_path, failures__deadline_seconds=0.12) == 0
+    records = runs.records(tmp_path)
+    assert sum(own['clients_failed'] for own in records) > 0
+    assert json.loads((tmp_path / 'summary.json').read_text())['rounds'] == 4
