@@ -38,6 +38,7 @@ ROOMS = (
     'progress',
     'interrupt',
     'experiment',
+    'diagnostics',
     'trials',
     'summary',
     'train',
