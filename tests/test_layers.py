@@ -43,6 +43,7 @@ ROOMS = (
     'summary',
     'train',
     'command_line',
+    'reopen',
     'compare',
 )
 ROOT = Path(semisfl_jax.__file__).parent
