@@ -44,7 +44,9 @@ ROOMS = (
     'train',
     'command_line',
     'reopen',
+    'runs',
     'compare',
+    'plots',
 )
 ROOT = Path(semisfl_jax.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__.py')
