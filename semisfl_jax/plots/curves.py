@@ -65,6 +65,7 @@ def k_s(ax, curves: Sequence[Curve]):
     """Supervised steps per round, which the controller adapts."""
     lines(ax, curves, steps=True)
     ax.set_ylim(bottom=0)
+    ax.yaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel(X_LABELS['round'])
     ax.set_ylabel('Supervised steps $K_s$')
     ax.legend()

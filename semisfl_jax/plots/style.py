@@ -78,10 +78,11 @@ def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float
 
 
 def line(place: int, points: int) -> dict[str, Any]:
-    """What sets the line number `place` of a plot apart; about eight of its `points` are marked."""
+    """What sets the line number `place` of a plot apart; about eight of its `points` are marked, in each line others."""
+    step = max(1, points // 8)
     return {
         'color': PALETTE[place % len(PALETTE)],
         'linestyle': DASHES[place % len(DASHES)],
         'marker': MARKERS[place % len(MARKERS)],
-        'markevery': max(1, points // 8),
+        'markevery': (place * step // 3 % step, step),
     }
