@@ -96,6 +96,7 @@ def test_the_partition_has_a_bubble_where_there_are_images(drawn):
     sizes = bubbles.get_sizes()
     np.testing.assert_allclose(sizes / sizes.max(), [4 / 16, 1 / 16, 1])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ('Client', 'Class')
+    assert ax.get_title(loc='right') == 'largest bubble: 16 images'
 
 
 def test_a_large_partition_is_a_map(drawn):

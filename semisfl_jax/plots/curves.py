@@ -88,6 +88,7 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
     for ax in axes:
         ax.set_ylim(bottom=0)
         ax.set_xlabel(X_LABELS['round'])
+    right.set_xlim(left.get_xlim())  # where there is no confident label yet, none is wrong
     left.legend()
     return axes
 

@@ -30,9 +30,13 @@ def _k_s(groups: Groups):
 
 
 def _pseudo_labels(groups: Groups):
-    found = collect.curves(groups, 'mask_rate'), collect.curves(groups, 'pseudo_label_accuracy')
+    mask_rate = collect.curves(groups, 'mask_rate')
+    try:
+        accuracy = collect.curves(groups, 'pseudo_label_accuracy')
+    except UserError:  # none was ever confident, or nobody knows the truth
+        accuracy = []
     figure, axes = style.figure(1, 2, 'page')
-    curves.pseudo_labels(axes, *found)
+    curves.pseudo_labels(axes, mask_rate, accuracy)
     return figure
 
 

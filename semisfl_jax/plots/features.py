@@ -13,9 +13,12 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
     The perplexity is 30, or a third of the points where there are few.
     """
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, (len(features) - 1) / 3.0)
-    return TSNE(perplexity=perplexity, init='pca', random_state=seed).fit_transform(np.asarray(features, np.float32))
+    features = np.asarray(features, np.float32)
+    with threadpool_limits(1):  # sums in one order; and a thousand points are too few to share
+        return TSNE(perplexity=perplexity, init='pca', random_state=seed, n_jobs=1).fit_transform(features)
 
 
 def feature_space(ax, points: np.ndarray, labels: np.ndarray, title: str = ''):

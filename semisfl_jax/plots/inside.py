@@ -16,7 +16,7 @@ MOST_NUMBERS = 12  # classes up to which a confusion matrix has its numbers writ
 
 
 def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
-    """Share of each label among the labels of a true class, in per cent; a class without labels stays blank.
+    """Share of each label among the labels of a true class, in per cent; a class without labels stays grey.
 
     Args:
       ax: Axes.
@@ -29,6 +29,7 @@ def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
     shades = ax.imshow(share, cmap=style.SEQUENTIAL, vmin=0, vmax=100, interpolation='nearest')
     ax.figure.colorbar(shades, ax=ax, label='Share of the true class (%)')
     ax.grid(visible=False)
+    ax.set_facecolor(style.NOTHING)
     ax.set_xlabel(given)
     ax.set_ylabel('True class')
     if len(counts) <= MOST_NUMBERS:
@@ -55,7 +56,7 @@ def rates(ax, found: Rates, of: str = 'Class'):
     edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
     ax.bar(place - 0.2, 100.0 * found.mask, color=style.BLUE, label='confident', **edge)
     ax.bar(place + 0.2, 100.0 * found.accuracy, color=style.ORANGE, hatch='////', label='right among confident', **edge)
-    ax.set_ylim(0, 100)
+    ax.set_ylim(0, 103)
     ax.set_xlabel(of)
     ax.set_ylabel('Pseudo-labels (%)')
     if len(place) <= 20:
@@ -76,6 +77,7 @@ def mask_history(ax, rounds: Sequence[int], mask: np.ndarray):
     edges = np.concatenate([[rounds[0] - _half(rounds, 0)], _middles(rounds), [rounds[-1] + _half(rounds, -1)]])
     classes = np.arange(mask.shape[1] + 1) - 0.5
     shades = ax.pcolormesh(edges, classes, 100.0 * mask.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100)
+    ax.set_facecolor(style.NOTHING)
     ax.figure.colorbar(shades, ax=ax, label='Confident pseudo-labels (%)')
     ax.grid(visible=False)
     if mask.shape[1] <= 20:

@@ -31,6 +31,7 @@ def partition(ax, counts: np.ndarray, client_name: str = 'Client'):
     client, label = np.nonzero(counts)
     area = _largest_area(ax, clients, classes) * counts[client, label] / counts.max()
     ax.scatter(client, label, s=area, color=style.BLUE, linewidths=0)
+    ax.set_title(f'largest bubble: {counts.max():,} images', loc='right', fontsize='small')
     ax.set_xlim(-0.6, clients - 0.4)
     ax.set_ylim(-0.6, classes - 0.4)
     ax.set_xticks(range(0, clients, 1 if clients <= 15 else 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,8 @@ VERMILION, SKY, BLACK, GREY = '#D55E00', '#56B4E9', '#000000', '#999999'
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES = ('-', '--', '-.', ':')
 MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')
-SEQUENTIAL = 'cividis_r'  # light to dark, read alike with and without colour vision, and in grey
+SEQUENTIAL = 'Blues'  # white to dark, read alike with and without colour vision, and in grey
+NOTHING = '#DDDDDD'  # where shades have no value
 
 WIDTHS = {'column': 3.5, 'page': 7.16}  # inches, of a two-column paper
 FORMATS = ('png', 'svg', 'pdf')
@@ -78,7 +80,7 @@ def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float
 
 
 def line(place: int, points: int) -> dict[str, Any]:
-    """What sets the line number `place` of a plot apart; about eight of its `points` are marked, in each line others."""
+    """What sets line number `place` of a plot apart; about eight of its `points` are marked, each line at others."""
     step = max(1, points // 8)
     return {
         'color': PALETTE[place % len(PALETTE)],
@@ -86,3 +88,15 @@ def line(place: int, points: int) -> dict[str, Any]:
         'marker': MARKERS[place % len(MARKERS)],
         'markevery': (place * step // 3 % step, step),
     }
+
+
+class Picture:
+    """A Figure as notebooks show it: `display(Picture(figure))`, which needs no pyplot and no backend."""
+
+    def __init__(self, made: Any):
+        self.figure = made
+
+    def _repr_png_(self) -> bytes:
+        written = io.BytesIO()
+        self.figure.savefig(written, format='png', dpi=150)
+        return written.getvalue()
