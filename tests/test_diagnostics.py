@@ -185,10 +185,8 @@ def spied(monkeypatch, pushes):
 @pytest.mark.parametrize(
     ('policy', 'k_s', 'settings'),
     [
-        ('two_level', 2, {}),
         ('two_level', 1, {'queue_size': 60, 'k_u': 4, 'labeled_rows': 1}),
         ('single_ring', 3, {'queue_size': 21, 'k_u': 1, 'client_teacher_bn': 'train'}),
-        ('two_level', 2, {'pre_rounds': 1}),
     ],
 )
 def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, settings):
@@ -215,15 +213,13 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
             unlabeled.push(labels, confident, labels)
             if policy == 'two_level' and (t + 1) % hparams.queue_stride == 0:
                 supervised.push(labels, confident, labels)
-    assert {phase for phase, *_ in pushes} == ({'S'} if hparams.pre_rounds else {'S', 'U'})
+    assert {phase for phase, *_ in pushes} == {'S', 'U'}
     expected = [supervised, unlabeled] if policy == 'two_level' else [supervised]
     assert len(levels) == len(expected) == len(replay.LEVELS[policy])
     for level, ring in zip(levels, expected, strict=True):
         found = sorted((int(x), bool(y)) for x, y in zip(level.labels, level.confident, strict=True) if x >= 0)
         assert found == sorted(slot[:2] for slot in ring.slots if slot)
-    if not hparams.pre_rounds:
-        flags = {slot[1] for slot in expected[-1].slots if slot}
-        assert flags == {True, False}, 'the case should have both'
+    assert {slot[1] for slot in expected[-1].slots if slot} == {True, False}, 'the case should have both'
 
 
 def test_truths_stay_with_their_labels():
@@ -237,6 +233,19 @@ def test_truths_stay_with_their_labels():
     assert (level.labels >= 0).all()
     assert level.confident.all()
     np.testing.assert_array_equal(level.keys[:, 0], level.labels)
+
+
+def test_before_the_clients_take_part_the_server_alone_fills_the_queue():
+    hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=3)
+    federation, key = toy.federation(), jax.random.key(3)
+    state = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams).init(key)
+    run = jax.jit(replay.build_replay(toy.model(), toy.VIEWS, hparams))
+    inputs = federation, toy.cohort([2, 4]), jnp.int32(1)
+    filled = []
+    for number in (3, 4):  # the last round of the server alone, and the first with clients
+        levels = run(key, state.replace(round=jnp.int32(number), step=jnp.int32(1)), *inputs)
+        filled.append([int((level.labels >= 0).sum()) for level in levels])
+    assert filled == [[5, 0], [9, 9]]  # five labelled images a step; 3 x 8 rows of clients in 9 slots
 
 
 def test_only_iterations_that_leave_a_slot_are_replayed():
