@@ -37,7 +37,8 @@ def copy(folder, target, **changes):
 
 def accuracy(trial, state):
     labels = trial.dataset.test_labels
-    predicted = np.argmax(trial.algorithm.predict(state, trial.dataset.test_images)['student'], axis=1)
+    logits = np.asarray(trial.algorithm.predict(state, trial.dataset.test_images)['student'])
+    predicted = logits.argmax(axis=1)
     return float(np.mean(predicted == labels))
 
 
