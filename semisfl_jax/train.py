@@ -22,20 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import (
-    checkpoint,
-    compilation,
-    data,
-    diagnostics,
-    frequency,
-    hosts,
-    interrupt,
-    metrics,
-    parallel,
-    summary,
-    workdir,
-)
+from semisfl_jax import checkpoint, compilation, data, frequency, hosts, interrupt, metrics, parallel, summary, workdir
 from semisfl_jax import config as config_lib
+from semisfl_jax import diagnostics as diagnostics_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import trials as trials_lib
 from semisfl_jax.errors import UserError
@@ -108,7 +97,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
             test = dataset.test_images, dataset.test_labels
             place = partial(parallel.replicate, mesh) if mesh else jax.device_put
             evaluate = make_evaluate(algorithm.predict, like, *test, config.eval_batch_size, jit, place)
-        diagnose = diagnostics.build(experiments[0], jit)
+        diagnose = diagnostics_lib.build(experiments[0], jit) if config.diagnostics_every else None
         if signum := hosts.largest(request.signum):
             raise interrupt.Stopped('stopped before the first round: nothing to save', signum)
 
@@ -247,7 +236,7 @@ def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -
         for _, home, _ in trials:
             metrics.cut_back(home / 'metrics.jsonl', done)
             checkpoint.cut_back(home / 'checkpoints', done)
-            diagnostics.cut_back(home, done)
+            diagnostics_lib.cut_back(home, done)
             manager = stack.enter_context(closing(checkpoint.open_manager(home / 'checkpoints', kept)))
             events = stack.enter_context(closing(metrics.open_events(home / 'tensorboard', done + 1)))
             outputs.append(Outputs(home / 'metrics.jsonl', events, manager))
@@ -265,7 +254,7 @@ def _write(outputs: list[Outputs], progress: Progress, records: list[dict[str, A
 def _write_diagnostics(trials: list[Trial], number: int, found: list[dict[str, np.ndarray]]) -> None:
     """The arrays after round `number`."""
     for trial, arrays in zip(trials, found, strict=True):
-        diagnostics.save(trial.folder, number, arrays)
+        diagnostics_lib.save(trial.folder, number, arrays)
 
 
 def _save(outputs: list[Outputs], number: int, states: list[Any], controllers: list[frequency.FrequencyState]) -> None:

@@ -57,6 +57,9 @@ def test_what_is_missing_is_named():
     with pytest.raises(UserError, match='has no simulated_seconds'):
         collect.curves(groups, 'accuracy', 'minutes', every=True)
     assert list(collect.losses(groups)) == ['loss_consistency']
+    silent = plain._replace(records=[record | {'simulated_seconds': None} for record in plain.records])
+    groups = {'a': {0: plain}, 'b': {0: silent}}  # null: does not apply, as a lower bound that sends nothing
+    assert [own.label for own in collect.curves(groups, 'accuracy', 'minutes', every=True)] == ['a']
 
 
 def test_labels_and_file_names():

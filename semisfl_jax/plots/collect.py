@@ -34,6 +34,10 @@ AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 }
 
 
+class NotApplicable(UserError):
+    """A run that knows of a quantity and never had a value of it, such as pseudo-labels without clients."""
+
+
 def label(name: str) -> str:
     """The label of a group of runs as a legend has it: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20'."""
     method, *rest = name.removeprefix('algorithm=').split(', ')
@@ -64,7 +68,9 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
                 table[record['round']] = place(*(record[own] for own in needed)), record[wanted]
         if not table:
             missing = [own for own in (*needed, wanted) if all(record.get(own) is None for record in run.records)]
-            raise UserError(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or [wanted])}')
+            noted = all(any(own in record for record in run.records) for own in missing)
+            kind = NotApplicable if noted else UserError
+            raise kind(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or [wanted])}')
         tables.append(table)
     rounds = sorted(set.intersection(*map(set, tables)))
     if not rounds:
@@ -79,7 +85,7 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
     """The curve of every group that has one; not all methods measure all there is.
 
     Raises:
-      UserError: none has; with `every`, one has not.
+      UserError: none has; with `every`, one has not that should, because it is of an older version.
     """
     found, faults = [], []
     for name, runs in groups.items():
@@ -87,8 +93,9 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
             found.append(curve(name, runs, key, x))
         except UserError as error:
             faults.append(error)
-    if not found or (every and faults):
-        raise faults[0]
+    unexpected = [error for error in faults if not isinstance(error, NotApplicable)]
+    if not found or (every and unexpected):
+        raise (unexpected or faults)[0]
     return found
 
 
