@@ -80,6 +80,19 @@ def test_losses_have_a_panel_each(drawn):
     assert legend(kept[0]) == ['SemiSFL', 'FedAvg']
 
 
+def test_a_long_legend_leaves_the_axes(drawn):
+    many = [TWO[0]._replace(label=name) for name in 'abcd']
+    _, ax = drawn()
+    curves.accuracy(ax, many)
+    assert legend(ax) == list('abcd')
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
+    figure, axes = drawn(1, 2, 'page')
+    curves.losses(axes, {'loss_consistency': many, 'loss_clustering': many})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list('abcd')
+    assert axes[0].get_legend() is None
+
+
 def test_lines_differ_also_in_grey():
     looks = [style.line(place, 80) for place in range(20)]
     assert len({(look['linestyle'], look['marker']) for look in looks}) == 20
@@ -131,6 +144,15 @@ def test_rates_are_pairs_of_bars(drawn):
     np.testing.assert_array_equal(heights(right), [75, NAN])
     assert legend(ax) == ['confident', 'right among confident']
     assert ax.get_xlabel() == 'Client'
+
+
+def test_many_rates_are_points(drawn):
+    _, ax = drawn()
+    inside.rates(ax, diagnostics.Rates(np.arange(30) / 100, np.full(30, 0.5)))
+    confident, right = ax.lines
+    np.testing.assert_allclose(points(confident), [[n, n] for n in range(30)])
+    np.testing.assert_allclose(points(right), [[n, 50] for n in range(30)])
+    assert not ax.containers
 
 
 def test_the_history_of_masks(drawn):

@@ -57,7 +57,7 @@ def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
     lines(ax, curves, scale=100.0)
     ax.set_xlabel(X_LABELS[x])
     ax.set_ylabel('Test accuracy (%)')
-    ax.legend()
+    style.legend(ax)
     return ax
 
 
@@ -68,7 +68,7 @@ def k_s(ax, curves: Sequence[Curve]):
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel(X_LABELS['round'])
     ax.set_ylabel('Supervised steps $K_s$')
-    ax.legend()
+    style.legend(ax)
     return ax
 
 
@@ -89,12 +89,12 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
         ax.set_ylim(bottom=0)
         ax.set_xlabel(X_LABELS['round'])
     right.set_xlim(left.get_xlim())  # where there is no confident label yet, none is wrong
-    left.legend()
+    style.legend(left, shared=True)
     return axes
 
 
 def losses(axes, by_name: dict[str, Sequence[Curve]]):
-    """A panel for each loss of the metrics; the legend stands in the first. Panels left over are taken away.
+    """A panel for each loss of the metrics; one legend serves all. Panels left over are taken away.
 
     Args:
       axes: as many Axes as there are losses, or more.
@@ -107,5 +107,5 @@ def losses(axes, by_name: dict[str, Sequence[Curve]]):
     for ax in axes[len(by_name) :]:
         ax.remove()
     axes[0].set_ylabel('Loss')
-    axes[0].legend()
+    style.legend(axes[0], shared=True)
     return axes[: len(by_name)]

@@ -51,7 +51,7 @@ def _losses(groups: Groups):
 
 def _partition(run: Run):
     counts = collect.holdings(run.folder)
-    figure, ax = style.figure()
+    figure, ax = style.figure(width='column' if len(counts) <= 15 else 'page')
     partitions.partition(ax, counts)
     return figure
 

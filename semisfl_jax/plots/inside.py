@@ -13,6 +13,7 @@ from semisfl_jax.diagnostics import Rates
 from semisfl_jax.plots import style
 
 MOST_NUMBERS = 12  # classes up to which a confusion matrix has its numbers written in
+MOST_BARS = 20  # pairs of bars, and classes that are named on an axis
 
 
 def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
@@ -45,22 +46,27 @@ def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
 
 
 def rates(ax, found: Rates, of: str = 'Class'):
-    """Mask rate and accuracy of pseudo-labels as pairs of bars, in per cent.
+    """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points where there are many, in per cent.
 
     Args:
       ax: Axes.
-      found: rates [n] of classes or clients; what is not a number gets no bar.
-      of: what the bars stand for.
+      found: rates [n] of classes or clients; what is not a number gets none.
+      of: what they are rates of.
     """
     place = np.arange(len(found.mask))
-    edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
-    ax.bar(place - 0.2, 100.0 * found.mask, color=style.BLUE, label='confident', **edge)
-    ax.bar(place + 0.2, 100.0 * found.accuracy, color=style.ORANGE, hatch='////', label='right among confident', **edge)
+    mask, accuracy = (100.0 * own for own in found)
+    names = 'confident', 'right among confident'
+    if len(place) <= MOST_BARS:
+        edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
+        ax.bar(place - 0.2, mask, color=style.BLUE, label=names[0], **edge)
+        ax.bar(place + 0.2, accuracy, color=style.ORANGE, hatch='////', label=names[1], **edge)
+        ax.set_xticks(place)
+    else:
+        ax.plot(place, mask, 'o', color=style.BLUE, label=names[0])
+        ax.plot(place, accuracy, '^', color=style.VERMILION, markerfacecolor='none', label=names[1])
     ax.set_ylim(0, 103)
     ax.set_xlabel(of)
     ax.set_ylabel('Pseudo-labels (%)')
-    if len(place) <= 20:
-        ax.set_xticks(place)
     ax.grid(visible=False, axis='x')
     ax.legend(loc='lower center', bbox_to_anchor=(0.5, 1.0), ncols=2)
     return ax
@@ -80,7 +86,7 @@ def mask_history(ax, rounds: Sequence[int], mask: np.ndarray):
     ax.set_facecolor(style.NOTHING)
     ax.figure.colorbar(shades, ax=ax, label='Confident pseudo-labels (%)')
     ax.grid(visible=False)
-    if mask.shape[1] <= 20:
+    if mask.shape[1] <= MOST_BARS:
         ax.set_yticks(range(mask.shape[1]))
     ax.set_xlabel('Round')
     ax.set_ylabel('True class')
@@ -111,7 +117,7 @@ def queue(ax, counts: np.ndarray, empty: int, level: str):
         below = below + slots
     title = f'{level.capitalize()} keys' if level != 'ring' else 'Keys'
     ax.set_title(f'{title}: {int(counts.sum())} of {int(counts.sum()) + int(empty)} slots filled')
-    if len(place) <= 20:
+    if len(place) <= MOST_BARS:
         ax.set_xticks(place)
     ax.grid(visible=False, axis='x')
     ax.set_xlabel('Label')

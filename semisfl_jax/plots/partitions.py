@@ -30,8 +30,8 @@ def partition(ax, counts: np.ndarray, client_name: str = 'Client'):
         return ax
     client, label = np.nonzero(counts)
     area = _largest_area(ax, clients, classes) * counts[client, label] / counts.max()
-    ax.scatter(client, label, s=area, color=style.BLUE, linewidths=0)
-    ax.set_title(f'largest bubble: {counts.max():,} images', loc='right', fontsize='small')
+    ax.scatter(client, label, s=area, color=style.BLUE, alpha=0.85, linewidths=0)
+    ax.set_title(f'largest bubble: {int(counts.max()):,} images', loc='right', fontsize='small')
     ax.set_xlim(-0.6, clients - 0.4)
     ax.set_ylim(-0.6, classes - 0.4)
     ax.set_xticks(range(0, clients, 1 if clients <= 15 else 5))
@@ -40,8 +40,9 @@ def partition(ax, counts: np.ndarray, client_name: str = 'Client'):
 
 
 def _largest_area(ax, clients: int, classes: int) -> float:
-    """Area in square points of a bubble as wide as a cell, for which four fifths of the figure are left to the Axes."""
+    """Area in square points of a bubble that about fills a cell; four fifths of the figure are left to the Axes."""
     width, height = 0.8 * 72.0 * ax.figure.get_size_inches()
     grid = ax.get_subplotspec().get_gridspec()
-    cell = min(width / grid.ncols / clients, height / grid.nrows / classes)
-    return np.pi / 4.0 * cell**2
+    sides = width / grid.ncols / clients, height / grid.nrows / classes
+    diameter = min(np.sqrt(sides[0] * sides[1]), 1.6 * min(sides))
+    return np.pi / 4.0 * diameter**2

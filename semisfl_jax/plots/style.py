@@ -19,6 +19,7 @@ SEQUENTIAL = 'Blues'  # white to dark, read alike with and without colour vision
 NOTHING = '#DDDDDD'  # where shades have no value
 
 WIDTHS = {'column': 3.5, 'page': 7.16}  # inches, of a two-column paper
+MOST_INSIDE = 3  # entries of a legend inside the Axes
 FORMATS = ('png', 'svg', 'pdf')
 
 RC = {
@@ -88,6 +89,17 @@ def line(place: int, points: int) -> dict[str, Any]:
         'marker': MARKERS[place % len(MARKERS)],
         'markevery': (place * step // 3 % step, step),
     }
+
+
+def legend(ax, shared: bool = False) -> None:
+    """A legend inside the Axes; where it has many entries, above them, or below the figure if its panels share it."""
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) > MOST_INSIDE and shared:
+        ax.figure.legend(handles, labels, loc='outside lower center', ncols=min(len(labels), 6))
+    elif len(labels) > MOST_INSIDE:
+        ax.legend(loc='lower center', bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1.2)
+    elif labels:
+        ax.legend()
 
 
 class Picture:
