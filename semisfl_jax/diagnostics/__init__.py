@@ -6,9 +6,9 @@ which rates follow (`tables`), but for the last two. Letters as in `types`; a ro
 whose class nobody knows. MODEL is `teacher` or `student`, where the method has it.
 
     round            []              rounds completed
-    unlabeled        [N, K+1]        unlabelled images of each client, by true class
+    unlabeled        [N, K+1]        images that each client holds without using a label, by true class
     MODEL_confident  [N, K+1, K]     of those, the confident pseudo-labels: client, true class, label. All images of all
-                                     clients, in weak views of their own draw
+                                     clients, in weak views of their own draw, labelled in evaluation mode
     MODEL_test       [K, K]          test images: true class, predicted class
     agreement        [K, K]          test images: class predicted by the teacher, by the student
     queue_levels     [V]             names: 'supervised' and 'unlabeled', or 'ring'
@@ -18,6 +18,9 @@ whose class nobody knows. MODEL is `teacher` or `student`, where the method has 
     pieces           [3]             names: 'bottom', 'top', 'proj'
     distance         [3]             Euclidean distance of teacher and student parameters
     norm             [3]             Euclidean norm of the student's parameters
+
+In SemiSFL the teacher after a round is the one that labelled in it; other methods label with the models that their own
+descriptions name, at their own times.
 
 `agreement`, `pieces`, `distance` and `norm` are there for methods with a teacher, the queue for those with one. With
 `client_teacher_ema` the labels of the queue depend on how each client trained, and cannot be told afterwards: it is
