@@ -6,7 +6,7 @@ which rates follow (`tables`), but for the last two. Letters as in `types`; a ro
 whose class nobody knows. MODEL is `teacher` or `student`, where the method has it.
 
     round            []              rounds completed
-    unlabeled        [N, K+1]        unlabelled images of each client by true class; all its images if it knows all labels
+    unlabeled        [N, K+1]        unlabelled images of each client by class; all its images if it knows all labels
     MODEL_confident  [N, K+1, K]     of those, the confident pseudo-labels: client, true class, label. All images of all
                                      clients, in weak views of their own draw, labelled in evaluation mode
     MODEL_test       [K, K]          test images: true class, predicted class
