@@ -4,15 +4,16 @@ import json
 import math
 import sys
 
+import jax
 import numpy as np
 import pytest
 
-from semisfl_jax import data, diagnostics
+from semisfl_jax import algorithms, data, diagnostics
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, style
-from tests import runs
+from tests import runs, toy
 
 
 def made_up(seed, accuracy, headline='teacher', up=(1e9, 2e9, 3e9)):
@@ -186,3 +187,31 @@ def test_without_matplotlib_one_line_says_so(folder, tmp_path, monkeypatch, caps
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     assert command.main(['plots', str(folder), f'--out={tmp_path}/out']) == 2
     assert capsys.readouterr().err == "error: plots need matplotlib: pip install -e '.[plots]'\n"
+
+
+@pytest.mark.parametrize('algorithm', [name for name in algorithms.NAMES if name not in collect.IN_PARTS])
+def test_the_model_of_a_method_is_what_its_state_calls_the_student(algorithm):
+    """Features are drawn of `state.student` and `state.teacher`: they have to be what the method predicts with."""
+    method, model = toy_method(algorithm)
+    state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
+    for name, logits in method.predict(state, images).items():
+        own = getattr(state, name)
+        features, _ = model.bottom(own.bottom, toy.VIEWS.normalise(images), None, False)
+        np.testing.assert_allclose(model.top(own.top, features, None, False)[0], logits, rtol=1e-5, atol=1e-6)
+
+
+def toy_method(algorithm):
+    model = toy.model()
+    return algorithms.build(algorithm, model, toy.VIEWS, toy.HPARAMS), model
+
+
+def test_every_method_has_a_name_for_legends():
+    assert set(algorithms.NAMES) == set(collect.NAMES)
+
+
+def test_a_model_in_parts_is_not_drawn_by_one_of_them():
+    method, model = toy_method('fedmatch')
+    state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
+    features, _ = model.bottom(state.student.bottom, toy.VIEWS.normalise(images), None, False)
+    alone = model.top(state.student.top, features, None, False)[0]
+    assert not np.allclose(alone, method.predict(state, images)['student'])

@@ -21,9 +21,13 @@ NAMES = {
     'supervised_only': 'Supervised-only',
     'fedavg': 'FedAvg',
     'fedprox': 'FedProx',
+    'fedmatch': 'FedMatch',
     'fedswitch': 'FedSwitch',
+    'fedswitch_sl': 'FedSwitch-SL',
+    'splitfed': 'SplitFed',
 }
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them
+IN_PARTS = frozenset({'fedmatch'})  # methods whose model is more than `State.student`
 MOST_POINTS = 1000  # test images in a picture of feature space
 
 # Name of an x axis -> (keys of a line of metrics.jsonl, their value on the axis)
@@ -170,9 +174,12 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
       most: test images, the first ones.
 
     Raises:
-      UserError: the run, its data or a checkpoint is not there.
+      UserError: the run, its data or a checkpoint is not there, or the method's model is not what its state calls
+        the student (FedMatch: sigma + psi).
     """
     trial = reopen.experiment(folder)
+    if trial.config.algorithm in IN_PARTS:
+        raise UserError(f'{folder}: {trial.config.algorithm} keeps its model in parts; its features are not drawn')
     images, labels = trial.dataset.test_images[:most], trial.dataset.test_labels[:most]
     normalise = experiment_lib.views(trial.config.augment, trial.dataset).normalise
     bottom = jax.jit(lambda variables, x: trial.model.bottom(variables, normalise(x), None, False)[0])
