@@ -24,6 +24,7 @@ NAMES = {
     'fedmatch': 'FedMatch',
     'fedswitch': 'FedSwitch',
     'fedswitch_sl': 'FedSwitch-SL',
+    'semifl': 'SemiFL',
     'splitfed': 'SplitFed',
 }
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them

@@ -18,6 +18,10 @@ LOSS_LABELS = {
     'loss_supervised_contrastive': 'Server: contrastive',
     'loss_consistency': 'Clients: consistency $H$',
     'loss_clustering': 'Clients: clustering $C$',
+    'loss_fix': 'Clients: confident images',
+    'loss_mix': 'Clients: mixtures',
+    'loss_agreement': 'Clients: agreement',
+    'loss_inter_client': 'Clients: inter-client',
     'loss_client_labels': 'Clients: own labels',
     'loss_local': 'Clients: total',
 }
