@@ -27,6 +27,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.eval_batch_size = 500
     config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
     config.checkpoints_kept = 2  # with several seeds, at least 2 of each trial
+    config.diagnostics_every = 0  # rounds between files of diagnostics/: pseudo-labels per class and client, queue,
+    # teacher-student gap (semisfl_jax/diagnostics); also after the last round; 0: none. Changes no number of a run
     config.precision = 'tf32'  # of the arithmetic, not of the weights: 'float32' | 'tf32': float32 with products in
     # TensorFloat-32 where the device has it (GPUs since Ampere; a CPU computes float32) | 'bfloat16' activations
     config.deterministic = True  # on a GPU, only kernels that give the same bits from run to run; False may be faster

@@ -111,6 +111,23 @@ def restore_all(folders: Sequence[Path], template: Any) -> Restored | None:
     )
 
 
+def read(folder: Path, round_number: int, template: Any) -> Any:
+    """The checkpoint of one round, for a reader that is not the run: whatever is wrong, all is left as it is.
+
+    Args:
+      folder: of the checkpoints.
+      round_number: one of `rounds_saved`.
+      template: as in `restore`.
+
+    Raises:
+      UserError: it is damaged, or of another model.
+    """
+    state, fault = _read(folder / str(round_number), template)
+    if fault:
+        raise UserError(f'the checkpoint of round {round_number} in {folder} cannot be read: {fault}')
+    return state
+
+
 def cut_back(folder: Path, round_number: int) -> None:
     """Removes the checkpoints after round `round_number`: a run that goes on from there writes them again."""
     for number in rounds_saved(folder):

@@ -40,6 +40,7 @@ outputs in the folder
   metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   the final figures
   config.json       the configuration, complete                          partition.npz  which client holds what
   tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to go on from
+  diagnostics/      with config.diagnostics_every: arrays on pseudo-labels, queue and teacher
   with several seeds all this in a folder seed_N for each, and above them a summary.json with means and errors
 
 The same command again goes on from the last checkpoint, and further when `rounds` grew. Ctrl-C finishes the round,

@@ -9,86 +9,45 @@ groups the mean of the paired differences over the seeds they share.
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
-from semisfl_jax import config as config_lib
 from semisfl_jax import metrics
 from semisfl_jax.errors import UserError
+from semisfl_jax.runs import Run, group, read, trials
 
 
-class Run(NamedTuple):
-    """What a comparison needs of a run."""
-
-    settings: dict[str, Any]  # flat configuration without what changes no number, and without the seed
-    seed: int
-    headline: str  # 'teacher' or 'student'
-    accuracy: dict[str, float]  # model -> per cent, mean of the last evaluations
-
-
-def load(folder: Path, last: int) -> Run:
-    """Reads a finished run, its accuracy being the mean of the `last` evaluations.
-
-    Raises:
-      UserError: `folder` holds no finished run.
-    """
-    try:
-        config = config_lib.flatten(json.loads((folder / 'config.json').read_text()))
-        summary = json.loads((folder / 'summary.json').read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
-    records = metrics.read(folder / 'metrics.jsonl')
-    accuracy = {}
+def accuracies(run: Run, last: int) -> dict[str, float]:
+    """Model -> per cent, mean of the `last` evaluations."""
+    found = {}
     for model in ('teacher', 'student'):
-        values = [record[f'{model}_accuracy'] for record in records if f'{model}_accuracy' in record]
+        values = [record[f'{model}_accuracy'] for record in run.records if f'{model}_accuracy' in record]
         if values:
-            accuracy[model] = 100.0 * float(np.mean(values[-last:]))
-    settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
-    return Run({**settings, 'rounds': summary['rounds']}, config['seed'], summary['headline'], accuracy)
+            found[model] = 100.0 * float(np.mean(values[-last:]))
+    return found
 
 
-def group(runs: list[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
-    """Groups of runs by what tells them apart.
-
-    Returns:
-      {label: {seed: run}} in order of first appearance, and the keys that only some runs know, because they are of
-      different versions; those are not compared.
-    """
-    known = set.intersection(*(set(run.settings) for run in runs))
-    varying = [key for key in sorted(known) if len({json.dumps(run.settings[key]) for run in runs}) > 1]
-    groups: dict[str, dict[int, Run]] = {}
-    for run in runs:
-        label = ', '.join(f'{key}={run.settings[key]}' for key in varying) or run.settings['algorithm']
-        if run.seed in groups.setdefault(label, {}):
-            raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
-        groups[label][run.seed] = run
-    return groups, sorted(set().union(*(run.settings for run in runs)) - known)
-
-
-def trials(folder: Path) -> list[Path]:
-    """The folders of single runs that `folder` stands for: those of its seeds, or itself."""
-    return sorted(folder.glob('seed_*')) or [folder]
-
-
-def report(runs: list[Run]) -> list[str]:
-    """The lines of the comparison."""
+def report(runs: list[Run], last: int) -> list[str]:
+    """The lines of the comparison, a run counting by the mean of its `last` evaluations."""
     (groups, unknown), lines = group(runs), []
+    accuracy = {run.folder: accuracies(run, last) for run in runs}
+
+    def judged(run: Run) -> float:
+        return accuracy[run.folder][run.headline]
+
     for label, members in groups.items():
         headline = next(iter(members.values())).headline
-        for model in sorted(set.intersection(*(set(run.accuracy) for run in members.values()))):
-            mean, error = metrics.mean_and_error([run.accuracy[model] for run in members.values()])
+        for model in sorted(set.intersection(*(set(accuracy[run.folder]) for run in members.values()))):
+            mean, error = metrics.mean_and_error([accuracy[run.folder][model] for run in members.values()])
             mark = '*' if model == headline else ' '
             lines.append(f'{mark} {label}: {model} {mean:.2f} ± {error:.2f} % ({len(members)} seeds)')
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         shared = sorted(first.keys() & second.keys())
         if len(shared) > 1:
-            pairs = [(first[s].accuracy[first[s].headline], second[s].accuracy[second[s].headline]) for s in shared]
-            mean, error = metrics.mean_and_error([x - y for x, y in pairs])
+            mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if unknown:
         lines.append(f'not compared, for some of the runs do not know it: {", ".join(unknown)}')
@@ -104,7 +63,7 @@ def main(argv: list[str]) -> int:
         return 0 if len(argv) > 1 else 2
     try:
         folders = [own for folder in values(argv)[1:] for own in trials(Path(folder))]
-        print('\n'.join(report([load(folder, values.last) for folder in folders])))
+        print('\n'.join(report([read(folder) for folder in folders], values.last)))
     except (UserError, flags.Error) as error:
         print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2

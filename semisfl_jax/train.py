@@ -37,6 +37,7 @@ from semisfl_jax import (
     workdir,
 )
 from semisfl_jax import config as config_lib
+from semisfl_jax import diagnostics as diagnostics_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import trials as trials_lib
 from semisfl_jax.errors import UserError
@@ -110,6 +111,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
             test = dataset.test_images, dataset.test_labels
             place = partial(parallel.replicate, mesh) if mesh else jax.device_put
             evaluate = make_evaluate(algorithm.predict, like, *test, config.eval_batch_size, jit, place)
+        diagnose = diagnostics_lib.build(experiments[0], jit) if config.diagnostics_every else None
         if signum := hosts.largest(request.signum):
             raise interrupt.Stopped('stopped before the first round: nothing to save', signum)
 
@@ -137,6 +139,10 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 accuracy = [{} for _ in everyone]
                 if last or number % config.eval_every == 0:
                     accuracy = [evaluate(batch.part(state, r)) for r in everyone]
+
+                if config.diagnostics_every and (last or number % config.diagnostics_every == 0):
+                    found = [diagnose(own, batch.part(state, r), number, k_s[r]) for r, own in enumerate(experiments)]
+                    hosts.on_first(partial(_write_diagnostics, trials, number, found))
 
                 images = sum(map(experiment_lib.images_per_round, experiments, [index] * len(trials), k_s, measured))
                 balances = accounts.after_round(experiments, index, k_s, measured, balances)
@@ -244,6 +250,7 @@ def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -
         for _, home, _ in trials:
             metrics.cut_back(home / 'metrics.jsonl', done)
             checkpoint.cut_back(home / 'checkpoints', done)
+            diagnostics_lib.cut_back(home, done)
             manager = stack.enter_context(closing(checkpoint.open_manager(home / 'checkpoints', kept)))
             events = stack.enter_context(closing(metrics.open_events(home / 'tensorboard', done + 1)))
             outputs.append(Outputs(home / 'metrics.jsonl', events, manager))
@@ -256,6 +263,12 @@ def _write(outputs: list[Outputs], progress: Progress, records: list[dict[str, A
         metrics.append(out.lines, record)
         metrics.log_events(out.events, record)
     progress.update(*records)
+
+
+def _write_diagnostics(trials: list[Trial], number: int, found: list[dict[str, np.ndarray]]) -> None:
+    """The arrays after round `number`."""
+    for trial, arrays in zip(trials, found, strict=True):
+        diagnostics_lib.save(trial.folder, number, arrays)
 
 
 def _save(outputs: list[Outputs], number: int, states: list[Any], controllers: list[frequency.FrequencyState]) -> None:

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import launch
-from semisfl_jax import command_line
+from semisfl_jax import command_line, diagnostics
 
 ROOT = Path(launch.__file__).parent
 TIMES = ('wall_seconds', 'images_per_second')
@@ -85,6 +87,19 @@ def records(workdir):
 def files(folder):
     """Every file below a folder, with its content."""
     return {path: path.read_bytes() for path in sorted(Path(folder).rglob('*')) if path.is_file()}
+
+
+def assert_diagnostics_close(folder, expected, number):
+    """Diagnostics of two runs up to rounding, by which an image or a slot may fall on another side here and there."""
+    ours, theirs = (diagnostics.load(Path(own), number) for own in (folder, expected))
+    assert ours.keys() == theirs.keys()
+    for name, values in theirs.items():
+        if values.dtype.kind == 'f':
+            np.testing.assert_allclose(ours[name], values, rtol=1e-3)
+        elif values.dtype.kind == 'U' or name == 'unlabeled':
+            np.testing.assert_array_equal(ours[name], values)
+        else:
+            assert np.abs(ours[name] - values).sum() <= 0.04 * values.sum(), name
 
 
 def config(**changes):

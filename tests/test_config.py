@@ -370,6 +370,7 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
         'rounds',
         'checkpoint_every',
         'checkpoints_kept',
+        'diagnostics_every',
         'compilation_cache',
         'data.data_dir',
         'data.cache_dir',

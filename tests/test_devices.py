@@ -300,7 +300,7 @@ def test_one_device_has_no_collective():
     assert collectives('plain', devices=1) == []
 
 
-RUN = {'federation__num_active': 8, 'rounds': 4}
+RUN = {'federation__num_active': 8, 'rounds': 4, 'diagnostics_every': 4}
 
 
 @pytest.fixture(scope='module')
@@ -322,6 +322,7 @@ def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
             else:
                 assert eight[key] == pytest.approx(one[key], rel=1e-4), key
     assert len({record['k_s'] for record in runs.records(run_of_eight)}) > 1
+    runs.assert_diagnostics_close(tmp_path, run_of_eight, 4)
 
 
 @inside

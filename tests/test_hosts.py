@@ -8,7 +8,7 @@ import pytest
 from tests import runs
 
 FOUR = {'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}
-RUN = {'federation__num_active': 8, 'threshold': 0.115}
+RUN = {'federation__num_active': 8, 'threshold': 0.115, 'diagnostics_every': 4}
 
 
 def two_processes(workdir, preludes=('', ''), **changes):
@@ -53,6 +53,7 @@ def test_two_processes_give_the_numbers_of_one_device(reference, tmp_path):
             counts = key.endswith('_accuracy') or key == 'mask_rate'  # an image on the edge may fall on either side
             assert other[key] == pytest.approx(record[key], **({'abs': 0.02} if counts else {'rel': 1e-4})), key
     assert any(0 < record['mask_rate'] < 1 for record in one)
+    runs.assert_diagnostics_close(tmp_path, reference, 4)
 
 
 def test_a_signal_to_one_process_stops_both_and_they_go_on_to_the_same_bytes(reference, tmp_path):

@@ -40,12 +40,16 @@ ROOMS = (
     'progress',
     'interrupt',
     'experiment',
+    'diagnostics',
     'trials',
     'accounts',
     'summary',
     'train',
     'command_line',
+    'reopen',
+    'runs',
     'compare',
+    'plots',
     'costs.__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent

@@ -1,0 +1,57 @@
+"""Diagnostics as files: one .npz per round, without pickles, that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from semisfl_jax.errors import UserError
+
+_NAME = 'round_{:06d}.npz'
+
+
+def rounds_written(folder: Path) -> list[int]:
+    """The rounds of which the workdir `folder` holds diagnostics, in order."""
+    names = (path.stem.removeprefix('round_') for path in (folder / 'diagnostics').glob('round_*.npz'))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None:
+    """Writes the diagnostics after `round_number` rounds into the workdir `folder`. Equal arrays give equal bytes."""
+    path = _path(folder, round_number)
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(path.name + '.tmp')
+    with temporary.open('wb') as file:
+        np.savez_compressed(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:
+    """Reads what `save` wrote.
+
+    Raises:
+      UserError: it is not there, or damaged.
+    """
+    path = _path(folder, round_number)
+    try:
+        with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
+            return {name: entries[name] for name in entries.files}
+    except FileNotFoundError as error:
+        raise UserError(f'there are no diagnostics {path}; run with --config.diagnostics_every=ROUNDS') from error
+    except Exception as error:  # NumPy and zipfile have a dozen ways to say that a file is damaged
+        raise UserError(f'{path} cannot be read ({error}); delete it') from error
+
+
+def cut_back(folder: Path, rounds: int) -> None:
+    """Removes the diagnostics after round `rounds`: a run that goes on from there writes them again."""
+    for number in rounds_written(folder):
+        if number > rounds:
+            _path(folder, number).unlink()
+
+
+def _path(folder: Path, round_number: int) -> Path:
+    return folder / 'diagnostics' / _NAME.format(round_number)

@@ -1,0 +1,151 @@
+"""Computes diagnostics from the state after a round: programs of their own, so that the round stays one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import compilation, data, parallel, rng
+from semisfl_jax import experiment as experiment_lib
+from semisfl_jax.diagnostics import replay, tables
+from semisfl_jax.experiment import Experiment
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.state import trainable
+from semisfl_jax.types import Array, Cohort, Federation
+
+Arrays = dict[str, np.ndarray]
+
+
+def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
+    """Builds the diagnostics of a run; they are compiled when they are first asked for.
+
+    Args:
+      experiment: one of its trials, of which all share the programs.
+      jit: `compilation.jit`, or that with settings.
+
+    Returns:
+      diagnose(trial, state, number, k_s) -> the arrays that the package's docstring lists. `state` is that after
+      round `number` (1-based), `k_s` the supervised steps of that round. In a run of several processes, all call it.
+    """
+    predict, hparams = experiment.algorithm.predict, experiment.hparams
+    views = experiment_lib.views(experiment.config.augment, experiment.dataset)
+
+    def guess(state, key: Array, images: Array):
+        logits = predict(state, views.weak(key, images))
+        return {model: pseudo_label.guess(own, hparams.threshold) for model, own in logits.items()}
+
+    def classify(state, images: Array):
+        return {model: jnp.argmax(own, axis=-1) for model, own in predict(state, images).items()}
+
+    guess, classify, gap = jit(guess), jit(classify), jit(_gap)
+    queued = _build_queue(experiment, views, jit)
+
+    def diagnose(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
+        found = {'round': np.int32(number), **_pseudo_labels(trial, guess, state, number)}
+        found |= _on_test_images(trial, classify, state)
+        if queued:
+            found |= queued(trial, state, number, k_s)
+        if state.teacher:
+            names, distance, norm = ('bottom', 'top', 'proj'), *jax.device_get(gap(state))
+            found |= {'pieces': np.array(names), 'distance': distance, 'norm': norm}
+        return found
+
+    return diagnose
+
+
+def _batches(images: np.ndarray, rows: np.ndarray, size: int):
+    """`rows` of `images` in batches of one size: (number, images [B, H, W, C], how many count)."""
+    size = min(size, len(rows))
+    for number, start in enumerate(range(0, len(rows), size)):
+        part = rows[start : start + size]
+        yield number, images[np.resize(part, size)], len(part)
+
+
+def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) -> Arrays:
+    """`unlabeled` and `MODEL_confident`."""
+    held = trial.partition.client_index
+    clients, classes = len(held), trial.dataset.num_classes
+    rows, owner = np.concatenate(held), np.repeat(np.arange(clients), [len(own) for own in held])
+    truth = trial.dataset.train_labels[rows]
+    parts = []
+    key = rng.fold(rng.root(trial.config.seed), 'diagnostics', number)
+    for batch, images, count in _batches(trial.dataset.train_images, rows, trial.config.eval_batch_size):
+        found = guess(state, *parallel.replicate(trial.mesh, (rng.fold(key, batch), jnp.asarray(images))))
+        parts.append(jax.tree.map(lambda x, count=count: x[:count], jax.device_get(found)))
+    everything = np.ones(len(rows), bool)
+    counts = {'unlabeled': tables.count_labels(owner, truth, np.zeros_like(truth), everything, clients, classes)}
+    counts['unlabeled'] = counts['unlabeled'].sum(axis=-1, dtype=np.int32)
+    for model in sorted(parts[0], reverse=True):
+        labels, confident = (np.concatenate(own) for own in zip(*(part[model] for part in parts), strict=True))
+        counts[f'{model}_confident'] = tables.count_labels(owner, truth, labels, confident, clients, classes)
+    return counts
+
+
+def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays:
+    """`MODEL_test` and `agreement`."""
+    dataset, parts = trial.dataset, []
+    rows = np.arange(len(dataset.test_labels))
+    for _, images, count in _batches(dataset.test_images, rows, trial.config.eval_batch_size):
+        found = jax.device_get(classify(state, parallel.replicate(trial.mesh, jnp.asarray(images))))
+        parts.append({model: own[:count] for model, own in found.items()})
+    predicted = {model: np.concatenate([part[model] for part in parts]) for model in sorted(parts[0], reverse=True)}
+
+    def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        none, all_ = np.zeros(len(rows), int), np.ones(len(rows), bool)
+        return tables.count_labels(none, first, second, all_, 1, dataset.num_classes)[0, :-1]
+
+    counts = {f'{model}_test': pairs(dataset.test_labels, own) for model, own in predicted.items()}
+    if len(predicted) > 1:
+        counts['agreement'] = pairs(predicted['teacher'], predicted['student'])
+    return counts
+
+
+def _build_queue(experiment: Experiment, views, jit: Callable) -> Callable[..., Arrays] | None:
+    """`queue_levels`, `queue` and `queue_empty`, or None where they cannot be told or there is no queue."""
+    hparams, federation = experiment.hparams, experiment.config.federation
+    memory = jax.eval_shape(experiment.algorithm.init, experiment.key).memory
+    if hparams.client_teacher_ema or not jax.tree.leaves(memory):
+        return None
+    client_map = parallel.client_map(federation.client_chunk, federation.client_map)
+    run = jit(replay.build_replay(experiment.model, views, hparams, client_map))
+
+    def queued(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
+        round_federation, cohort = _inputs(trial, number - 1)
+        levels = jax.device_get(run(trial.key, state, round_federation, cohort, np.int32(k_s)))
+        classes = trial.dataset.num_classes
+        slots, empty = zip(
+            *(
+                tables.count_slots(own.labels, own.confident, own.keys[:, 0].astype(np.int64), classes)
+                for own in levels
+            ),
+            strict=True,
+        )
+        names = replay.LEVELS[hparams.queue]
+        return {'queue_levels': np.array(names), 'queue': np.stack(slots), 'queue_empty': np.array(empty, np.int32)}
+
+    return queued
+
+
+def _inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
+    """Federation and cohort of round `index` (0-based), not divided over devices."""
+    federation, cohort = trial.federation, next(experiment_lib.cohorts(trial, index))
+    cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
+    if isinstance(federation, data.HostFederation):
+        federation = parallel.replicate(trial.mesh, federation.streamed(experiment_lib.rows(trial, cohort)))
+    return federation, parallel.replicate(trial.mesh, cohort)
+
+
+def _gap(state) -> tuple[Array, Array]:
+    """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
+
+    def norm(piece) -> Array:
+        leaves = jax.tree.leaves(piece)
+        return jnp.sqrt(sum((jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves), jnp.float32(0)))
+
+    student, teacher = trainable(state.student), trainable(state.teacher)
+    difference = jax.tree.map(jnp.subtract, student, teacher)
+    return jnp.stack([norm(piece) for piece in difference]), jnp.stack([norm(piece) for piece in student])

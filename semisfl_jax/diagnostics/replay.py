@@ -1,0 +1,106 @@
+"""What stood in the queue before it was emptied, told from the state after the round.
+
+The labels of the supervised phase are those of the images it drew. The cross-entity phase leaves the teacher as it is,
+so the labels that it gave to the weak views of an iteration can be computed again, by a forward pass and without
+training: same images, same views, same weights, equal up to rounding at the threshold. Truths take the place of the
+keys, and the queue's own code says what stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import queue, rng, sampling
+from semisfl_jax.hparams import HParams
+from semisfl_jax.losses import References
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import State, pseudo_label
+from semisfl_jax.types import Array, Cohort, Federation, Queue, Views
+
+LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}
+
+
+def build_replay(
+    model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap
+) -> Callable[..., tuple[Queue, ...]]:
+    """Builds the replay of SemiSFL's queue, without `client_teacher_ema`.
+
+    Args:
+      model: the split model.
+      views: augmentations.
+      hparams: settings.
+      client_map: a function with the meaning of `jax.vmap`.
+
+    Returns:
+      run(key, state, federation, cohort, k_s []) -> the levels of the queue, with truths as keys [Q, 1]. `key`,
+      `federation`, `cohort` and `k_s` are those of the round, `state` is what it returned.
+    """
+    memory = queue.build(hparams.queue, hparams.queue_size, 1, hparams.queue_stride, hparams.queue_empty_slots)
+    weak = client_map(views.weak)
+    own_statistics = hparams.client_teacher_bn == 'train'
+
+    def note(labels: Array, confident: Array, truth: Array) -> References:
+        return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
+
+    def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
+        held = federation.server_index
+
+        def step(i, noted):
+            step = state.step - k_s + i
+            rows = held[sampling.server_rows(key, step, hparams.server_batch_size, held.shape[0])]
+            labels = federation.server_labels[rows]
+            return memory.push_supervised(noted, note(labels, jnp.ones_like(labels, bool), labels))
+
+        return jax.lax.fori_loop(0, k_s, step, memory.init())
+
+    def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, noted: Any) -> Any:
+        round_key = rng.fold(key, 'cross_entity', state.round - 1)
+        teacher = state.teacher
+        bottoms = client_map(lambda x, key: model.bottom(teacher.bottom, x, key, own_statistics)[0])
+        rows, labeled = sampling.client_rows(
+            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
+        )
+        kept = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
+
+        def iteration(noted, inputs):
+            t, rows, labeled = inputs  # [], [A, B], [A, B]
+            images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
+            keys = {
+                name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
+                for name in ('weak', 'teacher_dropout')
+            }
+            features = bottoms(views.normalise(weak(keys['weak'], images)), keys['teacher_dropout'])
+            logits, _ = model.top(teacher.top, features.reshape(-1, model.feature_size), None, False)
+            labels, confident = pseudo_label.guess(logits, hparams.threshold)
+            labeled = labeled.reshape(-1)
+            noted_now = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
+            return memory.push_unlabeled(noted, noted_now, t), None
+
+        of_kept = (jnp.asarray(kept), jnp.swapaxes(rows, 0, 1)[kept], jnp.swapaxes(labeled, 0, 1)[kept])
+        return jax.lax.scan(iteration, noted, of_kept)[0]
+
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Queue, ...]:
+        noted = supervised(key, state, federation, k_s)
+        if hparams.pre_rounds:
+            warming_up = state.round <= hparams.pre_rounds
+            noted = jax.lax.cond(warming_up, lambda: noted, lambda: cross_entity(key, state, federation, cohort, noted))
+        else:
+            noted = cross_entity(key, state, federation, cohort, noted)
+        return (noted,) if isinstance(noted, Queue) else noted
+
+    return run
+
+
+def iterations_kept(hparams: HParams, rows: int) -> np.ndarray:
+    """Iterations (0-based, ascending) of which a row may be in the queue at the end, `rows` entering at a time."""
+    pushes = -(-hparams.queue_size // rows)
+    every = np.arange(hparams.k_u)
+    kept = every[-pushes:]
+    if hparams.queue == 'two_level':
+        kept = np.union1d(kept, every[(every + 1) % hparams.queue_stride == 0][-pushes:])
+    return kept

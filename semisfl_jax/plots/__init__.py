@@ -1,0 +1,17 @@
+"""Pictures of runs, readable in print and without colour vision.
+
+    python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=accuracy_rounds,partition]
+
+In a notebook, or for a figure of one's own, each plot is a function that takes data and Axes:
+
+    with plots.style.context():
+        figure, ax = plots.style.figure()
+        plots.curves.accuracy(ax, plots.collect.curves(groups, 'accuracy'))
+
+`style` says how everything looks; `curves`, `partitions`, `inside` (diagnostics) and `features` draw; `collect` reads
+what they draw from runs; `draw` knows every figure by name. matplotlib is imported when the first figure is made.
+"""
+
+from semisfl_jax.plots import collect, curves, draw, features, inside, partitions, style
+
+__all__ = ['collect', 'curves', 'draw', 'features', 'inside', 'partitions', 'style']

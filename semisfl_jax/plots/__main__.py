@@ -1,0 +1,85 @@
+"""Draws runs: python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=NAME,NAME]
+
+Draws every figure that the runs have the data for, and says which it left out and why. The folder of a run of several
+seeds stands for the runs of each. Runs that differ in nothing but the seed are one line with a band of one standard
+error; figures of one run show the first seed of each group.
+
+    accuracy_rounds, accuracy_gigabytes, accuracy_minutes   test accuracy against rounds, traffic, simulated time
+    k_s, pseudo_labels, losses                              over rounds
+    partition                                               who holds what
+    confusion, classes, clients, mask_history, queue, gap   diagnostics, of runs with config.diagnostics_every
+    features                                                t-SNE of student and teacher before and after training
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from semisfl_jax import runs
+from semisfl_jax.errors import UserError
+from semisfl_jax.plots import draw, style
+
+
+def main(argv: list[str]) -> int:
+    """Draws what the command line `argv` (program name first) asks for; returns the exit status."""
+    values = flags.FlagValues()
+    flags.DEFINE_string('out', '', 'folder of the figures', flag_values=values)
+    flags.DEFINE_list('format', ['png'], 'of the files', flag_values=values)
+    flags.DEFINE_list('only', [], 'names of figures', flag_values=values)
+    if len(argv) < 2 or {'-h', '--help'} & set(argv):
+        print(__doc__)
+        return 0 if len(argv) > 1 else 2
+    try:
+        folders = [Path(word) for word in values(argv)[1:]]
+        write(folders, values.out, tuple(values.format), tuple(values.only))
+    except (UserError, flags.Error) as error:
+        print('error:', str(error).splitlines()[0], file=sys.stderr)
+        return 2
+    return 0
+
+
+def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
+    """Draws runs into files, and prints the name of each.
+
+    Args:
+      folders: of runs, of one seed or several.
+      out: folder of the files, created if need be.
+      formats: 'png', 'svg', 'pdf'.
+      only: names from `draw.NAMES`, all if none. What is named has to be there.
+
+    Raises:
+      UserError: a folder without a finished run, an unknown name or format, or something named that cannot be drawn.
+    """
+    if not folders:
+        raise UserError('no run to draw; give the folders of runs')
+    if not out:
+        raise UserError('--out is missing; give a folder for the figures')
+    for option, given, known in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
+        if unknown := [name for name in given if name not in known]:
+            raise UserError(f"{option}='{unknown[0]}' is unknown; use one of {', '.join(known)}")
+    groups, _ = runs.group([runs.read(own) for folder in folders for own in runs.trials(folder)])
+    with style.context():
+        try:
+            Path(out).mkdir(parents=True, exist_ok=True)
+            for name, figure in draw.figures(groups, only or draw.NAMES):
+                if isinstance(figure, UserError):
+                    if only:
+                        raise figure
+                    print(f'not drawn  {name}: {figure}', flush=True)
+                    continue
+                for kind in formats:
+                    path = Path(out) / f'{name}.{kind}'
+                    figure.savefig(path, metadata={} if kind == 'png' else _UNDATED[kind])
+                    print(path, flush=True)
+        except OSError as error:
+            raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --out') from error
+
+
+_UNDATED = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

@@ -1,0 +1,196 @@
+"""From runs to what plots take: curves over seeds, diagnostics, who holds what, points of feature space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from semisfl_jax import data, diagnostics, metrics, reopen
+from semisfl_jax import experiment as experiment_lib
+from semisfl_jax.errors import UserError
+from semisfl_jax.plots import features
+from semisfl_jax.plots.curves import LOSS_LABELS, Curve
+from semisfl_jax.runs import Run
+
+NAMES = {
+    'semisfl': 'SemiSFL',
+    'supervised_only': 'Supervised-only',
+    'fedavg': 'FedAvg',
+    'fedprox': 'FedProx',
+    'fedmatch': 'FedMatch',
+    'fedswitch': 'FedSwitch',
+    'fedswitch_sl': 'FedSwitch-SL',
+    'semifl': 'SemiFL',
+    'splitfed': 'SplitFed',
+}
+Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them
+IN_PARTS = frozenset({'fedmatch'})  # methods whose model is more than `State.student`
+MOST_POINTS = 1000  # test images in a picture of feature space
+
+# Name of an x axis -> (keys of a line of metrics.jsonl, their value on the axis)
+AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
+    'round': (('round',), float),
+    'gigabytes': (('bytes_up', 'bytes_down'), lambda up, down: (up + down) / 1e9),
+    'minutes': (('simulated_seconds',), lambda seconds: seconds / 60.0),
+}
+
+
+class NotApplicable(UserError):
+    """A run that knows of a quantity and never had a value of it, such as pseudo-labels without clients."""
+
+
+def label(name: str) -> str:
+    """The label of a group of runs as a legend has it: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20'."""
+    method, *rest = name.removeprefix('algorithm=').split(', ')
+    return ', '.join([NAMES.get(method, method), *rest])
+
+
+def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
+    """Mean and standard error over the seeds of a group, at the rounds at which all of them have a value.
+
+    Where seeds differ in bytes or time, a point stands at their mean.
+
+    Args:
+      name: of the group.
+      runs: its runs by seed.
+      key: of the lines of metrics.jsonl, 'accuracy' for the model that the method is judged by.
+      x: 'round', 'gigabytes' or 'minutes'.
+
+    Raises:
+      UserError: a run has no such values.
+    """
+    needed, place = AXES[x]
+    tables = []
+    for run in runs.values():
+        wanted = f'{run.headline}_accuracy' if key == 'accuracy' else key
+        table = {}
+        for record in run.records:
+            if all(record.get(own) is not None for own in (*needed, wanted)):
+                table[record['round']] = place(*(record[own] for own in needed)), record[wanted]
+        if not table:
+            missing = [own for own in (*needed, wanted) if all(record.get(own) is None for record in run.records)]
+            noted = all(any(own in record for record in run.records) for own in missing)
+            kind = NotApplicable if noted else UserError
+            raise kind(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or [wanted])}')
+        tables.append(table)
+    rounds = sorted(set.intersection(*map(set, tables)))
+    if not rounds:
+        raise UserError(f'the runs of {name} have no round in common at which all have {key}')
+    places = np.array([[table[number][0] for number in rounds] for table in tables])
+    values = [metrics.mean_and_error([table[number][1] for table in tables]) for number in rounds]
+    mean, error = np.array(values).T
+    return Curve(label(name), places.mean(axis=0), mean, error)
+
+
+def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> list[Curve]:
+    """The curve of every group that has one; not all methods measure all there is.
+
+    Raises:
+      UserError: none has; with `every`, one has not that should, because it is of an older version.
+    """
+    found, faults = [], []
+    for name, runs in groups.items():
+        try:
+            found.append(curve(name, runs, key, x))
+        except UserError as error:
+            faults.append(error)
+    unexpected = [error for error in faults if not isinstance(error, NotApplicable)]
+    if not found or (every and unexpected):
+        raise (unexpected or faults)[0]
+    return found
+
+
+def losses(groups: Groups) -> dict[str, list[Curve]]:
+    """Every loss of LOSS_LABELS that a group has, its curves."""
+    found = {}
+    for key in LOSS_LABELS:
+        try:
+            found[key] = curves(groups, key)
+        except UserError:
+            continue
+    return found
+
+
+def holdings(folder: Path) -> np.ndarray:
+    """[N, K] images of each client by true class, labelled ones included, from partition.npz and the labels of the
+    data set.
+
+    Raises:
+      UserError: the folder holds no split, its data are not there, or their labels are unknown.
+    """
+    split, dataset = data.load_partition(folder / 'partition.npz'), data.load(reopen.config(folder).data)
+    if split.checksum != dataset.checksum:
+        raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
+    pairs = zip(split.client_index, split.client_labeled_index, strict=True)
+    labels = [dataset.train_labels[np.concatenate(own)] for own in pairs]
+    counts = np.stack([np.bincount(own[own >= 0], minlength=dataset.num_classes) for own in labels])
+    if not counts.any():
+        raise UserError(f'nobody knows the classes of what the clients of {folder} hold')
+    return counts
+
+
+def last_diagnostics(folder: Path) -> dict[str, np.ndarray]:
+    """The diagnostics of the last round that has any.
+
+    Raises:
+      UserError: there are none.
+    """
+    return diagnostics.load(folder, _rounds(folder)[-1])
+
+
+def history(folder: Path) -> list[dict[str, np.ndarray]]:
+    """All diagnostics of a run, by round.
+
+    Raises:
+      UserError: there are none.
+    """
+    return [diagnostics.load(folder, number) for number in _rounds(folder)]
+
+
+def _rounds(folder: Path) -> list[int]:
+    if rounds := diagnostics.rounds_written(folder):
+        return rounds
+    raise UserError(f'{folder} has no diagnostics; run with --config.diagnostics_every=ROUNDS')
+
+
+class Embedding(NamedTuple):
+    """Feature space of one model at one time."""
+
+    title: str
+    points: np.ndarray  # [n, 2]
+    labels: np.ndarray  # [n]
+
+
+def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
+    """What the bottoms of student and teacher make of test images, before training and at the last checkpoint.
+
+    Before training the teacher is a copy of the student, so one picture stands for both.
+
+    Args:
+      folder: of a run of one seed.
+      most: test images, the first ones.
+
+    Raises:
+      UserError: the run, its data or a checkpoint is not there, or the method's model is not what its state calls
+        the student (FedMatch: sigma + psi).
+    """
+    trial = reopen.experiment(folder)
+    if trial.config.algorithm in IN_PARTS:
+        raise UserError(f'{folder}: {trial.config.algorithm} keeps its model in parts; its features are not drawn')
+    images, labels = trial.dataset.test_images[:most], trial.dataset.test_labels[:most]
+    normalise = experiment_lib.views(trial.config.augment, trial.dataset).normalise
+    bottom = jax.jit(lambda variables, x: trial.model.bottom(variables, normalise(x), None, False)[0])
+
+    def embed(title: str, model: Any) -> Embedding:
+        size = trial.config.eval_batch_size
+        parts = [bottom(model.bottom, images[start : start + size]) for start in range(0, len(images), size)]
+        return Embedding(title, features.tsne(np.concatenate(parts)), labels)
+
+    number, after = reopen.state(folder, trial)
+    _, before = reopen.state(folder, trial, round_number=0)
+    spaces = [embed('Before training', before.student), embed(f'Student, round {number}', after.student)]
+    return [*spaces, embed(f'Teacher, round {number}', after.teacher)] if after.teacher else spaces

@@ -1,0 +1,180 @@
+"""Every figure that runs have the data for, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from semisfl_jax import diagnostics
+from semisfl_jax.errors import UserError
+from semisfl_jax.plots import collect, curves, features, inside, partitions, style
+from semisfl_jax.plots.collect import Groups
+from semisfl_jax.runs import Run
+
+
+def _accuracy(x: str) -> Callable[[Groups], Any]:
+    def draw(groups: Groups):
+        figure, ax = style.figure()
+        curves.accuracy(ax, collect.curves(groups, 'accuracy', x, every=True), x)
+        return figure
+
+    return draw
+
+
+def _k_s(groups: Groups):
+    figure, ax = style.figure()
+    curves.k_s(ax, collect.curves(groups, 'k_s'))
+    return figure
+
+
+def _pseudo_labels(groups: Groups):
+    mask_rate = collect.curves(groups, 'mask_rate')
+    try:
+        accuracy = collect.curves(groups, 'pseudo_label_accuracy')
+    except UserError:  # none was ever confident, or nobody knows the truth
+        accuracy = []
+    figure, axes = style.figure(1, 2, 'page')
+    curves.pseudo_labels(axes, mask_rate, accuracy)
+    return figure
+
+
+def _losses(groups: Groups):
+    if not (found := collect.losses(groups)):
+        raise UserError('no run has a loss in its metrics.jsonl')
+    rows, columns = (1, len(found)) if len(found) <= 4 else (2, -(-len(found) // 2))
+    figure, axes = style.figure(rows, columns, 'page', 1.9)
+    curves.losses(np.atleast_1d(axes).ravel(), found)
+    return figure
+
+
+def _partition(run: Run):
+    counts = collect.holdings(run.folder)
+    figure, ax = style.figure(width='column' if len(counts) <= 15 else 'page')
+    partitions.partition(ax, counts)
+    return figure
+
+
+def _labeled(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """The last diagnostics, and of them the confident labels of the model that the method is judged by."""
+    found = collect.last_diagnostics(run.folder)
+    return found, found[f'{run.headline}_confident'], found['unlabeled']
+
+
+def _confusion(run: Run):
+    _, confident, _ = _labeled(run)
+    figure, ax = style.figure(height=2.9)
+    inside.confusion(ax, confident.sum(axis=0))
+    return figure
+
+
+def _classes(run: Run):
+    _, confident, unlabeled = _labeled(run)
+    figure, ax = style.figure()
+    inside.rates(ax, diagnostics.class_rates(confident, unlabeled), 'Class')
+    return figure
+
+
+def _clients(run: Run):
+    _, confident, unlabeled = _labeled(run)
+    figure, ax = style.figure()
+    inside.rates(ax, diagnostics.client_rates(confident, unlabeled), 'Client')
+    return figure
+
+
+def _mask_history(run: Run):
+    found = collect.history(run.folder)
+    mask = [diagnostics.class_rates(own[f'{run.headline}_confident'], own['unlabeled']).mask for own in found]
+    figure, ax = style.figure()
+    inside.mask_history(ax, [int(own['round']) for own in found], np.stack(mask))
+    return figure
+
+
+def _queue(run: Run):
+    found, _, _ = _labeled(run)
+    if 'queue' not in found:
+        raise UserError(f'the diagnostics of {run.folder} have no queue: the method has none, or it cannot be told')
+    levels = found['queue_levels'].tolist()
+    figure, axes = style.figure(1, len(levels), 'page' if len(levels) > 1 else 'column', 2.5)
+    axes = np.atleast_1d(axes)
+    for ax, *own in zip(axes, found['queue'], found['queue_empty'], levels, strict=True):
+        inside.queue(ax, *own)
+    entries = {name: bars for ax in axes for bars, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(entries.values(), entries.keys(), loc='outside lower center', ncols=len(entries))
+    return figure
+
+
+def _gap(run: Run):
+    found = collect.history(run.folder)
+    if 'distance' not in found[0]:
+        raise UserError(f'{run.folder} has no teacher')
+    norm = np.stack([own['norm'] for own in found])
+    distance = np.stack([own['distance'] for own in found])
+    distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)
+    agreement = [np.trace(own['agreement']) / own['agreement'].sum() for own in found]
+    figure, axes = style.figure(1, 2, 'page')
+    inside.gap(axes, [int(own['round']) for own in found], distance, found[0]['pieces'], agreement)
+    return figure
+
+
+def _features(run: Run):
+    spaces = collect.feature_spaces(run.folder)
+    figure, axes = style.figure(1, len(spaces), 'page', 2.5)
+    for ax, space in zip(axes, spaces, strict=True):
+        features.feature_space(ax, space.points, space.labels, space.title)
+    return figure
+
+
+# Figures with a line for every group of runs, and figures of one run: the first seed of a group.
+OF_GROUPS: dict[str, Callable[[Groups], Any]] = {
+    'accuracy_rounds': _accuracy('round'),
+    'accuracy_gigabytes': _accuracy('gigabytes'),
+    'accuracy_minutes': _accuracy('minutes'),
+    'k_s': _k_s,
+    'pseudo_labels': _pseudo_labels,
+    'losses': _losses,
+}
+OF_RUN: dict[str, Callable[[Run], Any]] = {
+    'partition': _partition,
+    'confusion': _confusion,
+    'classes': _classes,
+    'clients': _clients,
+    'mask_history': _mask_history,
+    'queue': _queue,
+    'gap': _gap,
+    'features': _features,
+}
+NAMES = (*OF_GROUPS, *OF_RUN)
+
+
+def figures(groups: Groups, names: tuple[str, ...] = NAMES) -> Iterator[tuple[str, Any]]:
+    """Draws, inside `style.context`.
+
+    Args:
+      groups: of runs, as `runs.group` makes them.
+      names: of the figures wanted, from NAMES.
+
+    Returns:
+      Pairs of a file name without its ending and a matplotlib Figure, or the UserError that says why there is none.
+    """
+    for name in names:
+        if name in OF_GROUPS:
+            yield name, _attempt(OF_GROUPS[name], groups)
+            continue
+        for group, runs in groups.items():
+            own = name if len(groups) == 1 else f'{name}-{slug(group)}'
+            yield own, _attempt(OF_RUN[name], runs[min(runs)])
+
+
+def slug(text: str) -> str:
+    """A group's label as part of a file name: 'algorithm=semisfl, k_s=20' -> 'semisfl_k_s-20'."""
+    kept = text.removeprefix('algorithm=').replace(', ', '_').replace('=', '-')
+    return ''.join(letter if letter.isalnum() or letter in '._-' else '-' for letter in kept)
+
+
+def _attempt(draw: Callable, what: Any) -> Any:
+    try:
+        return draw(what)
+    except UserError as error:
+        return error

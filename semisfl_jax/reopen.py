@@ -1,0 +1,75 @@
+"""A run's folder read back: its experiment, as it would be built again, and its state. Nothing in it is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from semisfl_jax import checkpoint, frequency
+from semisfl_jax import experiment as experiment_lib
+from semisfl_jax.errors import UserError
+from semisfl_jax.experiment import Experiment
+
+
+def config(folder: Path) -> ConfigDict:
+    """The configuration of the run in `folder`.
+
+    Raises:
+      UserError: there is none that can be read.
+    """
+    try:
+        return ConfigDict(json.loads((folder / 'config.json').read_text()))
+    except (OSError, ValueError) as error:
+        raise UserError(f'{folder} holds no run: its config.json cannot be read ({error})') from error
+
+
+def experiment(folder: Path) -> Experiment:
+    """The experiment of one trial, for this process and one device, its client images on the host.
+
+    Args:
+      folder: of a run of one seed.
+
+    Raises:
+      UserError: no run, one of several seeds, one of another version of this package, or its data are not there.
+    """
+    own = config(folder)
+    if own.get('seeds'):
+        raise UserError(f'{folder} holds several seeds; give one of its folders seed_N')
+    try:
+        own.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
+        own.data.residency = 'host'
+        return experiment_lib.build(own.lock())
+    except (AttributeError, KeyError) as error:
+        raise UserError(f'{folder} was made by another version of this package, which had no {error}') from error
+
+
+def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
+    """The state after a round that was saved, the last one if not said otherwise; round 0 is the initial state.
+
+    Args:
+      folder: of a run of one seed.
+      built: its experiment.
+      round_number: 0, one of `checkpoint.rounds_saved`, or None.
+
+    Returns:
+      The round, and the state.
+
+    Raises:
+      UserError: there is no such checkpoint, or it cannot be read.
+    """
+    if round_number == 0:
+        return 0, jax.jit(built.algorithm.init)(built.key)
+    saved = checkpoint.rounds_saved(folder / 'checkpoints')
+    number = saved[-1] if saved and round_number is None else round_number
+    if number not in saved:
+        there = f'there are those of rounds {", ".join(map(str, saved))}' if saved else 'there is none'
+        raise UserError(f'{folder} has no checkpoint of round {number or "1 or later"}: {there}')
+    template = {
+        'algorithm': jax.eval_shape(built.algorithm.init, built.key),
+        'frequency': frequency.init(built.config.k_s, built.frequency),
+    }
+    return number, checkpoint.read(folder / 'checkpoints', number, template)['algorithm']

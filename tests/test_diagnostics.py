@@ -1,0 +1,255 @@
+"""Diagnostics of runs: they change nothing, come back after a kill, and are what a count by other means gives."""
+
+import dataclasses
+import functools
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, data, diagnostics, experiment, queue, reopen
+from semisfl_jax import config as config_lib
+from semisfl_jax.diagnostics import replay
+from tests import runs, toy
+from tests.test_train_stops import KILL, KILLED_AT
+
+# Without views, weak ones included, pseudo-labels are those of the stored images.
+PLAIN = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0, 'threshold': 0.6}
+
+
+@pytest.fixture(scope='module')
+def plain(tmp_path_factory):
+    """A run without diagnostics."""
+    folder = tmp_path_factory.mktemp('plain') / 'run'
+    assert runs.run(folder) == 0
+    return folder
+
+
+@pytest.fixture(scope='module')
+def diagnosed(tmp_path_factory):
+    """The same with diagnostics after every round."""
+    folder = tmp_path_factory.mktemp('diagnosed') / 'run'
+    assert runs.run(folder, diagnostics_every=1) == 0
+    return folder
+
+
+def of_diagnostics(folder):
+    return {path.name: path.read_bytes() for path in sorted((folder / 'diagnostics').iterdir())}
+
+
+def built(**changes):
+    return experiment.build(config_lib.resolve(runs.config(**changes)))
+
+
+def test_diagnostics_change_no_number(plain, diagnosed):
+    assert runs.lines(diagnosed) == runs.lines(plain)
+    assert not (plain / 'diagnostics').exists()
+    trial = built()
+    pairs = (jax.tree.leaves(reopen.state(folder, trial)[1]) for folder in (plain, diagnosed))
+    for ours, theirs in zip(*pairs, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_killed_run_writes_the_same_files(diagnosed, tmp_path):
+    killed = runs.run_process(tmp_path, f'{KILL}\n{KILLED_AT["after line 3"]}', diagnostics_every=1)
+    assert killed.returncode == -signal.SIGKILL
+    assert diagnostics.rounds_written(tmp_path) == [1, 2, 3]
+    diagnostics.save(tmp_path, 3, {'round': np.int32(0)})  # of a round that no checkpoint has behind it
+    assert runs.run(tmp_path, diagnostics_every=1) == 0
+    assert of_diagnostics(tmp_path) == of_diagnostics(diagnosed)
+
+
+def test_counts_add_up_to_what_is_known_otherwise(diagnosed):
+    trial, records = built(), runs.records(diagnosed)
+    held, truth = trial.partition.client_index, trial.dataset.train_labels
+    for number in (1, 4):
+        found = diagnostics.load(diagnosed, number)
+        assert found['round'] == number
+        np.testing.assert_array_equal(
+            found['unlabeled'], [[*np.bincount(truth[rows], minlength=10), 0] for rows in held]
+        )
+        for model in ('teacher', 'student'):
+            assert (found[f'{model}_confident'].sum(axis=2) <= found['unlabeled']).all()
+            share = np.trace(found[f'{model}_test']) / 360
+            assert share == records[number - 1][f'{model}_accuracy']
+            np.testing.assert_array_equal(
+                found[f'{model}_test'].sum(axis=1), np.bincount(trial.dataset.test_labels, minlength=10)
+            )
+        np.testing.assert_array_equal(found['agreement'].sum(axis=1), found['teacher_test'].sum(axis=0))
+        np.testing.assert_array_equal(found['agreement'].sum(axis=0), found['student_test'].sum(axis=0))
+        assert found['queue_levels'].tolist() == ['supervised', 'unlabeled']
+        assert (found['queue'].sum(axis=(1, 2, 3)) + found['queue_empty']).tolist() == [16, 16]
+
+
+def test_the_gap_is_that_of_the_checkpoint(diagnosed):
+    state, found = reopen.state(diagnosed, built())[1], diagnostics.load(diagnosed, 4)
+    assert found['pieces'].tolist() == ['bottom', 'top', 'proj']
+    for place, piece in enumerate(found['pieces']):
+        student, teacher = (
+            np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(getattr(own, piece)['params'])])
+            for own in (state.student, state.teacher)
+        )
+        assert found['norm'][place] == pytest.approx(np.linalg.norm(student), rel=1e-5)
+        assert found['distance'][place] == pytest.approx(np.linalg.norm(student - teacher), rel=1e-5)
+        assert found['distance'][place] > 0
+
+
+@functools.cache
+def after_training():
+    """A trial without views and a state whose labels are mixed: weights made large, teacher and student apart."""
+    trial = built(**PLAIN)
+    state = trial.algorithm.init(trial.key)
+    other = trial.algorithm.init(jax.random.key(7))
+    state = state.replace(teacher=jax.tree.map(lambda x: 3 * x, other.student), round=jnp.int32(1), step=jnp.int32(8))
+    return trial, state
+
+
+def test_pseudo_labels_are_those_of_a_loop_over_images():
+    trial, state = after_training()
+    found = diagnostics.build(trial)(trial, state, 1, 8)
+    expected = {model: np.zeros((10, 11, 10), int) for model in ('teacher', 'student')}
+    for client, rows in enumerate(trial.partition.client_index):
+        logits = trial.algorithm.predict(state, trial.dataset.train_images[rows])
+        for model, own in logits.items():
+            own = np.asarray(own, np.float64)
+            share = np.exp(own) / np.exp(own).sum(axis=1, keepdims=True)
+            for row, image in zip(share, rows, strict=True):
+                if row.max() >= 0.6:
+                    expected[model][client, trial.dataset.train_labels[image], row.argmax()] += 1
+    for model, counts in expected.items():
+        np.testing.assert_array_equal(found[f'{model}_confident'], counts)
+    assert 0 < expected['teacher'].sum() < found['unlabeled'].sum()
+
+
+def test_images_on_the_host_change_nothing():
+    trial, state = after_training()
+    expected = diagnostics.build(trial)(trial, state, 1, 8)
+    on_host = built(**PLAIN, data__residency='host')
+    assert isinstance(on_host.federation, data.HostFederation)
+    found = diagnostics.build(on_host)(on_host, state, 1, 8)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_every_seed_has_its_own(tmp_path):
+    settings = {'rounds': 2, 'algorithm': 'supervised_only', 'diagnostics_every': 2}
+    assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials='loop', **settings) == 0
+    assert runs.run(tmp_path / 'alone', seed=1, **settings) == 0
+    found = of_diagnostics(tmp_path / 'all' / 'seed_1')
+    assert found == of_diagnostics(tmp_path / 'alone')
+    assert found != of_diagnostics(tmp_path / 'all' / 'seed_3')
+    assert not (tmp_path / 'all' / 'diagnostics').exists()
+    assert not {'queue', 'queue_levels'} & diagnostics.load(tmp_path / 'alone', 2).keys()
+
+
+# --- the queue
+
+
+class Ring:
+    """One level of the queue, slot by slot."""
+
+    def __init__(self, size):
+        self.slots, self.head = [None] * size, 0
+
+    def push(self, labels, confident, truth):
+        for label, sure, true in zip(labels, confident, truth, strict=True):
+            old = self.slots[self.head]
+            sure = sure if sure is not None else (old[1] if old else False)
+            self.slots[self.head] = (int(label), bool(sure), int(true))
+            self.head = (self.head + 1) % len(self.slots)
+
+
+def spied(monkeypatch, pushes):
+    """Notes down what enters the queue of a round: (phase, labels, confident, iteration)."""
+    build = queue.build
+
+    def building(*arguments):
+        memory = build(*arguments)
+
+        def push_supervised(state, batch):
+            jax.debug.callback(lambda *x: pushes.append(('S', *x, None)), batch.labels, batch.confident, ordered=True)
+            return memory.push_supervised(state, batch)
+
+        def push_unlabeled(state, batch, t):
+            jax.debug.callback(lambda *x: pushes.append(('U', *x)), batch.labels, batch.confident, t, ordered=True)
+            return memory.push_unlabeled(state, batch, t)
+
+        return memory._replace(push_supervised=push_supervised, push_unlabeled=push_unlabeled)
+
+    monkeypatch.setattr(queue, 'build', building)
+
+
+@pytest.mark.parametrize(
+    ('policy', 'k_s', 'settings'),
+    [
+        ('two_level', 1, {'queue_size': 60, 'k_u': 4, 'labeled_rows': 1}),
+        ('single_ring', 3, {'queue_size': 21, 'k_u': 1, 'client_teacher_bn': 'train'}),
+    ],
+)
+def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, settings):
+    hparams = dataclasses.replace(toy.HPARAMS, queue=policy, threshold=0.4, **settings)
+    federation = toy.federation(labels_at_clients='labeled_rows' in settings)
+    cohort, key = toy.cohort([0, 2, 4]), jax.random.key(3)
+    model = toy.model(top_norm=True)
+    pushes = []
+    with monkeypatch.context() as patch:
+        spied(patch, pushes)
+        algorithm = algorithms.build('semisfl', model, toy.VIEWS, hparams)
+        state, _ = jax.jit(algorithm.round)(key, algorithm.init(key), federation, cohort, jnp.int32(k_s))
+        jax.block_until_ready(state)
+        jax.effects_barrier()
+    levels = jax.jit(replay.build_replay(model, toy.VIEWS, hparams))(key, state, federation, cohort, jnp.int32(k_s))
+
+    supervised = Ring(hparams.queue_size)
+    unlabeled = Ring(hparams.queue_size) if policy == 'two_level' else supervised
+    for phase, labels, confident, t in pushes:
+        if phase == 'S':
+            flags = confident if policy == 'two_level' else [None] * len(labels)
+            supervised.push(labels, flags, labels)
+        else:
+            unlabeled.push(labels, confident, labels)
+            if policy == 'two_level' and (t + 1) % hparams.queue_stride == 0:
+                supervised.push(labels, confident, labels)
+    assert {phase for phase, *_ in pushes} == {'S', 'U'}
+    expected = [supervised, unlabeled] if policy == 'two_level' else [supervised]
+    assert len(levels) == len(expected) == len(replay.LEVELS[policy])
+    for level, ring in zip(levels, expected, strict=True):
+        found = sorted((int(x), bool(y)) for x, y in zip(level.labels, level.confident, strict=True) if x >= 0)
+        assert found == sorted(slot[:2] for slot in ring.slots if slot)
+    assert {slot[1] for slot in expected[-1].slots if slot} == {True, False}, 'the case should have both'
+
+
+def test_truths_stay_with_their_labels():
+    """Clients know all labels of their batches here, so every slot of the unlabelled level is right."""
+    hparams = dataclasses.replace(toy.HPARAMS, labeled_rows=4, queue_size=24)
+    federation, key = toy.federation(labels_at_clients=True), jax.random.key(3)
+    algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams)
+    state = algorithm.init(key).replace(round=jnp.int32(1), step=jnp.int32(2))
+    run = replay.build_replay(toy.model(), toy.VIEWS, hparams)
+    _, level = run(key, state, federation, toy.cohort([2, 4]), jnp.int32(2))
+    assert (level.labels >= 0).all()
+    assert level.confident.all()
+    np.testing.assert_array_equal(level.keys[:, 0], level.labels)
+
+
+def test_before_the_clients_take_part_the_server_alone_fills_the_queue():
+    hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=3)
+    federation, key = toy.federation(), jax.random.key(3)
+    state = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams).init(key)
+    run = jax.jit(replay.build_replay(toy.model(), toy.VIEWS, hparams))
+    inputs = federation, toy.cohort([2, 4]), jnp.int32(1)
+    filled = []
+    for number in (3, 4):  # the last round of the server alone, and the first with clients
+        levels = run(key, state.replace(round=jnp.int32(number), step=jnp.int32(1)), *inputs)
+        filled.append([int((level.labels >= 0).sum()) for level in levels])
+    assert filled == [[5, 0], [9, 9]]  # five labelled images a step; 3 x 8 rows of clients in 9 slots
+
+
+def test_only_iterations_that_leave_a_slot_are_replayed():
+    hparams = dataclasses.replace(toy.HPARAMS, k_u=50, queue_size=1024, queue_stride=10)
+    assert replay.iterations_kept(hparams, 640).tolist() == [39, 48, 49]
+    assert replay.iterations_kept(hparams, 2000).tolist() == [49]
+    assert replay.iterations_kept(hparams, 100).tolist() == [9, 19, 29, *range(39, 50)]

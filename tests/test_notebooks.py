@@ -1,0 +1,79 @@
+"""Notebooks run from top to bottom: their cells, one after another, in a namespace of their own."""
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import launch
+
+FOLDER = Path(launch.__file__).parent / 'colabs'
+NOTEBOOKS = sorted(FOLDER.glob('*.ipynb'))
+# Values that a test puts in the place of a notebook's own, so that it ends soon: {notebook: {name: expression}}
+SMALL = {'quickstart': {'ROUNDS': '4'}}
+
+
+def read(name):
+    return json.loads((FOLDER / f'{name}.ipynb').read_text())
+
+
+def cells(name, kind='code'):
+    return [''.join(cell['source']) for cell in read(name)['cells'] if cell['cell_type'] == kind]
+
+
+def small(name):
+    """The code of a notebook with values of SMALL; each must stand there once, at the start of a line."""
+    code = cells(name)
+    for variable, value in SMALL.get(name, {}).items():
+        changed = [re.subn(rf'(?m)^{variable} = .*$', f'{variable} = {value}', source) for source in code]
+        assert sum(count for _, count in changed) == 1, variable
+        code = [source for source, _ in changed]
+    return code
+
+
+@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_outputs(path):
+    notebook = json.loads(path.read_text())
+    assert (notebook['nbformat'], notebook['nbformat_minor']) == (4, 5)
+    assert len({cell['id'] for cell in notebook['cells']}) == len(notebook['cells'])
+    for cell in notebook['cells']:
+        if cell['cell_type'] == 'code':
+            assert cell['outputs'] == []
+            assert cell['execution_count'] is None
+            ast.parse(''.join(cell['source']))
+
+
+@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
+def test_in_colab_a_notebook_asks_for_the_address(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, 'google.colab', object())
+    with pytest.raises(SystemExit, match='REPOSITORY is empty'):
+        exec(cells(path.stem)[0], {})
+
+
+def run(name, monkeypatch, tmp_path):
+    """Runs the notebook in `tmp_path`; returns its variables and what it displayed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    displayed = []
+    variables = {'__name__': '__main__', 'display': displayed.append}
+    code = small(name)
+    code[0] = code[0].replace('[Path(', f'[Path({str(FOLDER.parent)!r}), Path(')
+    for number, source in enumerate(code):
+        exec(compile(source, f'{name}, cell {number}', 'exec'), variables)
+    return variables, displayed
+
+
+def test_quickstart(monkeypatch, tmp_path, capsys):
+    variables, displayed = run('quickstart', monkeypatch, tmp_path)
+    assert variables['summary']['rounds'] == 4
+    pictures = [picture._repr_png_() for picture in displayed]
+    assert len(pictures) == 6
+    assert all(picture.startswith(b'\x89PNG') for picture in pictures)
+    printed = capsys.readouterr().out
+    assert len(re.findall(r'^\d: \d+% confident, ', printed, re.MULTILINE)) == 10
+    assert re.search(r'teacher and student agree on \d+% of the test images', printed)
+    assert (tmp_path / 'runs' / 'quickstart' / 'summary.json').exists()

@@ -1,0 +1,228 @@
+"""Every plot function draws the data it was given, with expected numbers from arithmetic by hand."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semisfl_jax import diagnostics, plots
+from semisfl_jax.plots import curves, features, inside, partitions, style
+
+NAN = float('nan')
+TWO = [
+    curves.Curve('SemiSFL', np.array([5.0, 10.0]), np.array([0.5, 0.75]), np.array([0.1, 0.05])),
+    curves.Curve('FedAvg', np.array([5.0, 10.0, 15.0]), np.array([0.25, 0.5, 1.0]), np.full(3, NAN)),
+]
+
+
+@pytest.fixture
+def drawn():
+    """Makes Axes in the style of the package."""
+    with style.context():
+        yield style.figure
+
+
+def points(line):
+    return np.column_stack(line.get_data()).tolist()
+
+
+def band(collection):
+    """{x: (lowest, highest)} of a band."""
+    corners = collection.get_paths()[0].vertices
+    return {x: (corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max()) for x in set(corners[:, 0])}
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def heights(bars):
+    return [bar.get_height() for bar in bars]
+
+
+def test_accuracy_is_drawn_in_per_cent_with_bands_of_a_standard_error(drawn):
+    _, ax = drawn()
+    curves.accuracy(ax, TWO, 'gigabytes')
+    assert [points(line) for line in ax.lines] == [[[5, 50], [10, 75]], [[5, 25], [10, 50], [15, 100]]]
+    (only,) = ax.collections  # one seed has no band
+    assert band(only) == {5.0: pytest.approx((40, 60)), 10.0: pytest.approx((70, 80))}
+    assert legend(ax) == ['SemiSFL', 'FedAvg']
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ('Traffic (GB)', 'Test accuracy (%)')
+
+
+def test_k_s_holds_until_the_next_round(drawn):
+    _, ax = drawn()
+    curves.k_s(ax, [curves.Curve('SemiSFL', np.array([1.0, 2.0, 3.0]), np.array([20.0, 20.0, 13.0]), np.full(3, NAN))])
+    (line,) = ax.lines
+    assert points(line) == [[1, 20], [2, 20], [3, 13]]
+    assert line.get_drawstyle() == 'steps-post'
+    assert ax.get_ylim()[0] == 0
+    assert ax.get_ylabel() == 'Supervised steps $K_s$'
+
+
+def test_pseudo_labels_show_what_is_confident_and_what_is_wrong(drawn):
+    _, axes = drawn(1, 2, 'page')
+    curves.pseudo_labels(axes, TWO[:1], [TWO[0]._replace(mean=np.array([0.9, 0.95]), error=np.array([0.01, 0.02]))])
+    assert points(axes[0].lines[0]) == [[5, 50], [10, 75]]
+    np.testing.assert_allclose(points(axes[1].lines[0]), [[5, 10], [10, 5]])
+    assert band(axes[1].collections[0]) == {5.0: pytest.approx((9, 11)), 10.0: pytest.approx((3, 7))}
+    assert axes[1].get_ylabel() == 'Wrong among confident (%)'
+
+
+def test_losses_have_a_panel_each(drawn):
+    figure, axes = drawn(1, 3, 'page')
+    kept = curves.losses(axes, {'loss_consistency': TWO, 'loss_other': TWO[1:]})
+    assert [ax.get_title() for ax in kept] == ['Clients: consistency $H$', 'loss_other']
+    assert figure.axes == list(kept)
+    assert points(kept[0].lines[0]) == [[5, 0.5], [10, 0.75]]
+    assert [len(ax.lines) for ax in kept] == [2, 1]
+    assert legend(kept[0]) == ['SemiSFL', 'FedAvg']
+
+
+def test_a_long_legend_leaves_the_axes(drawn):
+    many = [TWO[0]._replace(label=name) for name in 'abcd']
+    _, ax = drawn()
+    curves.accuracy(ax, many)
+    assert legend(ax) == list('abcd')
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
+    figure, axes = drawn(1, 2, 'page')
+    curves.losses(axes, {'loss_consistency': many, 'loss_clustering': many})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list('abcd')
+    assert axes[0].get_legend() is None
+
+
+def test_lines_differ_also_in_grey():
+    looks = [style.line(place, 80) for place in range(20)]
+    assert len({(look['linestyle'], look['marker']) for look in looks}) == 20
+    assert len({look['color'] for look in looks[:7]}) == 7
+    assert [look['markevery'] for look in looks[:4]] == [(0, 10), (3, 10), (6, 10), (0, 10)]
+    assert style.line(5, 3)['markevery'] == (0, 1)
+
+
+def test_the_partition_has_a_bubble_where_there_are_images(drawn):
+    _, ax = drawn()
+    partitions.partition(ax, np.array([[4, 0, 1], [0, 16, 0]]))
+    (bubbles,) = ax.collections
+    assert bubbles.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1]]  # client, class
+    sizes = bubbles.get_sizes()
+    np.testing.assert_allclose(sizes / sizes.max(), [4 / 16, 1 / 16, 1])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ('Client', 'Class')
+    assert ax.get_title(loc='right') == 'largest bubble: 16 images'
+
+
+def test_a_large_partition_is_a_map(drawn):
+    counts = np.arange(60 * 3).reshape(60, 3)
+    _, ax = drawn()
+    partitions.partition(ax, counts)
+    (shades,) = ax.images
+    np.testing.assert_array_equal(shades.get_array(), counts.T)
+    assert not ax.collections
+
+
+def test_confusion_is_a_share_of_the_true_class(drawn):
+    _, ax = drawn()
+    # class 0: 3 of 4 right; class 1 has no confident label; class 2: 1 of 2; the last row is of unknown classes
+    inside.confusion(ax, np.array([[3, 1, 0], [0, 0, 0], [1, 0, 1], [7, 7, 7]]))
+    shares = np.ma.filled(ax.images[0].get_array(), NAN)
+    np.testing.assert_array_equal(shares, [[75, 25, 0], [NAN, NAN, NAN], [50, 0, 50]])
+    assert [(*text.get_position(), text.get_text()) for text in ax.texts] == [
+        (0, 0, '75'),
+        (1, 0, '25'),
+        (0, 2, '50'),
+        (2, 2, '50'),
+    ]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ('Pseudo-label', 'True class')
+
+
+def test_rates_are_pairs_of_bars(drawn):
+    _, ax = drawn()
+    inside.rates(ax, diagnostics.Rates(np.array([0.5, 0.0]), np.array([0.75, NAN])), 'Client')
+    confident, right = ax.containers
+    assert heights(confident) == [50, 0]
+    np.testing.assert_array_equal(heights(right), [75, NAN])
+    assert legend(ax) == ['confident', 'right among confident']
+    assert ax.get_xlabel() == 'Client'
+
+
+def test_many_rates_are_points(drawn):
+    _, ax = drawn()
+    inside.rates(ax, diagnostics.Rates(np.arange(30) / 100, np.full(30, 0.5)))
+    confident, right = ax.lines
+    np.testing.assert_allclose(points(confident), [[n, n] for n in range(30)])
+    np.testing.assert_allclose(points(right), [[n, 50] for n in range(30)])
+    assert not ax.containers
+
+
+def test_the_history_of_masks(drawn):
+    _, ax = drawn()
+    inside.mask_history(ax, [10, 20, 40], np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
+    (shades,) = ax.collections
+    np.testing.assert_allclose(np.reshape(shades.get_array(), (2, 3)), [[10, 30, 50], [20, 40, 60]])
+    edges = shades.get_coordinates()
+    assert edges[0, :, 0].tolist() == [5, 15, 30, 50]  # half way between the rounds
+    assert edges[:, 0, 1].tolist() == [-0.5, 0.5, 1.5]
+
+
+def test_one_round_has_a_history_too(drawn):
+    _, ax = drawn()
+    inside.mask_history(ax, [4], np.array([[0.1, 0.2]]))
+    assert ax.collections[0].get_coordinates()[0, :, 0].tolist() == [3.5, 4.5]
+
+
+def test_the_queue_is_stacked_by_what_is_known_of_its_labels(drawn):
+    unsure = [[1, 0], [0, 2], [0, 1]]
+    sure = [[5, 1], [2, 6], [0, 3]]  # rows: true class 0, 1, unknown; columns: label
+    _, ax = drawn()
+    inside.queue(ax, np.array([unsure, sure]), 9, 'unlabeled')
+    found = {bars.get_label(): (heights(bars), [bar.get_y() for bar in bars]) for bars in ax.containers}
+    assert found == {
+        'right': ([5, 6], [0, 0]),
+        'wrong': ([2, 1], [5, 6]),
+        'class unknown': ([0, 3], [7, 7]),
+        'not confident': ([1, 3], [7, 10]),
+    }
+    assert ax.get_title() == 'Unlabeled keys: 21 of 30 slots filled'
+
+
+def test_the_gap(drawn):
+    _, axes = drawn(1, 2, 'page')
+    distance = np.array([[0.1, 0.2, NAN], [0.3, 0.4, NAN]])
+    inside.gap(axes, [5, 10], distance, np.array(['bottom', 'top', 'proj']), [0.9, 0.95])
+    assert [points(line) for line in axes[0].lines] == [[[5, 0.1], [10, 0.3]], [[5, 0.2], [10, 0.4]]]
+    assert legend(axes[0]) == ['bottom', 'top']
+    assert points(axes[1].lines[0]) == [[5, 90], [10, 95]]
+
+
+def test_points_of_feature_space_stand_by_class(drawn):
+    _, ax = drawn()
+    where = np.array([[0, 0], [2, 1], [4, 8], [10, 10]])
+    features.feature_space(ax, where, np.array([3, 3, 3, 1]), 'Teacher')
+    one, three = ax.collections
+    assert one.get_offsets().tolist() == [[10, 10]]
+    assert three.get_offsets().tolist() == [[0, 0], [2, 1], [4, 8]]
+    assert [(*text.get_position(), text.get_text()) for text in ax.texts] == [(10, 10, '1'), (2, 1, '3')]  # medians
+    assert not np.array_equal(one.get_facecolor(), three.get_facecolor())
+    assert ax.get_title() == 'Teacher'
+
+
+def test_tsne_is_repeatable_and_keeps_what_is_far_apart():
+    rng = np.random.default_rng(0)
+    apart = np.concatenate([rng.normal(0, 1, (20, 6)), rng.normal(50, 1, (20, 6))])
+    plane = features.tsne(apart)
+    assert plane.shape == (40, 2)
+    np.testing.assert_array_equal(plane, features.tsne(apart))
+    distance = np.linalg.norm(plane[:, None] - plane[None], axis=-1)
+    same = np.arange(40)[:, None] // 20 == np.arange(40) // 20
+    np.fill_diagonal(distance, np.inf)
+    nearest = distance.argmin(axis=1)
+    assert same[np.arange(40), nearest].all()
+
+
+def test_matplotlib_is_imported_only_when_a_figure_is_made():
+    for path in Path(plots.__file__).parent.glob('*.py'):
+        tree = ast.parse(path.read_text())
+        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = [alias.name for node in top for alias in node.names] + [getattr(node, 'module', '') for node in top]
+        assert not [name for name in names if name and name.split('.')[0] in ('matplotlib', 'sklearn')], path

@@ -1,0 +1,217 @@
+"""Figures of runs: what is read from their folders, and the command that draws all of it."""
+
+import json
+import math
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, data, diagnostics
+from semisfl_jax import runs as runs_lib
+from semisfl_jax.errors import UserError
+from semisfl_jax.plots import __main__ as command
+from semisfl_jax.plots import collect, draw, style
+from tests import runs, toy
+
+
+def made_up(seed, accuracy, headline='teacher', up=(1e9, 2e9, 3e9)):
+    """A run of three rounds, evaluated after the second and the third."""
+    records = [{'round': 1, 'k_s': 8, 'bytes_up': up[0], 'bytes_down': 1e9, 'simulated_seconds': 30.0}]
+    for number, value in enumerate(accuracy, start=2):
+        own = {f'{headline}_accuracy': value, 'mask_rate': None, 'loss_consistency': value / 2}
+        times = {'bytes_up': up[number - 1], 'bytes_down': number * 1e9, 'simulated_seconds': number * 30.0}
+        records.append({'round': number, 'k_s': 8, **own, **times})
+    return runs_lib.Run(f'run{seed}', {'algorithm': 'semisfl'}, seed, headline, records)
+
+
+def test_a_curve_is_the_mean_over_seeds_with_its_error():
+    found = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'accuracy')
+    assert found.label == 'SemiSFL'
+    assert found.x.tolist() == [2, 3]
+    np.testing.assert_allclose(found.mean, [0.55, 0.8])
+    # standard deviation of two values: their difference over sqrt(2); over sqrt(2) again
+    np.testing.assert_allclose(found.error, [0.05, 0.1])
+
+
+def test_a_curve_against_bytes_and_minutes():
+    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(1e9, 4e9, 5e9))}
+    found = collect.curve('semisfl', members, 'accuracy', 'gigabytes')
+    np.testing.assert_allclose(found.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
+    np.testing.assert_allclose(collect.curve('semisfl', members, 'accuracy', 'minutes').x, [1, 1.5])
+
+
+def test_one_seed_has_no_error():
+    assert all(math.isnan(own) for own in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'accuracy').error)
+
+
+def test_what_is_missing_is_named():
+    plain = made_up(0, [0.5, 0.7])
+    bare = plain._replace(records=[{'round': 1, 'teacher_accuracy': 0.5}])
+    with pytest.raises(UserError, match=r'run0/metrics.jsonl has no bytes_up and no bytes_down'):
+        collect.curve('semisfl', {0: bare}, 'accuracy', 'gigabytes')
+    with pytest.raises(UserError, match='has no mask_rate'):
+        collect.curves({'semisfl': {0: plain}}, 'mask_rate')
+    groups = {'a': {0: plain}, 'b': {0: bare}}
+    assert len(collect.curves(groups, 'accuracy', 'minutes')) == 1
+    with pytest.raises(UserError, match='has no simulated_seconds'):
+        collect.curves(groups, 'accuracy', 'minutes', every=True)
+    assert list(collect.losses(groups)) == ['loss_consistency']
+    silent = plain._replace(records=[record | {'simulated_seconds': None} for record in plain.records])
+    groups = {'a': {0: plain}, 'b': {0: silent}}  # null: does not apply, as a lower bound that sends nothing
+    assert [own.label for own in collect.curves(groups, 'accuracy', 'minutes', every=True)] == ['a']
+
+
+def test_labels_and_file_names():
+    assert collect.label('algorithm=supervised_only') == 'Supervised-only'
+    assert collect.label('algorithm=semisfl, k_s=20') == 'SemiSFL, k_s=20'
+    assert collect.label('federation.alpha=0.1') == 'federation.alpha=0.1'
+    assert draw.slug('algorithm=semisfl, data.name=a/b') == 'semisfl_data.name-a-b'
+
+
+# --- a real run
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A tiny run with diagnostics after rounds 2 and 4."""
+    made = tmp_path_factory.mktemp('drawn') / 'run'
+    assert runs.run(made, diagnostics_every=2) == 0
+    return made
+
+
+def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
+    before = runs.files(folder)
+    capsys.readouterr()
+    assert command.main(['plots', str(folder), f'--out={tmp_path}', '--format=png,svg']) == 0
+    printed = capsys.readouterr().out
+    absent = {'accuracy_gigabytes', 'accuracy_minutes'}
+    if 'bytes_up' in runs.records(folder)[0]:
+        absent = set()
+    for name in absent:
+        assert f'not drawn  {name}: {folder}/metrics.jsonl has no ' in printed
+    expected = {f'{name}.{kind}' for name in set(draw.NAMES) - absent for kind in ('png', 'svg')}
+    assert {path.name for path in tmp_path.iterdir()} == expected
+    assert all(str(tmp_path / name) in printed for name in expected)
+    assert runs.files(folder) == before, 'drawing leaves a run as it is'
+
+
+def test_the_figures_show_the_run(folder):
+    """From files to Axes; what each plot makes of its data is tested by itself."""
+    groups, _ = runs_lib.group([runs_lib.read(folder)])
+    records, found = runs.records(folder), diagnostics.load(folder, 4)
+    with style.context():
+        wanted = ('accuracy_rounds', 'k_s', 'partition', 'clients', 'mask_history', 'queue', 'gap')
+        figures = dict(draw.figures(groups, wanted))
+    (line,) = figures['accuracy_rounds'].axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), [100 * record['teacher_accuracy'] for record in records])
+    (line,) = figures['k_s'].axes[0].lines
+    assert line.get_ydata().tolist() == [record['k_s'] for record in records]
+
+    split = data.load_partition(folder / 'partition.npz')
+    labels = data.load(runs.config().data).train_labels
+    held = {(n, k) for n, rows in enumerate(split.client_index) for k in labels[rows].tolist()}
+    assert {tuple(map(int, place)) for place in figures['partition'].axes[0].collections[0].get_offsets()} == held
+
+    confident = found['teacher_confident'].sum(axis=(1, 2)) / found['unlabeled'].sum(axis=1)
+    bars = figures['clients'].axes[0].containers[0]
+    np.testing.assert_allclose([bar.get_height() for bar in bars], 100 * confident)
+    edges = figures['mask_history'].axes[0].collections[0].get_coordinates()
+    assert edges[0, :, 0].tolist() == [1, 3, 5]
+    titles = [ax.get_title() for ax in figures['queue'].axes]
+    assert titles == ['Supervised keys: 16 of 16 slots filled', 'Unlabeled keys: 16 of 16 slots filled']
+    agreement = figures['gap'].axes[1].lines[0].get_ydata()
+    assert agreement[-1] == pytest.approx(100 * np.trace(found['agreement']) / 360)
+
+
+def test_equal_data_make_equal_files(folder, tmp_path):
+    for name in 'ab':
+        command.write([folder], tmp_path / name, ('svg',), ('k_s',))
+    assert (tmp_path / 'a' / 'k_s.svg').read_bytes() == (tmp_path / 'b' / 'k_s.svg').read_bytes()
+
+
+def without(folder, target, *names):
+    """A copy of a run, its checkpoints aside."""
+    target.mkdir()
+    for name in {'config.json', 'summary.json', 'metrics.jsonl', 'partition.npz'} - set(names):
+        (target / name).write_bytes((folder / name).read_bytes())
+    return target
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (['--out=OUT', '--format=gif'], "--format='gif' is unknown; use one of png, svg, pdf"),
+        (['--out=OUT', '--only=acuracy'], "--only='acuracy' is unknown; use one of accuracy_rounds, "),
+        ([], '--out is missing'),
+        (['--out=OUT', '--only=queue'], 'has no diagnostics; run with --config.diagnostics_every=ROUNDS'),
+        (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: there is none'),
+        (['--out=FILE', '--only=k_s'], 'choose another --out'),
+    ],
+)
+def test_mistakes_end_in_one_line(folder, tmp_path, capsys, options, message):
+    (tmp_path / 'file').write_text('')
+    places = {'OUT': str(tmp_path / 'out'), 'FILE': str(tmp_path / 'file')}
+    for name, place in places.items():
+        options = [option.replace(name, place) for option in options]
+    copied = without(folder, tmp_path / 'run')
+    assert command.main(['plots', str(copied), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: ')
+    assert message in error
+    assert error.count('\n') == 1
+
+
+@pytest.mark.parametrize('spoilt', ['config.json', 'summary.json', 'metrics.jsonl'])
+def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoilt):
+    copied = without(folder, tmp_path / 'run', spoilt)
+    if spoilt == 'metrics.jsonl':
+        (copied / spoilt).write_text('{"round": \n')
+    assert command.main(['plots', str(copied), f'--out={tmp_path}/out']) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f'error: {copied}')
+    assert error.count('\n') == 1
+
+
+def test_a_run_of_another_version_is_named(folder, tmp_path):
+    copied = without(folder, tmp_path / 'run')
+    config = json.loads((copied / 'config.json').read_text())
+    del config['queue_stride']
+    (copied / 'config.json').write_text(json.dumps(config))
+    with pytest.raises(UserError, match='made by another version of this package'):
+        collect.feature_spaces(copied)
+
+
+def test_without_matplotlib_one_line_says_so(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    assert command.main(['plots', str(folder), f'--out={tmp_path}/out']) == 2
+    assert capsys.readouterr().err == "error: plots need matplotlib: pip install -e '.[plots]'\n"
+
+
+@pytest.mark.parametrize('algorithm', [name for name in algorithms.NAMES if name not in collect.IN_PARTS])
+def test_the_model_of_a_method_is_what_its_state_calls_the_student(algorithm):
+    """Features are drawn of `state.student` and `state.teacher`: they have to be what the method predicts with."""
+    method, model = toy_method(algorithm)
+    state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
+    for name, logits in method.predict(state, images).items():
+        own = getattr(state, name)
+        features, _ = model.bottom(own.bottom, toy.VIEWS.normalise(images), None, False)
+        np.testing.assert_allclose(model.top(own.top, features, None, False)[0], logits, rtol=1e-5, atol=1e-6)
+
+
+def toy_method(algorithm):
+    model = toy.model()
+    return algorithms.build(algorithm, model, toy.VIEWS, toy.HPARAMS), model
+
+
+def test_every_method_has_a_name_for_legends():
+    assert set(algorithms.NAMES) == set(collect.NAMES)
+
+
+def test_a_model_in_parts_is_not_drawn_by_one_of_them():
+    method, model = toy_method('fedmatch')
+    state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
+    features, _ = model.bottom(state.student.bottom, toy.VIEWS.normalise(images), None, False)
+    alone = model.top(state.student.top, features, None, False)[0]
+    assert not np.allclose(alone, method.predict(state, images)['student'])

@@ -1,0 +1,89 @@
+"""A folder read back is the run that wrote it, and reading leaves it alone."""
+
+import json
+import os
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from semisfl_jax import checkpoint, reopen
+from semisfl_jax.errors import UserError
+from tests import runs
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A tiny run of two rounds, saved after the second."""
+    made = tmp_path_factory.mktemp('reopened') / 'run'
+    assert runs.run(made, algorithm='supervised_only', rounds=2) == 0
+    return made
+
+
+def copy(folder, target, **changes):
+    """A copy of a run with changes in its configuration."""
+    shutil.copytree(folder, target)
+    config = json.loads((target / 'config.json').read_text())
+    for key, value in changes.items():
+        *groups, name = key.split('__')
+        place = config
+        for group in groups:
+            place = place[group]
+        place[name] = value
+    (target / 'config.json').write_text(json.dumps(config))
+    return target
+
+
+def accuracy(trial, state):
+    labels = trial.dataset.test_labels
+    logits = np.asarray(trial.algorithm.predict(state, trial.dataset.test_images)['student'])
+    predicted = logits.argmax(axis=1)
+    return float(np.mean(predicted == labels))
+
+
+def test_the_state_is_the_one_that_was_evaluated(folder, tmp_path):
+    before = runs.files(folder)
+    trial = reopen.experiment(folder)
+    number, state = reopen.state(folder, trial)
+    assert number == state.round == 2
+    first, last = runs.records(folder)
+    assert accuracy(trial, state) == last['student_accuracy'] != first['student_accuracy']
+    assert runs.files(folder) == before
+
+
+def test_round_0_is_the_initial_state(folder):
+    trial = reopen.experiment(folder)
+    number, state = reopen.state(folder, trial, round_number=0)
+    assert number == state.round == 0
+    for ours, theirs in zip(jax.tree.leaves(state.student), jax.tree.leaves(state.teacher), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    after = reopen.state(folder, trial)[1]
+    assert not np.array_equal(jax.tree.leaves(after.student)[0], jax.tree.leaves(state.student)[0])
+
+
+def test_a_run_of_many_devices_opens_on_one(folder, tmp_path):
+    opened = reopen.experiment(copy(folder, tmp_path / 'run', parallel__devices=64))
+    assert opened.mesh is None
+
+
+def test_a_damaged_checkpoint_is_named_and_left_as_it_is(folder, tmp_path):
+    damaged = copy(folder, tmp_path / 'run')
+    for path in (damaged / 'checkpoints' / '2').rglob('*'):
+        if path.is_file() and path.stat().st_size:
+            os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(UserError, match=r'checkpoint of round 2 .* cannot be read: its files have changed'):
+        reopen.state(damaged, reopen.experiment(damaged))
+    assert checkpoint.rounds_saved(damaged / 'checkpoints') == [2]
+
+
+def test_what_is_not_there_is_named(folder, tmp_path):
+    trial = reopen.experiment(folder)
+    with pytest.raises(UserError, match='no checkpoint of round 1: there are those of rounds 2'):
+        reopen.state(folder, trial, round_number=1)
+    with pytest.raises(UserError, match='no checkpoint of round 1 or later: there is none'):
+        reopen.state(tmp_path, trial)
+    with pytest.raises(UserError, match='holds no run'):
+        reopen.experiment(tmp_path)
+    with pytest.raises(UserError, match='holds several seeds'):
+        reopen.experiment(copy(folder, tmp_path / 'several', seeds=[0, 1]))
