@@ -74,7 +74,7 @@ def check(flat: dict[str, Any]) -> None:
 
 def _check_foreign(flat: dict[str, Any]) -> None:
     name, defaults = flat['algorithm'], _defaults()
-    for key in _FOREIGN[name]:
+    for key in _FOREIGN.get(name, ()):  # a method from outside says itself what it has no use for
         if flat[key] != defaults[key]:
             raise UserError(f'config.{key}={flat[key]} is no option of {name}; leave it at {defaults[key]}')
     if name in ('fedavg', 'fedprox') and flat['local.objective'] != 'uda':

@@ -49,12 +49,12 @@ INERT = frozenset(
 
 _CHOICES = {
     'precision': tuple(compilation.PRECISIONS),
-    'algorithm': algorithms.NAMES,
+    'algorithm': algorithms.BUILDERS,
     'data.labeled_split': LABELED_SPLITS,
     'data.residency': RESIDENCIES,
     'federation.partition': PARTITIONS,
     'federation.client_map': parallel.CLIENT_MAPS,
-    'model.name': models.NAMES,
+    'model.name': models.ARCHITECTURES,
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,
     'k_s_rule': ('auto', *frequency.RULES),

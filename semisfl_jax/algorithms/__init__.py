@@ -1,4 +1,8 @@
-"""Methods by name. A builder turns (model, views, hparams, layout) into an `Algorithm`."""
+"""Methods by name. A builder turns (model, views, hparams, layout) into an `Algorithm`.
+
+One that is put into `BUILDERS` from outside is a method like these; one in no set below has clients, whose rows may
+meet in one top.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
       UserError: an unknown name.
     """
     if name not in BUILDERS:
-        raise UserError(f"algorithm='{name}' is unknown; use one of {', '.join(NAMES)}")
+        raise UserError(f"algorithm='{name}' is unknown; use one of {', '.join(BUILDERS)}")
     return BUILDERS[name](model, views, hparams, layout)
 
 

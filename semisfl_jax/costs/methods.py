@@ -237,8 +237,10 @@ def client_memory(pieces: Pieces, batch_size: int, teacher: bool, whole: bool = 
 
 
 def check(flat: dict[str, Any]) -> None:
-    """Raises UserError where whole models of a flat configuration are to be billed at a size that nobody knows."""
-    name = flat['model.name']
+    """Raises UserError where a flat configuration has no price: for its method, or for whole models of that name."""
+    name, method = flat['model.name'], flat['algorithm']
+    if method not in METHODS:
+        raise UserError(f"algorithm='{method}' has no price; put one into semisfl_jax.costs.METHODS (docs/your-own.md)")
     if flat['cost.bill_model_size'] == 'paper' and name not in PAPER_SIZES:
         raise UserError(
             f"config.cost.bill_model_size='paper': the paper gives the sizes of {', '.join(PAPER_SIZES)}, but not of "

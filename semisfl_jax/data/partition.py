@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from semisfl_jax.data.apportion import largest_remainder, level
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.errors import UserError
 
-PARTITIONS = ('uniform', 'dirichlet')
 LABELED_SPLITS = ('natural', 'balanced')
 
 
@@ -60,7 +60,7 @@ def settings(config) -> dict:
         'use_client_labels': fed.mu > 0,
         'num_clients': fed.num_clients,
         'partition': fed.partition,
-        'alpha': float(fed.alpha) if fed.partition == 'dirichlet' else None,
+        'alpha': None if fed.partition == 'uniform' else float(fed.alpha),
     }
 
 
@@ -193,7 +193,9 @@ def _deal(groups: list[np.ndarray], chosen: dict, leave_none_empty: bool) -> tup
     """Deals K + 1 shuffled groups to N clients: N ascending int32 arrays."""
     clients = chosen['num_clients']
     sizes = np.array([len(rows) for rows in groups])
-    counts = level(sizes, clients) if chosen['partition'] == 'uniform' else _dirichlet_counts(sizes, chosen)
+    counts = PARTITIONS[chosen['partition']](sizes, chosen)
+    if counts.shape != (clients, len(sizes)) or (counts < 0).any() or (counts.sum(axis=0) != sizes).any():
+        raise ValueError(f"partition '{chosen['partition']}' does not deal every image once")
     if leave_none_empty:
         if sizes.sum() < clients:
             raise UserError(
@@ -207,6 +209,11 @@ def _deal(groups: list[np.ndarray], chosen: dict, leave_none_empty: bool) -> tup
     return tuple(np.split(rows, np.cumsum(counts.sum(axis=1))[:-1]))
 
 
+def _uniform_counts(sizes: np.ndarray, chosen: dict) -> np.ndarray:
+    """[N, K + 1] images per client and group, columns summing to `sizes` [K + 1]."""
+    return level(sizes, chosen['num_clients'])
+
+
 def _dirichlet_counts(sizes: np.ndarray, chosen: dict) -> np.ndarray:
     """[N, K + 1] images per client and group, columns summing to `sizes` [K + 1]."""
     if sizes[-1]:
@@ -218,6 +225,13 @@ def _dirichlet_counts(sizes: np.ndarray, chosen: dict) -> np.ndarray:
     share = rng.host(chosen['seed'], 'partition', 'dirichlet').dirichlet(np.full(classes, chosen['alpha']), clients)
     columns = [largest_remainder(share[:, k], sizes[k]) for k in range(classes)]
     return np.stack([*columns, np.zeros(clients, np.int64)], axis=1)
+
+
+# Name -> rule: sizes [K + 1] of the classes and of what is of unknown class, `settings` -> counts [N, K + 1]
+PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
+    'uniform': _uniform_counts,
+    'dirichlet': _dirichlet_counts,
+}
 
 
 def _fill_empty(counts: np.ndarray) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from semisfl_jax.data import cache, dataset, digits, fake, image100, tfds_source
 from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
+# Sets that are neither IMAGE-100 nor of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
+READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load}
 
 
 def load(options) -> dataset.Dataset:
@@ -34,8 +38,8 @@ def load(options) -> dataset.Dataset:
         return fake.make(name, options.fake_size, options.image_size)
     if options.fake_size:
         raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it 0')
-    if name == 'digits':
-        return digits.load(options.image_size)
+    if name in READERS:
+        return READERS[name](options.image_size)
     if name == image100.NAME:
         source = image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
     else:

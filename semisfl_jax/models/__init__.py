@@ -10,7 +10,8 @@ from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import SplitModel, cut
 
-NAMES = tuple(zoo.ARCHITECTURES)
+ARCHITECTURES = zoo.ARCHITECTURES
+NAMES = tuple(ARCHITECTURES)
 PROJECTIONS = ('mlp', 'linear', 'none')
 CONVOLUTIONS = ('auto', *LOWERINGS)
 
@@ -35,13 +36,13 @@ def build(
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.
     """
-    if name not in zoo.ARCHITECTURES:
-        raise UserError(f"model.name='{name}' is unknown; use one of {', '.join(NAMES)}")
+    if name not in ARCHITECTURES:
+        raise UserError(f"model.name='{name}' is unknown; use one of {', '.join(ARCHITECTURES)}")
     if convolution == 'auto':
         convolution = 'direct' if jax.default_backend() == 'cpu' else 'native'
     compute = Compute(dtype, convolution)
-    architecture = zoo.ARCHITECTURES[name](num_classes, compute)
+    architecture = ARCHITECTURES[name](num_classes, compute)
     return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes)
 
 
-__all__ = ['CONVOLUTIONS', 'NAMES', 'PROJECTIONS', 'SplitModel', 'build', 'cut']
+__all__ = ['ARCHITECTURES', 'CONVOLUTIONS', 'NAMES', 'PROJECTIONS', 'SplitModel', 'build', 'cut']
