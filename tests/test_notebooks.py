@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import launch
+from semisfl_jax import algorithms, costs
 
 FOLDER = Path(launch.__file__).parent / 'colabs'
 NOTEBOOKS = sorted(FOLDER.glob('*.ipynb'))
 # Values that a test puts in the place of a notebook's own, so that it ends soon: {notebook: {name: expression}}
-SMALL = {'quickstart': {'ROUNDS': '4'}}
+SMALL = {'quickstart': {'ROUNDS': '4'}, 'your_own_method': {'ROUNDS': '2', 'SEEDS': '(0, 1)'}}
 
 
 def read(name):
@@ -77,3 +78,21 @@ def test_quickstart(monkeypatch, tmp_path, capsys):
     assert len(re.findall(r'^\d: \d+% confident, ', printed, re.MULTILINE)) == 10
     assert re.search(r'teacher and student agree on \d+% of the test images', printed)
     assert (tmp_path / 'runs' / 'quickstart' / 'summary.json').exists()
+
+
+def test_your_own_method(monkeypatch, tmp_path, capsys):
+    registries = [(algorithms.BUILDERS, dict(algorithms.BUILDERS)), (costs.METHODS, dict(costs.METHODS))]
+    try:
+        _, displayed = run('your_own_method', monkeypatch, tmp_path)
+    finally:
+        for registry, before in registries:
+            registry.clear()
+            registry.update(before)
+    assert all(picture._repr_png_().startswith(b'\x89PNG') for picture in displayed)
+    assert len(displayed) == 2
+    printed = capsys.readouterr().out
+    assert re.search(r'\* algorithm=mean_teacher: teacher \d+\.\d\d ± \d+\.\d\d % \(2 seeds\)', printed)
+    assert re.search(
+        r'difference \[algorithm=mean_teacher\] - \[algorithm=supervised_only\]: .*\(2 seeds, paired\)', printed
+    )
+    assert (tmp_path / 'runs' / 'your_own_method' / 'mean_teacher' / 'seed_1' / 'summary.json').exists()
