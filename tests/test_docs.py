@@ -1,0 +1,203 @@
+"""What the Markdown files say of the repository holds: links, keys, code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import launch
+from configs import default
+from semisfl_jax import algorithms, costs, data, models, presets
+from semisfl_jax import config as config_lib
+from semisfl_jax.errors import UserError
+from tests import runs, test_notebooks
+
+ROOT = Path(launch.__file__).parent
+PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+KEYS = config_lib.flatten(default.get_config())
+GROUPS = {key.rpartition('.')[0] for key in KEYS} - {''}
+# Names of a group that are code of the package as well: `data.save`, `model.bottom`
+CODE = {'data': dir(data), 'model': models.SplitModel._fields}
+FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+RUN = re.compile(r'^<!-- run -->\n```python\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def prose(page):
+    """A page without its fenced blocks."""
+    return FENCE.sub('', page.read_text())
+
+
+def anchors(page):
+    """Names of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r'^#+ (.*)$', prose(page), re.MULTILINE)
+    return {re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles}
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r'\]\(([^)\s]+)\)', prose(page))
+    assert links or page.name not in ('README.md', 'algorithm.md', 'ledger.md')
+    for link in links:
+        if re.match(r'\w+:', link):
+            continue
+        path, _, anchor = link.partition('#')
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def named_keys(text):
+    """Configuration keys that a text names: after `--config.`, or `GROUP.NAME` in back quotes."""
+    yield from re.findall(r'--config\.([a-z][a-z_.0-9]*[a-z0-9])', text)
+    for code in re.findall(r'(?<!`)`([^`\n]+)`(?!`)', text):
+        for group, name in re.findall(rf'^({"|".join(GROUPS)})\.([a-z_0-9]+)', code):
+            if name != 'py' and name not in CODE.get(group, ()):
+                yield f'{group}.{name}'
+
+
+def exists(key):
+    """Whether configs/default.py has a key, or a group of keys, of that name."""
+    return key in KEYS or key in GROUPS
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_keys_exist(page):
+    text = page.read_text()
+    assert [key for key in named_keys(text) if not exists(key)] == []
+
+
+def test_keys_that_do_not_exist_are_found():
+    text = 'with `--config.data.nome=x` and `local.epoch`, `queue`, `local.epochs=3`, `frequency.alpha`'
+    assert [key for key in named_keys(text) if not exists(key)] == ['data.nome', 'local.epoch']
+
+
+def assignments(text):
+    """`key=value` in back quotes, of keys without a dot as well."""
+    for code in re.findall(r'(?<!`)`([^`\n]+)`(?!`)', text):
+        found = re.fullmatch(r'(?:--config\.|config\.)?([a-z_0-9.]+)=([^=]*)', code)
+        if found:
+            yield found[1]
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_assignments_are_to_keys(page):
+    unknown = [key for key in assignments(prose(page)) if not exists(key)]
+    assert unknown == []
+
+
+def keys_of_tables(text):
+    """The keys that stand in back quotes in columns headed `key` (first) or `switch` (last) of the tables of a page."""
+    for table in re.findall(r'^(\|.*\n\|[-| ]+\|\n(?:\|.*\n)+)', text, re.MULTILINE):
+        head, _, *rows = [line.strip('| ').split(' | ') for line in table.splitlines()]
+        for place, name in ((0, 'key'), (-1, 'switch')):
+            for row in rows if head[place] == name else []:
+                assert len(row) == len(head), row
+                yield from re.findall(r'`([^`]+)`', row[place])
+
+
+def test_tables_of_keys():
+    keys = list(keys_of_tables((ROOT / 'docs' / 'ledger.md').read_text()))
+    assert len(keys) > 60
+    assert [key for key in keys if not exists(key)] == []
+
+
+def test_every_method_is_described():
+    text = (ROOT / 'docs' / 'algorithm.md').read_text()
+    headings = set(re.findall(r'^#+ .*?\(`(\w+)`\)$', text, re.MULTILINE))
+    assert headings == set(algorithms.NAMES)
+
+
+def test_files_named_in_code_exist():
+    """Paths in back quotes, from the root of the repository or of the package."""
+    for page in PAGES:
+        for path in re.findall(r'`((?:\w+/)+[a-z_0-9]+\.(?:py|md|ipynb))`', prose(page)):
+            assert (ROOT / path).exists() or (ROOT / 'semisfl_jax' / path).exists(), f'{page.name}: {path}'
+
+
+def test_functions_named_beside_files_exist():
+    """In algorithm.md and ledger.md, `name` right before a link to a file is defined in that file."""
+    found = 0
+    for name in ('algorithm.md', 'ledger.md'):
+        page = ROOT / 'docs' / name
+        for names, path in re.findall(r'((?:`\w+`,\s)*`\w+`)\sin\s\[[^\]]+\]\(([^)]+\.py)\)', prose(page)):
+            source = (page.parent / path).read_text()
+            for own in re.findall(r'\w+', names):
+                found += 1
+                assert re.search(rf'(?m)^\s*(?:def|class) {own}\b', source), f'{name}: {own} in {path}'
+    assert found > 20
+
+
+def blocks(name):
+    return RUN.findall((ROOT / 'docs' / name).read_text())
+
+
+@pytest.fixture
+def registries():
+    """Puts the dictionaries back afterwards."""
+    ours = algorithms.BUILDERS, costs.METHODS, models.ARCHITECTURES, data.READERS, data.PARTITIONS
+    before = [dict(registry) for registry in ours]
+    yield
+    for registry, entries in zip(ours, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+
+
+def run_blocks(sources, small, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT))
+    namespace = {'__name__': 'docs'}
+    for number, source in enumerate(sources):
+        for variable, value in small.items():
+            source = re.sub(rf'(?m)^{variable} = .*$', f'{variable} = {value}', source)
+        exec(compile(source, f'block {number}', 'exec'), namespace)
+    return namespace
+
+
+def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
+    found = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
+    assert found['summary']['rounds'] == 2
+    assert (found['summary']['algorithm'], found['summary']['data']) == ('mean_teacher', 'stripes')
+    records = runs.records(tmp_path / 'runs' / 'your_own')
+    assert [set(record) >= {'loss_local', 'teacher_accuracy', 'student_accuracy'} for record in records][-1]
+    split = data.load_partition(tmp_path / 'runs' / 'your_own' / 'partition.npz')
+    sizes = [len(rows) for rows in split.client_index]
+    assert sum(sizes) == 600 - 40
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == pytest.approx(10 * sizes[0], rel=0.2)
+    # Two models of 4 bytes a number to each of 5 clients, and one back, in each of 2 rounds
+    model = 3 * 3 * 1 * 16 + 2 * 16 + 3 * 3 * 16 * 32 + 2 * 32 + (3 * 3 * 32 + 1) * 64 + (64 + 1) * 4
+    assert records[-1]['bytes_down'] == 2 * 5 * 2 * 4 * model
+    assert records[-1]['bytes_up'] == 2 * 5 * 4 * model
+
+
+def test_the_notebook_has_the_method_of_the_page():
+    cells = test_notebooks.cells('your_own_method')
+    assert blocks('your-own.md')[0].strip() in cells
+    lines = [line for line in blocks('your-own.md')[0].splitlines() if line]
+    assert len(lines) <= 45
+
+
+def test_a_method_without_a_price_ends_in_one_line(registries):
+    algorithms.BUILDERS['own'] = algorithms.BUILDERS['fedavg']
+    config = default.get_config()
+    config.algorithm = 'own'
+    with pytest.raises(UserError, match="algorithm='own' has no price") as error:
+        config_lib.check(config)
+    assert '\n' not in str(error.value)
+    costs.METHODS['own'] = costs.METHODS['fedavg']
+    config_lib.check(config_lib.resolve(config))
+    config.setting = 'official'
+    with pytest.raises(UserError, match='own has no such setting'):
+        presets.apply(config)
+
+
+def test_a_rule_that_loses_images_is_refused(registries):
+    rule = data.PARTITIONS['uniform']
+    data.PARTITIONS['own'] = lambda sizes, settings: rule(sizes, settings) // 2
+    config = runs.config()
+    with config.unlocked():
+        config.federation.partition = 'own'
+    with pytest.raises(ValueError, match="partition 'own' does not deal every image once"):
+        data.make_partition(data.load(config.data), config)
