@@ -2,9 +2,9 @@
 
 import os
 
-# Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy needs.
-# The numbers are the same but for rounding. Where the last digit matters between two programs (trials against single
-# runs), and where devices or hosts are at work, tests run in processes with other flags, compiled as for a user.
+# Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy
+# needs. The numbers are the same but for rounding. Where the last digit matters between two programs (trials against
+# single runs), and where devices or hosts are at work, tests run in processes of their own, compiled as for a user.
 UNOPTIMISED = (
     '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true '
     '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters'
