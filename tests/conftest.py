@@ -1,7 +1,18 @@
-"""One compilation cache for all tests of a session, shared with the processes they start."""
+"""How tests compile: without optimisation, and once for a session, shared with the processes they start."""
 
-import jax
-import pytest
+import os
+
+# Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy
+# needs. The numbers are the same but for rounding. Where the last digit matters between two programs (trials against
+# single runs), and where devices or hosts are at work, tests run in processes of their own, compiled as for a user.
+UNOPTIMISED = (
+    '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true '
+    '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters'
+)
+os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -30,6 +30,7 @@ from configs import default
 from semisfl_jax import algorithms, experiment, models, parallel, phases
 from semisfl_jax import config as config_lib
 from tests import narrow, runs
+from tests.conftest import UNOPTIMISED
 
 STUDENT = 'student.bottom student.top student.statistics'
 TEACHER = 'teacher.bottom teacher.top teacher.statistics'
@@ -64,10 +65,7 @@ GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x
 SPREAD = ('vgg13', 'cnn')  # families of eight devices
 DEVICES = 8
 PARTITIONS = ('uniform', 'dirichlet')
-FLAGS = (
-    f'--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0 '
-    '--xla_llvm_disable_expensive_passes=true --xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters'
-)
+FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'
 INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
 
 

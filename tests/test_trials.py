@@ -1,6 +1,8 @@
-"""Several seeds in one program: every trial is the run of its seed alone."""
+"""Several seeds in one program: every trial is the run of its seed alone. Compiled as for a user, in a process that
+tests/test_trials_process.py starts; by hand, `XLA_FLAGS= pytest tests/test_trials.py`."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,6 +17,9 @@ import launch
 from semisfl_jax import algorithms, checkpoint, experiment, frequency, parallel, trials
 from semisfl_jax import config as config_lib
 from tests import runs
+from tests.conftest import UNOPTIMISED
+
+pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='runs in a process of its own')
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
 WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
