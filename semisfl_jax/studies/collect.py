@@ -1,0 +1,137 @@
+"""What finished runs say about the cells of a study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semisfl_jax import metrics, runs, workdir
+from semisfl_jax.runs import Run
+from semisfl_jax.studies import plan
+from semisfl_jax.studies.spec import Cell, Measure, Study
+
+PROVENANCE = 'provenance.json'  # in the folder of a run: where and of which commit it was made
+LAST = 10  # rounds over which pseudo-labels are averaged
+
+
+class Found(NamedTuple):
+    """What there is of a cell."""
+
+    runs: dict[int, Run]  # by seed, finished ones
+    seeds: tuple[int, ...]  # that the cell asks for
+    jobs: list[plan.Job]
+    missing: str  # why runs are missing, '' where none is
+    made: list[dict[str, str]]  # provenance of its finished runs, each once
+
+
+def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[int, Found]:
+    """Reads all there is of a study.
+
+    Args:
+      study: with all that was changed.
+      root: of studies.
+      faults: name of a job -> the line with which it failed.
+
+    Returns:
+      `id` of a cell -> what there is of it.
+    """
+    read: dict[str, tuple[dict[int, Run], list[dict[str, str]]]] = {}
+    found = {}
+    for cell in study.cells():
+        jobs, members, made, missing = plan.jobs_of(cell), {}, [], []
+        for job in jobs:
+            if job.name not in read:
+                read[job.name] = _read(root / plan.RUNS / job.name, job)
+            own, where = read[job.name]
+            members |= own
+            made += [entry for entry in where if entry not in made]
+            if not own:
+                missing.append(faults.get(job.name, ''))
+        seeds = tuple(seed for job in jobs for seed in job.seeds)
+        found[id(cell)] = Found(members, seeds, jobs, _why(cell, study, missing), made)
+    return found
+
+
+def _why(cell: Cell, study: Study, missing: list[str]) -> str:
+    if cell.config is None:
+        return f'no run at scale {study.scale}'
+    if not missing:
+        return ''
+    reasons = sorted({line for line in missing if line})
+    return f'failed: {"; ".join(reasons)}' if reasons else 'not run yet'
+
+
+def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]]]:
+    """The runs of a job by seed and where they were made; nothing as long as it is not finished."""
+    if workdir.finished(folder, job.rounds) is None:
+        return {}, []
+    members = {run.seed: run for run in (runs.read(own) for own in runs.trials(folder))}
+    made = provenance(folder)
+    device = json.loads((folder / 'summary.json').read_text()).get('device', 'unknown device')
+    return members, [{**entry, 'device': device} for entry in made or [{'commit': 'unknown', 'machine': 'unknown'}]]
+
+
+def provenance(folder: Path) -> list[dict[str, str]]:
+    """Commits and machines that had a hand in a run; empty where nobody wrote it down."""
+    try:
+        return json.loads((folder / PROVENANCE).read_text())
+    except (OSError, ValueError):
+        return []
+
+
+def _accuracy(run: Run, target: float) -> float | None:
+    key = f'{run.headline}_accuracy'
+    return 100.0 * [record[key] for record in run.records if key in record][-1]
+
+
+def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, float], float | None]:
+    """Reads a price at the first evaluation that reaches the target, None where none does."""
+
+    def read(run: Run, target: float) -> float | None:
+        key = f'{run.headline}_accuracy'
+        for record in run.records:
+            if record.get(key, -1.0) >= target:
+                return price(record) if metrics.COSTS[0] in record else None
+        return None
+
+    return read
+
+
+def _lacking(key: str) -> Callable[[Run, float], float | None]:
+    """100 % minus the mean of a share over the last rounds that have it."""
+
+    def read(run: Run, target: float) -> float | None:
+        values = [record[key] for record in run.records if record.get(key) is not None][-LAST:]
+        return 100.0 * (1.0 - sum(values) / len(values)) if values else None
+
+    return read
+
+
+class Kind(NamedTuple):
+    """A quantity of a run."""
+
+    title: str
+    unit: str
+    read: Callable[[Run, float], float | None]  # run, target -> value, None where the run has none
+
+
+KINDS = {
+    'accuracy': Kind('test accuracy after the last round', '%', _accuracy),
+    'minutes': Kind(
+        'simulated minutes to a target accuracy', 'min', _on_the_way(lambda r: r['simulated_seconds'] / 60.0)
+    ),
+    'gigabytes': Kind(
+        'traffic to a target accuracy', 'GB', _on_the_way(lambda r: (r['bytes_up'] + r['bytes_down']) / 1e9)
+    ),
+    'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
+    'impurity': Kind(f'wrong among the confident, last {LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
+}
+
+
+def values(found: Found, measure: Measure) -> dict[int, float]:
+    """Seed -> value, of the seeds that have one."""
+    read = KINDS[measure.kind].read
+    all_ = {seed: read(run, measure.target) for seed, run in sorted(found.runs.items())}
+    return {seed: value for seed, value in all_.items() if value is not None}

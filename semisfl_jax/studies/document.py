@@ -1,0 +1,129 @@
+"""A document of headings, paragraphs, tables and pictures, as Markdown and as one HTML file that needs no other."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Heading(NamedTuple):
+    level: int
+    text: str
+
+
+class Paragraph(NamedTuple):
+    text: str
+    strong: bool = False  # a warning
+
+
+class Listing(NamedTuple):
+    items: tuple[str, ...]
+
+
+class Grid(NamedTuple):
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    code: tuple[int, ...] = ()  # columns that hold commands or names
+
+
+class Picture(NamedTuple):
+    path: str  # relative to the document
+    caption: str
+    png: bytes
+
+
+Block = Heading | Paragraph | Listing | Grid | Picture
+
+STYLE = """\
+:root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8; --head: #f0f2f5; --mark: #fff3cd; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e6e6; --page: #16181c; --line: #44484f; --head: #24282f; --mark: #4a3d10; }
+}
+body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
+  max-width: 75rem; padding: 0 1rem; }
+h1, h2, h3 { line-height: 1.25; } h2 { margin-top: 2.2rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { background: var(--head); }
+code { font-size: .85em; overflow-wrap: anywhere; }
+.warning { background: var(--mark); padding: .6rem .9rem; border-left: .3rem solid #c98a00; font-weight: 600; }
+figure { display: inline-block; margin: 1rem 1rem 1rem 0; vertical-align: top; max-width: 100%; }
+figure img { background: #ffffff; padding: .5rem; max-width: 100%; width: 32rem; box-sizing: border-box; }
+figcaption { font-size: .9rem; }
+@media print {
+  :root { --text: #000000; --page: #ffffff; --line: #999999; --head: #eeeeee; --mark: #ffffff; }
+  body { margin: 0; max-width: none; font-size: 10pt; } figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  .scroll { overflow: visible; }
+}
+"""
+
+
+def markdown(blocks: Sequence[Block]) -> str:
+    """As Markdown, with its pictures by their paths."""
+    return '\n\n'.join(map(_markdown, blocks)) + '\n'
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Heading(level, text):
+            return f'{"#" * level} {text}'
+        case Paragraph(text, strong):
+            return f'**{text}**' if strong else text
+        case Listing(items):
+            return '\n'.join(f'- {item}' for item in items)
+        case Picture(path, caption, _):
+            return f'![{caption}]({path})\n\n{caption}'
+        case Grid(header, rows, code):
+            lines = [header, ('---',) * len(header)]
+            lines += [tuple(_markdown_cell(x, place in code) for place, x in enumerate(row)) for row in rows]
+            return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+    raise TypeError(block)
+
+
+def _markdown_cell(text: str, code: bool) -> str:
+    text = text.replace('|', '\\|').replace('\n', ' ')
+    return f'`{text}`' if code and text else text
+
+
+def page(title: str, blocks: Sequence[Block]) -> str:
+    """As one HTML file, pictures inside."""
+    body = '\n'.join(map(_html, blocks))
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{html.escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Heading(level, text):
+            return f'<h{level}>{html.escape(text)}</h{level}>'
+        case Paragraph(text, strong):
+            return f'<p{" class=" + chr(34) + "warning" + chr(34) if strong else ""}>{html.escape(text)}</p>'
+        case Listing(items):
+            return '<ul>\n' + '\n'.join(f'<li>{html.escape(item)}</li>' for item in items) + '\n</ul>'
+        case Picture(_, caption, png):
+            data, text = base64.b64encode(png).decode(), html.escape(caption)
+            return (
+                f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+            )
+        case Grid(header, rows, code):
+            head = ''.join(f'<th scope="col">{html.escape(x)}</th>' for x in header)
+            lines = [
+                '<tr>' + ''.join(f'<td>{_html_cell(x, place in code)}</td>' for place, x in enumerate(row)) + '</tr>'
+                for row in rows
+            ]
+            return (
+                f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
+                + '\n'.join(lines)
+                + '\n</tbody>\n</table></div>'
+            )
+    raise TypeError(block)
+
+
+def _html_cell(text: str, code: bool) -> str:
+    return f'<code>{html.escape(text)}</code>' if code and text else html.escape(text)

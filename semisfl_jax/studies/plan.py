@@ -1,0 +1,134 @@
+"""From the cells of a study to the runs that have to be made."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from semisfl_jax import config as config_lib
+from semisfl_jax import presets
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies.spec import Cell, Study, flat
+
+RUNS = 'cells'  # folder of all runs under the root of studies
+HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # of this machine, in no report
+# Seeds share a program where rounds are small: compiled once, and on an accelerator many kernels too small for it become
+# few. Larger models fill a device by themselves, and several would only be several times the memory.
+TOGETHER = frozenset({'small_cnn', 'cnn'})
+
+
+class Job(NamedTuple):
+    """A run that a cell needs: all its seeds, or one of them."""
+
+    name: str  # of its folder below RUNS
+    base: str  # file in configs/ without .py
+    changes: dict[str, Any]  # flat: what makes its configuration of the base
+    seeds: tuple[int, ...]
+    rounds: int
+
+    def options(self, hidden: bool = True) -> list[str]:
+        """The options of its command; without `hidden`, those that are of this machine are left out."""
+        keys = [key for key in self.changes if hidden or key not in HIDDEN]
+        return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
+
+    def command(self) -> str:
+        """What makes the run anywhere, from the root of the repository."""
+        return ' '.join(['python launch.py', f'--config=configs/{self.base}.py', *self.options(hidden=False)])
+
+
+def with_given(study: Study, given: Mapping[str, Any]) -> Study:
+    """The study with keys changed in all its runs.
+
+    Args:
+      study: as its file gives it.
+      given: flat key -> value, of the command line.
+
+    Raises:
+      UserError: cells differ in that key, so that one value for all would be another study; or a setting that a method
+        of it does not have.
+    """
+    if not given:
+        return study
+    for key in given:
+        values = {json.dumps(flat(cell.config)[key]) for cell in study.cells() if cell.config}
+        if len(values) > 1:
+            raise UserError(
+                f'config.{key} is not the same in all runs of {study.name}:{study.scale} ({", ".join(sorted(values))}), '
+                'so it cannot be changed for all; leave it'
+            )
+        if key in ('seed', 'study'):
+            raise UserError(f'config.{key} is not for studies; write --config.seeds=0,1,2')
+    tables = [
+        dataclasses.replace(table, cells=tuple(_changed(cell, given) for cell in table.cells)) for table in study.tables
+    ]
+    return dataclasses.replace(study, tables=tuple(tables))
+
+
+def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
+    if cell.config is None:
+        return cell
+    config = cell.config.copy_and_resolve_references().unlock()
+    before = flat(config)
+    config.update_from_flattened_dict(dict(given))
+    presets.apply(config, given=given.keys())
+    after = flat(config)
+    changes = {
+        key: value for key, value in after.items() if value != before[key] or key in cell.changes or key in given
+    }
+    return dataclasses.replace(cell, config=config.lock(), changes=changes)
+
+
+def jobs_of(cell: Cell) -> list[Job]:
+    """The runs of a cell, none where this scale has none."""
+    if cell.config is None:
+        return []
+    seeds = tuple(cell.config.seeds) or (cell.config.seed,)
+    together = cell.config.model.name in TOGETHER or cell.config.parallel.devices != 1
+    return [_job(cell, own) for own in ([seeds] if together else [(seed,) for seed in seeds])]
+
+
+def _job(cell: Cell, seeds: tuple[int, ...]) -> Job:
+    alone = len(seeds) == 1
+    own = {'seed': seeds[0], 'seeds': ()} if alone else {'seed': 0, 'seeds': seeds}
+    config = cell.config.copy_and_resolve_references().unlock()
+    config.update(own)
+    identity = f'{config_lib.identity_hash(config_lib.resolve(config))} {config.rounds}'
+    changes = {key: value for key, value in cell.changes.items() if key not in own}
+    changes |= {'seed': seeds[0]} if alone else {'seeds': seeds}
+    name = f'{cell.base}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
+    return Job(name, cell.base, changes, seeds, config.rounds)
+
+
+def jobs(study: Study) -> list[Job]:
+    """The runs of all cells in their order, each once."""
+    return list({job.name: job for cell in study.cells() for job in jobs_of(cell)}.values())
+
+
+def check(study: Study) -> None:
+    """Checks the configuration of every cell.
+
+    Raises:
+      UserError: the first mistake, and the cell that has it.
+    """
+    for cell in study.cells():
+        if cell.config is None:
+            continue
+        try:
+            config_lib.check(cell.config)
+        except UserError as error:
+            raise UserError(f'{study.name}:{study.scale}, {cell.row} / {cell.column}: {error}') from error
+
+
+def report_name(study: Study, given: Mapping[str, Any]) -> str:
+    """Folder of the report below the root: NAME-SCALE, with a hash where keys were changed that change numbers."""
+    changed = {key: value for key, value in given.items() if key == 'rounds' or key not in config_lib.INERT}
+    mark = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:6]
+    return f'{study.name}-{study.scale}{f"-{mark}" if changed else ""}'
+
+
+def _word(value: Any) -> str:
+    """A value as the command line takes it."""
+    return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)
