@@ -13,6 +13,7 @@ from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Cell, Measure, Study
 
 PROVENANCE = 'provenance.json'  # in the folder of a run: where and of which commit it was made
+Place = tuple[str, str, str]  # title of a table, row, column
 LAST = 10  # rounds over which pseudo-labels are averaged
 
 
@@ -26,7 +27,7 @@ class Found(NamedTuple):
     made: list[dict[str, str]]  # provenance of its finished runs, each once
 
 
-def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[int, Found]:
+def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Found]:
     """Reads all there is of a study.
 
     Args:
@@ -35,11 +36,11 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[int, Found
       faults: name of a job -> the line with which it failed.
 
     Returns:
-      `id` of a cell -> what there is of it.
+      (title of the table, row, column) -> what there is of the cell.
     """
     read: dict[str, tuple[dict[int, Run], list[dict[str, str]]]] = {}
     found = {}
-    for cell in study.cells():
+    for table, cell in ((table, cell) for table in study.tables for cell in table.cells):
         jobs, members, made, missing = plan.jobs_of(cell), {}, [], []
         for job in jobs:
             if job.name not in read:
@@ -50,7 +51,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[int, Found
             if not own:
                 missing.append(faults.get(job.name, ''))
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        found[id(cell)] = Found(members, seeds, jobs, _why(cell, study, missing), made)
+        found[table.title, cell.row, cell.column] = Found(members, seeds, jobs, _why(cell, study, missing), made)
     return found
 
 

@@ -55,7 +55,8 @@ figure img { background: #ffffff; padding: .5rem; max-width: 100%; width: 32rem;
 figcaption { font-size: .9rem; }
 @media print {
   :root { --text: #000000; --page: #ffffff; --line: #999999; --head: #eeeeee; --mark: #ffffff; }
-  body { margin: 0; max-width: none; font-size: 10pt; } figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  body { margin: 0; max-width: none; font-size: 10pt; }
+  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   .scroll { overflow: visible; }
 }
 """

@@ -15,8 +15,8 @@ from semisfl_jax.studies.spec import Cell, Study, flat
 
 RUNS = 'cells'  # folder of all runs under the root of studies
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # of this machine, in no report
-# Seeds share a program where rounds are small: compiled once, and on an accelerator many kernels too small for it become
-# few. Larger models fill a device by themselves, and several would only be several times the memory.
+# Seeds share a program where rounds are small: compiled once, and an accelerator gets more to do at a time. Larger
+# models fill a device by themselves, and several would only take several times the memory.
 TOGETHER = frozenset({'small_cnn', 'cnn'})
 
 
@@ -56,7 +56,8 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
         values = {json.dumps(flat(cell.config)[key]) for cell in study.cells() if cell.config}
         if len(values) > 1:
             raise UserError(
-                f'config.{key} is not the same in all runs of {study.name}:{study.scale} ({", ".join(sorted(values))}), '
+                f'config.{key} is not the same in all runs of {study.name}:{study.scale} '
+                f'({", ".join(sorted(values))}), '
                 'so it cannot be changed for all; leave it'
             )
         if key in ('seed', 'study'):

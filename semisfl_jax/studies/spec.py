@@ -27,6 +27,9 @@ class Measure(NamedTuple):
     target: float = 0.0  # accuracy, a share in [0, 1], of the kinds that ask for the way to it
 
 
+ACCURACY = Measure()
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One place in a table."""
@@ -37,7 +40,7 @@ class Cell:
     config: ConfigDict | None = None  # complete; None: this scale has no run for it
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # flat: what makes `config` of the base
     paper: Paper | None = None
-    measure: Measure = Measure()
+    measure: Measure = ACCURACY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +90,7 @@ def cell(
     config: ConfigDict,
     unchanged: ConfigDict,
     paper: Paper | None = None,
-    measure: Measure = Measure(),
+    measure: Measure = ACCURACY,
 ) -> Cell:
     """A cell with a run.
 

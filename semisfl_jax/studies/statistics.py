@@ -39,8 +39,8 @@ def summary(values: Mapping[int, float]) -> Summary | None:
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
     """`first` minus `second` over the seeds that both have; None where they share none.
 
-    The test is Student's for pairs (scipy.stats.ttest_rel). It has no p for a single pair, nor where all differences are
-    the same.
+    The test is Student's for pairs (scipy.stats.ttest_rel). It has no p for a single pair, nor where all differences
+    are the same.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:

@@ -1,0 +1,50 @@
+"""Tables as pictures: what several rows reached in several columns, ours beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from semisfl_jax.plots import style
+
+
+def points(
+    ax,
+    columns: Sequence[str],
+    ours: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    paper: Mapping[str, np.ndarray],
+    unit: str,
+    column_name: str = '',
+):
+    """Means with bars of one standard error, a group for each column; the paper's values are hollow and beside them.
+
+    Args:
+      ax: Axes.
+      columns: C names.
+      ours: row -> means [C] and standard errors [C], NaN where there are none.
+      paper: row -> values [C], NaN where there are none.
+      unit: name of the y axis.
+      column_name: of the x axis.
+    """
+    rows = list(dict.fromkeys([*ours, *paper]))
+    place = np.arange(len(columns))
+    step = 0.8 / max(1, len(rows))
+    nothing = np.full(len(columns), np.nan)
+    for number, row in enumerate(rows):
+        look = {key: value for key, value in style.line(number, 1).items() if key in ('color', 'marker')}
+        at = place + (number - (len(rows) - 1) / 2.0) * step
+        mean, error = ours.get(row, (nothing, nothing))
+        bars = np.where(np.isfinite(error), error, 0.0)
+        ax.errorbar(at, mean, yerr=bars, linestyle='none', capsize=1.5, elinewidth=0.8, label=row, **look)
+        theirs = paper.get(row, nothing)
+        ax.plot(at + 0.3 * step, theirs, linestyle='none', markerfacecolor='none', **look)
+    if any(np.isfinite(values).any() for values in paper.values()):
+        ax.plot([], [], 'o', color=style.GREY, markerfacecolor='none', label='paper (hollow)')
+    ax.set_xticks(place, [name.replace(' ', '\n') if len(columns) > 4 else name for name in columns])
+    ax.set_xlim(-0.5, len(columns) - 0.5)
+    ax.set_xlabel(column_name)
+    ax.set_ylabel(unit)
+    ax.grid(visible=False, axis='x')
+    style.legend(ax)
+    return ax

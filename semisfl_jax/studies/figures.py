@@ -1,0 +1,112 @@
+"""The figures of a study, as bytes of files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.plots import collect as plots_collect
+from semisfl_jax.plots import curves, grids, style
+from semisfl_jax.studies import collect, statistics
+from semisfl_jax.studies.collect import Found, Place
+from semisfl_jax.studies.spec import Study, Table
+
+NAMES = {
+    'values': 'All values with standard errors; hollow: the paper',
+    'accuracy_rounds': 'Test accuracy against rounds',
+    'accuracy_gigabytes': 'Test accuracy against traffic',
+    'accuracy_minutes': 'Test accuracy against simulated time',
+    'k_s': 'Supervised steps per round',
+}
+
+
+class Figure(NamedTuple):
+    """A finished figure."""
+
+    name: str  # of its files, without ending
+    table: str  # title of the table it belongs to
+    caption: str
+    png: bytes
+    svg: bytes
+
+
+def draw(study: Study, found: Mapping[Place, Found]) -> Iterator[Figure]:
+    """All figures of a study that its finished runs have the data for, in the order of its tables."""
+    with style.context():
+        for number, table in enumerate(study.tables, 1):
+            for name in table.figures:
+                for ending, title, make in _of_table(name, table, found):
+                    try:
+                        made = make()
+                    except UserError:  # no run measured that
+                        continue
+                    stem = '-'.join(filter(None, (str(number), name, ending)))
+                    caption = f'{NAMES[name]}{f", {title}" if title else ""}'
+                    warned = f'{caption}. {study.warning}' if study.warning else caption
+                    yield Figure(stem, table.title, warned, _bytes(made, 'png'), _bytes(made, 'svg'))
+
+
+def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Ending of the file, title, and what draws it: one figure for the values, one for each column of curves."""
+    if name == 'values':
+        for kind in dict.fromkeys(cell.measure.kind for cell in table.cells):
+            yield (
+                '' if len({c.measure.kind for c in table.cells}) == 1 else kind,
+                '',
+                lambda k=kind: _values(table, found, k),
+            )
+        return
+    drawn = set()
+    for column in table.columns:
+        groups = {row: found[table.title, row, column].runs for row in table.rows if table.at(row, column)}
+        groups = {row: runs for row, runs in groups.items() if runs}
+        folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
+        if folders and folders not in drawn:  # columns that read several figures off the same runs have one picture
+            drawn.add(folders)
+            yield _slug(column), column, lambda own=groups: _curves(name, own)
+
+
+def _values(table: Table, found: Mapping[Place, Found], kind: str):
+    columns = [c for c in table.columns if any(x.column == c and x.measure.kind == kind for x in table.cells)]
+    ours, paper = {}, {}
+    for row in table.rows:
+        mean, error, theirs = (np.full(len(columns), np.nan) for _ in range(3))
+        for place, column in enumerate(columns):
+            cell = table.at(row, column)
+            if cell is None:
+                continue
+            if own := statistics.summary(collect.values(found[table.title, row, column], cell.measure)):
+                mean[place], error[place] = own.mean, own.error
+            if cell.paper:
+                theirs[place] = cell.paper.mean
+        ours[row], paper[row] = (mean, error), theirs
+    if not any(np.isfinite(mean).any() for mean, _ in ours.values()):
+        raise UserError('nothing to draw')
+    figure, ax = style.figure(width='page' if len(columns) > 2 else 'column', height=2.8)
+    what = collect.KINDS[kind]
+    grids.points(ax, columns, ours, paper, f'{what.title[0].upper()}{what.title[1:]} ({what.unit})')
+    return figure
+
+
+def _curves(name: str, groups: plots_collect.Groups):
+    figure, ax = style.figure()
+    if name == 'k_s':
+        curves.k_s(ax, plots_collect.curves(groups, 'k_s'))
+        return figure
+    x = {'rounds': 'round'}.get(name.removeprefix('accuracy_'), name.removeprefix('accuracy_'))
+    curves.accuracy(ax, plots_collect.curves(groups, 'accuracy', x), x)
+    return figure
+
+
+def _bytes(figure: Any, kind: str) -> bytes:
+    written = io.BytesIO()
+    figure.savefig(written, format=kind, dpi=200, metadata={'Date': None} if kind == 'svg' else {})
+    return written.getvalue()
+
+
+def _slug(text: str) -> str:
+    return '-'.join(''.join(x if x.isalnum() or x == '.' else ' ' for x in text).split())
