@@ -50,6 +50,7 @@ ROOMS = (
     'runs',
     'compare',
     'plots',
+    'studies',
     'costs.__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent

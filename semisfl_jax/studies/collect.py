@@ -40,7 +40,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
     """
     read: dict[str, tuple[dict[int, Run], list[dict[str, str]]]] = {}
     found = {}
-    for table, cell in ((table, cell) for table in study.tables for cell in table.cells):
+    for title, cell in [(table.title, cell) for table in study.tables for cell in table.cells]:
         jobs, members, made, missing = plan.jobs_of(cell), {}, [], []
         for job in jobs:
             if job.name not in read:
@@ -51,7 +51,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
             if not own:
                 missing.append(faults.get(job.name, ''))
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        found[table.title, cell.row, cell.column] = Found(members, seeds, jobs, _why(cell, study, missing), made)
+        found[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(cell, study, missing), made)
     return found
 
 

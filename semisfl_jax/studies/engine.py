@@ -1,0 +1,131 @@
+"""Makes the runs that a study lacks, and reports what there is.
+
+Each run is the process of one command, so that its memory is given back, and a run that fails takes nothing with it. A
+study may be killed at any moment: started again, it leaves finished runs alone, and the first unfinished one goes on
+from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from semisfl_jax import interrupt, workdir
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies import collect, plan, provenance, report
+from semisfl_jax.studies.board import Board
+from semisfl_jax.studies.plan import Job
+from semisfl_jax.studies.spec import Study
+
+ROOT = 'runs/studies'
+LOGS = 'logs'
+_POLL_SECONDS = 0.5
+
+
+def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path) -> Path:
+    """Makes what is missing of a study, and writes its report.
+
+    Args:
+      study: as its file gives it.
+      given: flat key -> value that the command line changes in all runs.
+      root: folder of all studies; '' means ROOT.
+      launcher: launch.py; its folder has configs/.
+
+    Returns:
+      The folder of the report.
+
+    Raises:
+      UserError: a mistake in the study or its changes, a folder that cannot be written, or no run that succeeded.
+      Stopped: the study was asked to stop; the report says what is missing.
+    """
+    study = plan.with_given(study, given)
+    plan.check(study)
+    home, jobs = Path(root or ROOT), plan.jobs(study)
+    folder = home / plan.report_name(study, given)
+    try:
+        for own in (home / LOGS, home / plan.RUNS, folder):
+            own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
+
+    missing = [job for job in jobs if not _finished(home, job)]
+    print(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done', flush=True)
+    faults: dict[str, str] = {}
+    try:
+        with interrupt.listen() as request, Board(home / plan.RUNS, missing) as board:
+            entry = provenance.here(launcher.parent) if missing else {}
+            for job in missing:
+                _wait(home / plan.RUNS / job.name, request)
+                if not _finished(home, job):
+                    board.start(job)
+                    if fault := _make(home, job, launcher, entry, board, request):
+                        faults[job.name] = fault
+                board.end(job, faults.get(job.name, ''))
+    finally:
+        found = collect.find(study, home, faults)
+        report.write(folder, study, found)
+    print(f'report in {folder}/report.md and report.html', flush=True)
+    if faults and not any(own.runs for own in found.values()):
+        raise UserError(f'no run succeeded; the first one: {next(iter(faults.values()))}')
+    return folder
+
+
+def _finished(home: Path, job: Job) -> bool:
+    return workdir.finished(home / plan.RUNS / job.name, job.rounds) is not None
+
+
+def _wait(folder: Path, request: interrupt.Request) -> None:
+    """Waits for another process in `folder`: one of another study, or one whose study was killed over its head."""
+    said = False
+    while _busy(folder):
+        if request.signum:
+            raise interrupt.Stopped('stopped; the same command goes on from there', request.signum)
+        if not said:
+            print(f'waiting for the process that runs in {folder}', flush=True)
+            said = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _busy(folder: Path) -> bool:
+    try:
+        with (folder / '.lock').open('r+') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:  # nothing there yet
+        return False
+
+
+def _make(home: Path, job: Job, launcher: Path, entry: dict[str, str], board: Board, request: interrupt.Request) -> str:
+    """Makes a run; returns the line with which it failed, '' if it did not.
+
+    Raises:
+      Stopped: the study was asked to stop; the run has saved its state.
+    """
+    folder, log = home / plan.RUNS / job.name, home / LOGS / f'{job.name}.log'
+    config = launcher.parent / 'configs' / f'{job.base}.py'
+    command = [sys.executable, str(launcher), f'--config={config}', f'--workdir={folder}', *job.options()]
+    provenance.note(folder, entry)
+    with log.open('w') as out:
+        # In a session of its own: Ctrl-C reaches this process alone, which passes it on once.
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        passed_on = False
+        while child.poll() is None:
+            if request.signum and not passed_on:
+                child.send_signal(request.signum)
+                passed_on = True
+            time.sleep(_POLL_SECONDS)
+            board.look()
+    if request.signum and not _finished(home, job):
+        raise interrupt.Stopped('stopped; the same command goes on from there', request.signum)
+    if child.returncode == 0:
+        return ''
+    lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
+    said = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+    return said[-1] if said else f'exit status {child.returncode} ({lines[-1] if lines else "without a word"})'

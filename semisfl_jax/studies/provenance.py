@@ -1,0 +1,49 @@
+"""Where a run was made, and of which commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from semisfl_jax import metrics
+from semisfl_jax.studies import collect
+
+
+def here(repository: Path) -> dict[str, str]:
+    """This machine and the commit of `repository`, 'unknown' outside of git; '+' marks uncommitted changes."""
+    commit = _git(repository, 'rev-parse', '--short=12', 'HEAD')
+    changed = commit and _git(repository, 'status', '--porcelain', '--untracked-files=no')
+    return {'commit': f'{commit or "unknown"}{"+" if changed else ""}', 'machine': f'{_processor()}, {_cores()} cores'}
+
+
+def note(folder: Path, entry: dict[str, str]) -> None:
+    """Adds `entry` to those of the run in `folder`, once."""
+    known = collect.provenance(folder)
+    if entry not in known:
+        folder.mkdir(parents=True, exist_ok=True)
+        metrics.write_json(folder / collect.PROVENANCE, [*known, entry])
+
+
+def _git(repository: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(['git', '-C', str(repository), *words], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ''
+    return done.stdout.strip() if done.returncode == 0 else ''
+
+
+def _processor() -> str:
+    try:
+        for line in Path('/proc/cpuinfo').read_text().splitlines():
+            if line.startswith('model name'):
+                return ' '.join(line.split(':', 1)[1].split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

@@ -1,0 +1,263 @@
+"""The report of a study: a function of its finished runs, and the files it is written to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from semisfl_jax.studies import collect, document, figures, statistics
+from semisfl_jax.studies.collect import Found, Place
+from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
+from semisfl_jax.studies.figures import Figure
+from semisfl_jax.studies.spec import Cell, Paper, Study, Table
+
+NOTHING = '—'
+CELL_KEYS = (
+    *('table', 'row', 'column', 'measure', 'target', 'unit', 'seeds_asked', 'seeds_run', 'seeds_counted', 'mean'),
+    *('standard_error', 'paper_mean', 'paper_standard_error', 'state', 'runs', 'commits', 'hardware', 'commands'),
+)
+RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
+DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'pairs', 'mean', 'standard_error', 'p')
+
+
+def write(folder: Path, study: Study, found: Mapping[Place, Found]) -> None:
+    """Writes report.md, report.html, cells.csv, runs.csv, differences.csv and figures/ into `folder`.
+
+    Figures of an earlier report that this one does not have are removed.
+    """
+    drawn = list(figures.draw(study, found))
+    pictures = folder / 'figures'
+    pictures.mkdir(parents=True, exist_ok=True)
+    for figure in drawn:
+        _replace(pictures / f'{figure.name}.png', figure.png)
+        _replace(pictures / f'{figure.name}.svg', figure.svg)
+    kept = {f'{figure.name}.{kind}' for figure in drawn for kind in ('png', 'svg')}
+    for path in sorted(pictures.iterdir()):
+        if path.name not in kept:
+            path.unlink()
+    _replace(folder / 'cells.csv', _csv(CELL_KEYS, cell_rows(study, found)))
+    _replace(folder / 'runs.csv', _csv(RUN_KEYS, run_rows(study, found)))
+    _replace(folder / 'differences.csv', _csv(DIFFERENCE_KEYS, difference_rows(study, found)))
+    blocks = build(study, found, drawn)
+    _replace(folder / 'report.md', document.markdown(blocks).encode())
+    _replace(folder / 'report.html', document.page(_title(study), blocks).encode())
+
+
+def build(study: Study, found: Mapping[Place, Found], drawn: Sequence[Figure] = ()) -> list[Block]:
+    """The report as a document."""
+    blocks: list[Block] = [Heading(1, _title(study))]
+    if study.warning:
+        blocks.append(Paragraph(study.warning, strong=True))
+    blocks.append(Paragraph(_state(found)))
+    blocks += [Listing(study.notes)] if study.notes else []
+    for table in study.tables:
+        blocks.append(Heading(2, table.title))
+        if study.warning and len(study.tables) > 1:
+            blocks.append(Paragraph(study.warning, strong=True))
+        blocks += [Paragraph(_caption(table)), _values(table, found)]
+        if grid := _differences(study, table, found):
+            blocks += [
+                Heading(3, f'{table.reference} minus the others'),
+                Paragraph(
+                    'Mean ± standard error of the differences over shared seeds, and the two-sided p of a paired t-test; '
+                    'p is not corrected for the number of comparisons.'
+                ),
+                grid,
+            ]
+        for figure in drawn:
+            if figure.table == table.title:
+                blocks.append(Picture(f'figures/{figure.name}.png', figure.caption, figure.png))
+    blocks.append(Heading(2, 'How every cell was made'))
+    blocks.append(
+        Paragraph(
+            'Commands run from the root of the repository; + after a commit marks changes that were not committed.'
+        )
+    )
+    blocks.append(_making(study, found))
+    return blocks
+
+
+def cell_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]:
+    """A row of cells.csv for every cell; None is left empty."""
+    rows = []
+    for table, cell, own in _cells(study, found):
+        summary = statistics.summary(collect.values(own, cell.measure))
+        rows.append(
+            {
+                **_place(table, cell),
+                'seeds_asked': len(own.seeds),
+                'seeds_run': len(own.runs),
+                'seeds_counted': summary.count if summary else 0,
+                'mean': summary.mean if summary else None,
+                'standard_error': summary.error if summary else None,
+                'paper_mean': cell.paper.mean if cell.paper else None,
+                'paper_standard_error': cell.paper.error if cell.paper else None,
+                'state': own.missing or 'done',
+                'runs': ' '.join(job.name for job in own.jobs),
+                'commits': _commits(own),
+                'hardware': _hardware(own),
+                'commands': '; '.join(job.command() for job in own.jobs),
+            }
+        )
+    return rows
+
+
+def run_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]:
+    """A row of runs.csv for every cell and seed that has a value."""
+    return [
+        {**_place(table, cell), 'seed': seed, 'value': value}
+        for table, cell, own in _cells(study, found)
+        for seed, value in collect.values(own, cell.measure).items()
+    ]
+
+
+def difference_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]:
+    """A row of differences.csv for every row but the reference, and every column."""
+    rows = []
+    for table in study.tables:
+        for column in table.columns if table.reference else ():
+            first = table.at(table.reference, column)
+            for row in table.rows:
+                second = table.at(row, column)
+                if row == table.reference or first is None or second is None:
+                    continue
+                pair = (collect.values(found[table.title, cell.row, column], cell.measure) for cell in (first, second))
+                if own := statistics.paired(*pair):
+                    names = dict(zip(('mean', 'standard_error', 'pairs', 'p'), own, strict=True))
+                    rows.append({'table': table.title, 'column': column, 'row': table.reference, 'minus': row, **names})
+    return rows
+
+
+def _title(study: Study) -> str:
+    return f'{study.title} (scale {study.scale})'
+
+
+def _cells(study: Study, found: Mapping[Place, Found]) -> list[tuple[Table, Cell, Found]]:
+    return [(table, cell, found[table.title, cell.row, cell.column]) for table in study.tables for cell in table.cells]
+
+
+def _place(table: Table, cell: Cell) -> dict[str, Any]:
+    return {
+        'table': table.title,
+        'row': cell.row,
+        'column': cell.column,
+        'measure': cell.measure.kind,
+        'target': cell.measure.target or None,
+        'unit': collect.KINDS[cell.measure.kind].unit,
+    }
+
+
+def _state(found: Mapping[Place, Found]) -> str:
+    wanted = [own for own in found.values() if own.jobs]
+    done = sum(not own.missing for own in wanted)
+    elsewhere = len(found) - len(wanted)
+    text = f'{done} of {len(wanted)} cells of this scale are done'
+    return f'{text}; {elsewhere} more of the paper have no run at this scale.' if elsewhere else f'{text}.'
+
+
+def _caption(table: Table) -> str:
+    titles = []
+    for measure in dict.fromkeys(cell.measure for cell in table.cells):
+        kind = collect.KINDS[measure.kind]
+        titles.append(f'{kind.title} ({kind.unit})')
+    what = '; '.join(dict.fromkeys(titles))
+    return f'{what[0].upper()}{what[1:]}: mean ± standard error over seeds (their number). Paper: its mean (standard error).'
+
+
+def _values(table: Table, found: Mapping[Place, Found]) -> Grid:
+    """Ours above the paper's in every cell."""
+    rows = []
+    for row in table.rows:
+        line = [row]
+        for column in table.columns:
+            cell = table.at(row, column)
+            line.append(NOTHING if cell is None else _cell(cell, found[table.title, row, column]))
+        rows.append(tuple(line))
+    return Grid((table.row_name, *table.columns), tuple(rows))
+
+
+def _cell(cell: Cell, own: Found) -> str:
+    paper = f'paper {_paper(cell.paper)}' if cell.paper else ''
+    values = collect.values(own, cell.measure)
+    said = _ours(values, own, cell)
+    return '; '.join(filter(None, (said, paper)))
+
+
+def _ours(values: dict[int, float], own: Found, cell: Cell) -> str:
+    summary = statistics.summary(values)
+    notes = []
+    if own.missing:
+        notes.append(own.missing if not own.runs else f'{len(own.runs)} of {len(own.seeds)} seeds; {own.missing}')
+    if own.runs and len(values) < len(own.runs):
+        what = f'reached {100 * cell.measure.target:g} %' if cell.measure.target else 'had a value'
+        notes.append(f'{len(values)} of {len(own.runs)} seeds {what}')
+    head = ''
+    if summary:
+        head = f'{_number(summary.mean)} ± {_number(summary.error)} ({summary.count})'
+    return ', '.join(filter(None, (head, *notes)))
+
+
+def _differences(study: Study, table: Table, found: Mapping[Place, Found]) -> Grid | None:
+    rows = {(own['minus'], own['column']): own for own in difference_rows(study, found) if own['table'] == table.title}
+    if not rows:
+        return None
+    lines = []
+    for row in table.rows:
+        if row != table.reference:
+            lines.append((row, *(_difference(rows.get((row, column))) for column in table.columns)))
+    return Grid((table.row_name, *table.columns), tuple(lines))
+
+
+def _difference(own: dict[str, Any] | None) -> str:
+    if own is None:
+        return NOTHING
+    p = f'p = {own["p"]:.2g}' if math.isfinite(own['p']) else 'no test'
+    return f'{own["mean"]:+.2f} ± {_number(own["standard_error"])}, {p} ({own["pairs"]})'
+
+
+def _making(study: Study, found: Mapping[Place, Found]) -> Grid:
+    rows = []
+    for table, cell, own in _cells(study, found):
+        commands = ' ; '.join(job.command() for job in own.jobs)
+        names = ' '.join(job.name for job in own.jobs)
+        state = own.missing or 'done'
+        rows.append((table.title, cell.row, cell.column, state, _commits(own), _hardware(own), names, commands))
+    header = ('Table', 'Row', 'Column', 'State', 'Commit', 'Hardware', 'Runs', 'Command')
+    return Grid(header, tuple(dict.fromkeys(rows)), code=(6, 7))
+
+
+def _commits(own: Found) -> str:
+    return ', '.join(dict.fromkeys(entry['commit'] for entry in own.made))
+
+
+def _hardware(own: Found) -> str:
+    return ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in own.made))
+
+
+def _paper(paper: Paper) -> str:
+    return f'{paper.mean:g}' if paper.error is None else f'{paper.mean:g} ({paper.error:g})'
+
+
+def _number(value: float) -> str:
+    return f'{value:.2f}' if math.isfinite(value) else NOTHING
+
+
+def _csv(keys: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
+    written = io.StringIO()
+    table = csv.DictWriter(written, keys, lineterminator='\n')
+    table.writeheader()
+    for row in rows:
+        plain = {key: '' if value is None or value != value else value for key, value in row.items()}
+        table.writerow(plain)
+    return written.getvalue().encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """In one step, so that a killed study leaves the old file or the new one."""
+    temporary = path.with_name(path.name + '.tmp')
+    temporary.write_bytes(content)
+    temporary.replace(path)
