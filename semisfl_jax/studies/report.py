@@ -63,8 +63,8 @@ def build(study: Study, found: Mapping[Place, Found], drawn: Sequence[Figure] = 
             blocks += [
                 Heading(3, f'{table.reference} minus the others'),
                 Paragraph(
-                    'Mean ± standard error of the differences over shared seeds, and the two-sided p of a paired t-test; '
-                    'p is not corrected for the number of comparisons.'
+                    'Mean ± standard error of the differences over shared seeds, and the two-sided p of a paired '
+                    't-test, not corrected for the number of comparisons.'
                 ),
                 grid,
             ]
@@ -165,7 +165,8 @@ def _caption(table: Table) -> str:
         kind = collect.KINDS[measure.kind]
         titles.append(f'{kind.title} ({kind.unit})')
     what = '; '.join(dict.fromkeys(titles))
-    return f'{what[0].upper()}{what[1:]}: mean ± standard error over seeds (their number). Paper: its mean (standard error).'
+    numbers = 'mean ± standard error over seeds (their number); paper: its mean (standard error).'
+    return f'{what[0].upper()}{what[1:]}: {numbers}'
 
 
 def _values(table: Table, found: Mapping[Place, Found]) -> Grid:

@@ -1,0 +1,22 @@
+"""Table IV: final test accuracy of five methods on CIFAR-10, the skew of the clients varied; Fig. 8 with it.
+
+python launch.py --config=configs/studies/table4.py:smoke
+"""
+
+from ml_collections import ConfigDict
+
+from configs.studies import paper, scales
+from semisfl_jax.studies.spec import Table
+
+
+def get_config(scale: str = 'smoke') -> ConfigDict:
+    """`scale`: 'smoke', 'cpu' or 'full'."""
+    scales.check(scale)
+    cells = []
+    for row, numbers in paper.TABLE_4.items():
+        for alpha, number in zip(paper.DIRICHLET, numbers, strict=True):
+            changes = {'algorithm': paper.METHODS[row], **scales.dirichlet(alpha)}
+            cells.append(scales.cell(scale, row, f'Dir({alpha:g})', 'cifar10', changes, number))
+    title = 'Table IV: test accuracy on different data distributions'
+    table = Table(title, tuple(cells), 'Method', 'SemiSFL', ('values', 'accuracy_rounds'))
+    return scales.study('table4', scale, 'SemiSFL, Table IV', [table])

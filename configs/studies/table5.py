@@ -1,0 +1,27 @@
+"""Table V: projection heads of SemiSFL on CIFAR-10, the skew of the clients varied.
+
+    python launch.py --config=configs/studies/table5.py:smoke
+
+The paper heads its last two columns Dir(1.0) again; they are read as Dir(0.1) and Dir(0.05), for the row of the MLP
+equals Table IV.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.studies import paper, scales
+from semisfl_jax.studies.spec import Table
+
+ROWS = {'none': 'No projection head', 'linear': 'Linear', 'mlp': 'MLP'}
+
+
+def get_config(scale: str = 'smoke') -> ConfigDict:
+    """`scale`: 'smoke', 'cpu' or 'full'."""
+    scales.check(scale)
+    cells = []
+    for head, numbers in paper.TABLE_5.items():
+        for alpha, number in zip(paper.DIRICHLET, numbers, strict=True):
+            changes = {'model.projection': head, **scales.dirichlet(alpha)}
+            cells.append(scales.cell(scale, ROWS[head], f'Dir({alpha:g})', 'cifar10', changes, number))
+    table = Table('Table V: projection heads', tuple(cells), 'Projection head', ROWS['mlp'])
+    notes = ['The last two columns, Dir(1.0) in the paper, are read as Dir(0.1) and Dir(0.05): see its Table IV.']
+    return scales.study('table5', scale, 'SemiSFL, Table V', [table], notes)
