@@ -15,6 +15,11 @@ def main(argv: list[str]) -> int:
         return 0
     try:
         command = command_line.parse(argv)
+        if command_line.STUDY in command.config:
+            from semisfl_jax.studies import engine
+
+            engine.run(command.config.study, command.given, command.workdir, Path(__file__).resolve())
+            return 0
         from semisfl_jax import train  # imports JAX, which a mistyped flag need not wait for
 
         train.run(command.config, command.workdir or None, name=command.name)

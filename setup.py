@@ -27,6 +27,7 @@ setup(
         'orbax-checkpoint>=0.11.30,<0.13',
         'pillow>=11,<14',
         'scikit-learn>=1.5,<2',
+        'scipy>=1.13,<2',
         'tensorboardX>=2.6,<3',
         'tensorflow-datasets>=4.9.9,<5',
         'tqdm>=4.66,<5',

@@ -6,7 +6,7 @@ import ast
 import difflib
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -23,6 +23,9 @@ labelled images, many clients with unlabelled ones.
 configurations
 {configs}
 
+studies, a table or figure of the paper each, made of many runs (configs/studies/NAME.py:SCALE; smoke, cpu or full)
+  {studies}
+
 options
   --config=FILE[:code]  a configuration; with ':code' the settings of the authors' code in place of the paper's
   --config.KEY=VALUE    changes one key of it; configs/default.py lists all keys with their meaning
@@ -35,6 +38,7 @@ examples
   python launch.py --config=configs/digits.py --config.seeds=0,1,2         three seeds in one program
   python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
   python launch.py --config=configs/stl10.py --config.data.fake=True       made-up images, to try a machine
+  python launch.py --config=configs/studies/table4.py:smoke                a table of the paper, tried out in minutes
 
 outputs in the folder
   metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   the final figures
@@ -49,12 +53,16 @@ saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mist
 """
 
 
+STUDY = 'study'  # key of a configuration that stands for a study of many runs; no key of the command line
+
+
 class Command(NamedTuple):
     """What the user asked for."""
 
     config: ConfigDict  # locked
     name: str  # of the configuration file, without .py
     workdir: str  # '' means the default
+    given: dict[str, Any]  # keys that the command line changes, dots between their parts -> values
 
 
 def help_text(configs: Path) -> str:
@@ -64,7 +72,8 @@ def help_text(configs: Path) -> str:
         if path.stem not in ('__init__', 'default'):
             docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
             lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
-    return HELP.format(configs='\n'.join(lines))
+    studies = (path.stem for path in sorted((configs / 'studies').glob('*.py')) if 'def get_config' in path.read_text())
+    return HELP.format(configs='\n'.join(lines), studies=', '.join(studies))
 
 
 def parse(argv: list[str]) -> Command:
@@ -101,8 +110,9 @@ def _parse(argv: list[str]) -> Command:
         raise UserError(_wrong_type(str(error), unchanged.config)) from error
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
-    presets.apply(values.config, given=config_flags.get_override_values(values['config']).keys())
-    return Command(values.config, path.stem, values.workdir)
+    given = config_flags.get_override_values(values['config'])
+    presets.apply(values.config, given=given.keys())
+    return Command(values.config, path.stem, values.workdir, given)
 
 
 def _config_flag(argv: list[str]) -> flags.FlagValues:
@@ -135,5 +145,7 @@ def _wrong_type(message: str, config: ConfigDict) -> str:
 def _keys(config: ConfigDict, prefix: str = '') -> list[str]:
     keys = []
     for key, value in config.items():
+        if key == STUDY:
+            continue
         keys += _keys(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else [prefix + key]
     return keys

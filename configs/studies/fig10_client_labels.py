@@ -25,7 +25,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
     title = f'Fig. 10: test accuracy, {total:,} labels in all'
     table = Table(title, tuple(cells), 'SemiSFL', 'client labels used', ('values', 'accuracy_rounds'))
     notes = [
-        "The paper's text: 91.1 to 92.7 % over all four with labels at the clients, up to 7.6 % more than when they are "
-        'ignored. Its figure cannot be read off the text.'
+        "The paper's text: 91.1 to 92.7 % over all four with labels at the clients, up to 7.6 % more than when they "
+        'are ignored. Its figure cannot be read off the text.'
     ]
     return scales.study('fig10_client_labels', scale, 'SemiSFL, Fig. 10', [table], notes)

@@ -22,7 +22,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
             cells.append(scales.cell(scale, row, f'{labels:,} labels', 'cifar10', changes))
     table = Table('Fig. 11: test accuracy', tuple(cells), 'K_s', 'with adaptation', ('values', 'k_s'))
     notes = [
-        "The paper's text: with 250 labels adaptation gains 10.8 %, and K_s is mostly below 30. Its figure cannot be read "
-        'off the text; of the numbers of labels it names 250.'
+        "The paper's text: with 250 labels adaptation gains 10.8 %, and K_s is mostly below 30. Its figure cannot be "
+        'read off the text; of the numbers of labels it names 250.'
     ]
     return scales.study('fig11_frequency', scale, 'SemiSFL, Fig. 11', [table], notes)

@@ -27,7 +27,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
         ]
         tables.append(Table(title, tuple(cells), 'Method', '', ('values',)))
     notes = [
-        "The paper's text: gamma is best from 0.9 to 0.99 and worse at 0.999, tau is best at 0.95. Its figure cannot be "
-        'read off the text.'
+        "The paper's text: gamma is best from 0.9 to 0.99 and worse at 0.999, tau is best at 0.95. Its figure cannot "
+        'be read off the text.'
     ]
     return scales.study('fig12_ablation', scale, 'SemiSFL, Fig. 12', tables, notes)

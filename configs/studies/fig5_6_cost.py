@@ -11,9 +11,9 @@ from ml_collections import ConfigDict
 from configs.studies import paper, scales
 from semisfl_jax.studies.spec import Measure, Table
 
-KINDS = {  # title -> kind of measure, unit, the paper's numbers
-    'Fig. 5: time': ('minutes', 'min', paper.MINUTES),
-    'Fig. 6: traffic': ('gigabytes', 'GB', paper.GIGABYTES),
+KINDS = {  # title -> kind of measure, the paper's numbers
+    'Fig. 5: time': ('minutes', paper.MINUTES),
+    'Fig. 6: traffic': ('gigabytes', paper.GIGABYTES),
 }
 SMALL_TARGETS = {'smoke': (0.5, 0.7), 'cpu': (0.6, 0.7)}
 
@@ -22,7 +22,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     tables = []
-    for title, (kind, _, numbers) in KINDS.items():
+    for title, (kind, numbers) in KINDS.items():
         cells = []
         for row, algorithm in paper.METHODS.items():
             if algorithm == 'supervised_only':  # as in the paper: it has no clients

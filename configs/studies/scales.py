@@ -21,13 +21,12 @@ from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Tabl
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': tuple(range(10))}
 STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist'}  # file in configs/
 STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST'}
-LABELS = {'smoke': 40, 'cpu': 1000}
 FEW_LABELS = {'smoke': 20, 'cpu': 100}  # in place of CIFAR-10's 250
 WARNING = {
-    'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything out. "
+    'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything. "
     'No accuracy here says anything about a method.',
     'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so the numbers of the "
-    'paper beside ours are of another experiment.',
+    'of the paper beside ours are of another experiment.',
     'full': '',
 }
 UNIFORM = {'federation.partition': 'uniform'}

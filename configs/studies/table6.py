@@ -37,7 +37,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
         figures = ('values', 'k_s') if runs else ()
         tables.append(Table(f'Table VI: {part}', tuple(cells), 'Divisor', 'alpha = 1.5' if runs else '', figures))
     notes = [
-        'The main setting of the paper is alpha = 1.5 and beta = 8, but the 91.4 and 88.6 of its Table II equal the cells '
-        'alpha = 2, beta = 8 here.'
+        'The main setting of the paper is alpha = 1.5 and beta = 8, but the 91.4 and 88.6 of its Table II equal the '
+        'cells alpha = 2, beta = 8 here.'
     ]
     return scales.study('table6', scale, 'SemiSFL, Table VI', tables, notes)

@@ -1,0 +1,154 @@
+"""The studies of the paper: all resolve at all scales, share their runs, and have the paper's numbers."""
+
+import pytest
+
+from configs.studies import paper
+from semisfl_jax import command_line
+from semisfl_jax import config as config_lib
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies import plan, spec
+from tests import runs
+
+NAMES = (
+    *('table2', 'table3', 'table4', 'table5', 'table6', 'fig5_6_cost', 'fig9_labels', 'fig10_client_labels'),
+    *('fig11_frequency', 'fig12_ablation'),
+)
+# Cells with a run at scale full, counted by hand in the paper.
+CELLS = {
+    'table2': 6 * 4,
+    'table3': 5 * 3,
+    'table4': 5 * 4,
+    'table5': 3 * 4,
+    'table6': 3 * 4 * 3,
+    'fig5_6_cost': 2 * 5 * 5,
+    'fig9_labels': 6 * 5 + 2 * 5,
+    'fig10_client_labels': 2 * 4,
+    'fig11_frequency': 2 * 5,
+    'fig12_ablation': 5 + 5,
+}
+
+
+def parse(name, scale, *words):
+    return command_line.parse(['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py:{scale}', *words])
+
+
+def study(name, scale):
+    return parse(name, scale).config.study
+
+
+@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('name', NAMES)
+def test_every_study_resolves(name, scale):
+    found = study(name, scale)
+    plan.check(found)
+    assert (found.name, found.scale, bool(found.warning)) == (name, scale, scale != 'full')
+    made = [cell for cell in found.cells() if cell.config]
+    if scale == 'full':
+        assert len(made) == len(list(found.cells())) == CELLS[name]
+        assert {tuple(cell.config.seeds) for cell in made} == {tuple(range(10))}
+        assert {cell.config.rounds for cell in made} == {1000}
+    for table in found.tables:
+        assert not table.reference or table.reference in table.rows
+        places = [(cell.row, cell.column) for cell in table.cells]
+        assert len(set(places)) == len(places)
+    for job in plan.jobs(found)[:3]:  # the command that the report gives makes the run of the cell
+        own = command_line.parse(['launch.py', f'--config={runs.ROOT}/configs/{job.base}.py', *job.options()]).config
+        cell = next(cell for cell in made if job in plan.jobs_of(cell))
+        different = config_lib.differences(config_lib.resolve(own), config_lib.resolve(cell.config))
+        assert [line.split(':')[0] for line in different if not line.startswith(('seed:', 'seeds:'))] == []
+        assert own.rounds == cell.config.rounds
+        assert (tuple(own.seeds) or (own.seed,)) == job.seeds
+
+
+def test_every_study_is_known():
+    files = {path.stem for path in (runs.ROOT / 'configs/studies').glob('*.py')}
+    assert files - {'__init__', 'paper', 'scales'} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ('name', 'row', 'column', 'number'),
+    [
+        ('table2', 'SemiSFL', 'STL-10', (92.8, 0.3)),
+        ('table2', 'SemiFL', 'STL-10', (90.7, 2.5)),
+        ('table2', 'Supervised-only', 'IMAGE-100', (26.1, 0.7)),
+        ('table3', 'FedMatch', 'SVHN', (84.1, 0.6)),
+        ('table3', 'SemiSFL', 'IMAGE-100', (56.1, 0.4)),
+        ('table4', 'FedSwitch-SL', 'Dir(0.5)', (84.1, 0.7)),
+        ('table4', 'SemiSFL', 'Dir(0.05)', (82.3, 0.1)),
+        ('table5', 'No projection head', 'Dir(0.1)', (82.8, None)),
+        ('fig5_6_cost', 'FedSwitch-SL', 'CIFAR-10 to 80%', (113.6, None)),
+        ('fig9_labels', 'FedSwitch-SL', '250 labels', (63.0, None)),
+    ],
+)
+def test_numbers_of_the_paper(name, row, column, number):
+    assert tuple(study(name, 'full').tables[0].at(row, column).paper) == number
+
+
+def test_numbers_of_table_6():
+    svhn, many, few = study('table6', 'full').tables
+    assert svhn.at('alpha = 1.5', 'beta = 8').paper.mean == 91.1
+    assert many.at('alpha = 3', 'beta = 4').paper.mean == 89.7
+    assert few.at('alpha = 4', 'beta = 12').paper.mean == 75.3
+    assert few.at('alpha = 2', 'beta = 12').config.data.num_labeled == 250
+    assert (svhn.at('alpha = 4', 'beta = 4').config.data.name, svhn.columns) == (
+        'svhn_cropped',
+        ['beta = 4', 'beta = 8', 'beta = 12'],
+    )
+
+
+def test_gains_that_the_paper_states():
+    """5.8 % over the baselines in non-IID scenarios is Table IV's last column but one, or no number was typed wrong."""
+    gaps = [paper.TABLE_4['SemiSFL'][3][0] - paper.TABLE_4[row][3][0] for row in ('SemiFL', 'FedSwitch')]
+    assert gaps == [pytest.approx(5.8), pytest.approx(5.0)]
+    assert paper.TABLE_5['mlp'] == tuple(mean for mean, _ in paper.TABLE_4['SemiSFL'])
+    assert [paper.TABLE_3[row]['CIFAR-10'] for row in paper.TABLE_3] == [paper.TABLE_4[row][2] for row in paper.TABLE_3]
+
+
+def test_studies_share_runs():
+    table2, table3, table4, cost = (
+        {job.name for job in plan.jobs(study(name, 'full'))} for name in ('table2', 'table3', 'table4', 'fig5_6_cost')
+    )
+    assert cost < table2
+    assert len(table3 & table4) == 5 * 10  # CIFAR-10 at Dir(0.1), each seed apart
+    assert not table2 & table3
+
+
+def test_seeds_share_a_program_where_models_are_small():
+    full = study('table2', 'full').tables[0]
+    assert [job.seeds for job in plan.jobs_of(full.at('SemiSFL', 'SVHN'))] == [tuple(range(10))]
+    assert [job.seeds for job in plan.jobs_of(full.at('SemiSFL', 'CIFAR-10'))] == [(seed,) for seed in range(10)]
+
+
+def test_changes_reach_every_run():
+    command = parse('table4', 'smoke', '--config.seeds=4,5', '--config.rounds=3', '--config.data.data_dir=/there')
+    changed = plan.with_given(command.config.study, command.given)
+    for cell in changed.cells():
+        assert (tuple(cell.config.seeds), cell.config.rounds, cell.config.data.data_dir) == ((4, 5), 3, '/there')
+    job = plan.jobs(changed)[0]
+    assert {'--config.seeds=4,5', '--config.rounds=3', '--config.data.data_dir=/there'} <= set(job.options())
+    assert '/there' not in job.command()
+    names = [plan.report_name(changed, given) for given in ({}, {'data.data_dir': '/there'}, {'rounds': 3})]
+    assert names[:2] == ['table4-smoke', 'table4-smoke']
+    assert names[2].startswith('table4-smoke-')
+
+
+@pytest.mark.parametrize(
+    ('words', 'said'),
+    [
+        (['--config.algorithm=semisfl'], 'config.algorithm is not the same in all runs of table4:smoke'),
+        (['--config.seed=1'], 'write --config.seeds=0,1,2'),
+        (['--config.lr=-1'], 'table4:smoke, SemiFL / Dir(1): config.lr=-1.0 must be above 0'),
+    ],
+)
+def test_changes_that_make_no_sense(words, said):
+    command = parse('table4', 'smoke', *words)
+    with pytest.raises(UserError) as caught:
+        plan.check(plan.with_given(command.config.study, command.given))
+    assert said in str(caught.value)
+
+
+def test_mistakes_on_the_command_line():
+    with pytest.raises(UserError, match="unknown scale 'huge'.*smoke, cpu, full"):
+        parse('table4', 'huge')
+    with pytest.raises(UserError, match='config.study is not a key'):
+        parse('table4', 'smoke', '--config.study=x')

@@ -1,0 +1,104 @@
+"""What a study makes, what it leaves alone, and that a kill leaves no trace in the report."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies import engine, plan
+from tests import runs, studies_toy
+
+
+def make(tmp_path, name='root', given=None):
+    root = tmp_path / name
+    folder = engine.run(studies_toy.study(), given or {}, str(root), studies_toy.launcher(tmp_path))
+    return root, folder
+
+
+def started(root):
+    return (root / 'started').read_text().split()
+
+
+def test_runs_what_is_missing_once_and_shares_it(tmp_path):
+    root, folder = make(tmp_path)
+    # six cells with runs, two of which read other figures off the same one
+    names = [job.name for job in plan.jobs(studies_toy.study())]
+    assert len(names) == 4
+    assert started(root) == names
+    before = runs.files(folder)
+    assert {path.name for path in before} >= {'report.md', 'report.html', 'cells.csv', 'runs.csv', 'differences.csv'}
+
+    make(tmp_path)  # again: nothing to do
+    assert started(root) == names
+    assert runs.files(folder) == before
+
+    (root / plan.RUNS / names[2] / 'summary.json').unlink()  # broken off
+    make(tmp_path)
+    assert started(root) == [*names, names[2]]
+    assert runs.files(folder) == before
+
+
+def test_more_rounds_are_other_runs(tmp_path):
+    root, folder = make(tmp_path)
+    _, longer = make(tmp_path, given={'rounds': 5})
+    assert longer.name != folder.name
+    assert len(set(started(root))) == 8
+    assert '--config.rounds=5' in (longer / 'report.md').read_text()
+
+
+def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setenv('TOY_FAILS', 'fedswitch')
+    _, folder = make(tmp_path)
+    text = (folder / 'report.md').read_text()
+    assert 'failed: the toy does not like fedswitch' in text
+    assert '92.00 ± 1.15 (3)' in text
+    monkeypatch.delenv('TOY_FAILS')
+    make(tmp_path)
+    assert 'failed' not in (folder / 'report.md').read_text()
+    _, other = make(tmp_path, 'other')
+    assert (folder / 'report.md').read_bytes() == (other / 'report.md').read_bytes()
+
+
+def test_no_run_at_all_is_an_error_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv('TOY_FAILS', 'fedswitch semisfl')
+    with pytest.raises(UserError, match='no run succeeded; the first one: the toy does not like semisfl') as caught:
+        make(tmp_path)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_root_that_cannot_be_written(tmp_path):
+    (tmp_path / 'root').write_text('a file')
+    with pytest.raises(UserError, match='choose another --workdir'):
+        make(tmp_path)
+
+
+@pytest.mark.parametrize('signum', [signal.SIGKILL, signal.SIGTERM])
+def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
+    _, expected = make(tmp_path, 'whole')
+    root = tmp_path / 'root'
+    command = [sys.executable, '-m', 'tests.studies_toy', str(root), str(tmp_path / 'launch.py')]
+    environment = os.environ | {'TOY_SLEEP': '0.15', 'JAX_PLATFORMS': 'cpu'}
+    process = subprocess.Popen(
+        command, cwd=runs.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        until = time.monotonic() + 60
+        while not ((root / 'started').exists() and len(started(root)) == 2):
+            assert process.poll() is None, process.stdout.read()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signum)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    _, folder = make(tmp_path)  # waits for what the killed study has left running
+    assert {path.name: data for path, data in runs.files(folder).items()} == {
+        path.name: data for path, data in runs.files(expected).items()
+    }
+    counts = [started(root).count(name) for name in started(root)]
+    assert max(counts) <= 2  # the one that was broken off, at most

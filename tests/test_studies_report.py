@@ -1,0 +1,106 @@
+"""The report of made-up runs against arithmetic by hand."""
+
+import csv
+import math
+import re
+
+import pytest
+
+from semisfl_jax.studies import document, engine, report, statistics
+from tests import studies_toy
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    home = tmp_path_factory.mktemp('study')
+    return engine.run(studies_toy.study(), {}, str(home / 'root'), studies_toy.launcher(home))
+
+
+def table(folder, name):
+    with (folder / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_means_and_errors(folder):
+    cells = {(row['table'], row['row'], row['column']): row for row in table(folder, 'cells.csv')}
+    ours = cells['Accuracies', 'SemiSFL', 'Dir(1)']
+    # 90, 92, 94: variance 4, so 2 / sqrt(3)
+    assert float(ours['mean']) == pytest.approx(92.0)
+    assert float(ours['standard_error']) == pytest.approx(2.0 / math.sqrt(3.0))
+    assert (ours['paper_mean'], ours['paper_standard_error']) == ('85.5', '0.5')
+    assert (ours['seeds_asked'], ours['seeds_run'], ours['seeds_counted'], ours['state']) == ('3', '3', '3', 'done')
+    assert ours['hardware'].startswith('toy, ')
+    assert ours['commands'].startswith('python launch.py --config=configs/digits.py ')
+    absent = cells['Accuracies', 'SemiSFL', 'CIFAR-10']
+    assert (absent['mean'], absent['paper_mean'], absent['state']) == ('', '83.8', 'no run at scale smoke')
+
+
+def test_the_way_to_a_target(folder):
+    cells = {row['table']: row for row in table(folder, 'cells.csv')}
+    # 82 %: seed 0 gets there in round 4 (80 % in round 3), seeds 1 and 2 in round 3, a minute a round
+    assert float(cells['Minutes']['mean']) == pytest.approx((4 + 3 + 3) / 3)
+    # 93 %: seed 2 alone, in round 4, at two gigabytes a round
+    assert float(cells['Gigabytes']['mean']) == pytest.approx(8.0)
+    assert (cells['Gigabytes']['seeds_counted'], cells['Gigabytes']['standard_error']) == ('1', '')
+    assert '1 of 3 seeds reached 93 %' in (folder / 'report.md').read_text()
+
+
+def test_paired_differences(folder):
+    rows = {row['column']: row for row in table(folder, 'differences.csv')}
+    # 2, 1 and 4: mean 7 / 3, variance 7 / 3; t = sqrt(7), and with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2)
+    assert float(rows['Dir(1)']['mean']) == pytest.approx(7.0 / 3.0)
+    assert float(rows['Dir(1)']['standard_error']) == pytest.approx(math.sqrt(7.0) / 3.0)
+    assert float(rows['Dir(1)']['p']) == pytest.approx(1.0 - math.sqrt(7.0) / 3.0)
+    # always 2: no scatter, and so no test
+    assert (float(rows['Dir(0.5)']['mean']), rows['Dir(0.5)']['p']) == (pytest.approx(2.0), '')
+    text = (folder / 'report.md').read_text()
+    assert '+2.33 ± 0.88, p = 0.12 (3)' in text
+    assert '+2.00 ± 0.00, no test (3)' in text
+
+
+def test_differences_over_shared_seeds_alone():
+    assert statistics.paired({0: 1.0}, {1: 1.0}) is None
+    lone = statistics.paired({0: 5.0, 1: 1.0}, {1: 3.0, 2: 9.0})
+    assert (lone.mean, lone.count) == (-2.0, 1)
+    assert math.isnan(lone.error)
+    assert math.isnan(lone.p)
+    assert statistics.summary({}) is None
+
+
+def test_every_page_says_whose_data_they_are(folder):
+    text = (folder / 'report.md').read_text()
+    for part in text.split('\n## ')[:-1]:  # the last one lists commands
+        assert '**Made up.**' in part
+    assert '4 of' not in text.split('\n')[0]
+    assert '6 of 6 cells of this scale are done; 1 more of the paper have no run at this scale.' in text
+
+
+def test_html_needs_no_other_file(folder):
+    text = (folder / 'report.html').read_text()
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert '@import' not in text
+    assert 'url(' not in text
+    assert text.count('src="data:image/png;base64,') == len(list((folder / 'figures').glob('*.png'))) >= 4
+    assert 'prefers-color-scheme: dark' in text
+    assert '@media print' in text
+
+
+def test_text_of_runs_is_no_markup():
+    blocks = [document.Paragraph('a < b & c'), document.Grid(('x',), (('<i>|</i>',),))]
+    page = document.page('<t>', blocks)
+    assert '<p>a &lt; b &amp; c</p>' in page
+    assert '<td>&lt;i&gt;|&lt;/i&gt;</td>' in page
+    assert '<title>&lt;t&gt;</title>' in page
+    assert '| <i>\\|</i> |' in document.markdown(blocks)
+
+
+def test_nothing_run_yet(tmp_path):
+    from semisfl_jax.studies import collect
+
+    study = studies_toy.study()
+    found = collect.find(study, tmp_path, {})
+    report.write(tmp_path / 'report', study, found)
+    text = (tmp_path / 'report' / 'report.md').read_text()
+    assert '0 of 6 cells of this scale are done' in text
+    assert 'not run yet; paper 85.5 (0.5)' in text
+    assert not list((tmp_path / 'report' / 'figures').iterdir())
