@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
         print(command_line.help_text(Path(__file__).parent / 'configs'), end='')
         return 0
     try:
-        command = command_line.parse(argv)
+        command = command_line.parse(argv, studies=True)
         if command_line.STUDY in command.config:
             from semisfl_jax.studies import engine
 

@@ -76,16 +76,22 @@ def help_text(configs: Path) -> str:
     return HELP.format(configs='\n'.join(lines), studies=', '.join(studies))
 
 
-def parse(argv: list[str]) -> Command:
-    """Reads the command line `argv`, program name first.
+def parse(argv: list[str], studies: bool = False) -> Command:
+    """Reads the command line `argv`, program name first; `studies` says whether the program can run them.
 
     Raises:
-      UserError: an unknown flag or key, a value of the wrong type, or a configuration that is not there.
+      UserError: an unknown flag or key, a value of the wrong type, a configuration that is not there, or a study where
+        one run is wanted.
     """
     try:
-        return _parse(argv)
+        command = _parse(argv)
     except flags.Error as error:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
+    if STUDY in command.config and not studies:
+        raise UserError(
+            f'{command.name} is a study of many runs, which launch.py makes; give the configuration of one run'
+        )
+    return command
 
 
 def _parse(argv: list[str]) -> Command:

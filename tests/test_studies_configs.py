@@ -29,7 +29,9 @@ CELLS = {
 
 
 def parse(name, scale, *words):
-    return command_line.parse(['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py:{scale}', *words])
+    return command_line.parse(
+        ['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py:{scale}', *words], studies=True
+    )
 
 
 def study(name, scale):
@@ -148,7 +150,9 @@ def test_changes_that_make_no_sense(words, said):
 
 
 def test_mistakes_on_the_command_line():
-    with pytest.raises(UserError, match="unknown scale 'huge'.*smoke, cpu, full"):
+    with pytest.raises(UserError, match=r"unknown scale 'huge'.*smoke, cpu, full"):
         parse('table4', 'huge')
-    with pytest.raises(UserError, match='config.study is not a key'):
+    with pytest.raises(UserError, match=r'config\.study is not a key'):
         parse('table4', 'smoke', '--config.study=x')
+    with pytest.raises(UserError, match='table4 is a study of many runs'):
+        command_line.parse(['costs', f'--config={runs.ROOT}/configs/studies/table4.py:smoke'])

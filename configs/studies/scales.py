@@ -25,7 +25,7 @@ FEW_LABELS = {'smoke': 20, 'cpu': 100}  # in place of CIFAR-10's 250
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything. "
     'No accuracy here says anything about a method.',
-    'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so the numbers of the "
+    'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so the numbers "
     'of the paper beside ours are of another experiment.',
     'full': '',
 }

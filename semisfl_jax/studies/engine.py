@@ -17,6 +17,7 @@ from typing import Any
 
 from semisfl_jax import interrupt, workdir
 from semisfl_jax.errors import UserError
+from semisfl_jax.plots import style
 from semisfl_jax.studies import collect, plan, provenance, report
 from semisfl_jax.studies.board import Board
 from semisfl_jax.studies.plan import Job
@@ -40,9 +41,11 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path) -> Pa
       The folder of the report.
 
     Raises:
-      UserError: a mistake in the study or its changes, a folder that cannot be written, or no run that succeeded.
+      UserError: a mistake in the study or its changes, a folder that cannot be written, no matplotlib, or no run that
+        succeeded.
       Stopped: the study was asked to stop; the report says what is missing.
     """
+    style.matplotlib()  # rather now than after hours of runs
     study = plan.with_given(study, given)
     plan.check(study)
     home, jobs = Path(root or ROOT), plan.jobs(study)
