@@ -94,7 +94,7 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
         return {
             'seeds': SEEDS[scale],
             'rounds': 16,
-            'lr_rounds': 16,
+            'lr_rounds': 0,
             'eval_every': 2,
             'checkpoint_every': 8,
             'k_s': 10,
@@ -108,7 +108,7 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
     return {
         'seeds': SEEDS[scale],
         'rounds': 40,
-        'lr_rounds': 40,
+        'lr_rounds': 0,
         'eval_every': 4,
         'checkpoint_every': 8,
         'frequency.period': 1,

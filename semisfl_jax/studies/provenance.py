@@ -7,7 +7,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from semisfl_jax import metrics
+from semisfl_jax import metrics, runs
 from semisfl_jax.studies import collect
 
 
@@ -19,8 +19,9 @@ def here(repository: Path) -> dict[str, str]:
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
-    """Adds `entry` to those of the run in `folder`, once."""
-    known = collect.provenance(folder)
+    """Adds `entry` to those of the run in `folder`, once. A run without a round behind it was made by nobody yet."""
+    begun = any((own / 'metrics.jsonl').exists() for own in runs.trials(folder))
+    known = collect.provenance(folder) if begun else []
     if entry not in known:
         folder.mkdir(parents=True, exist_ok=True)
         metrics.write_json(folder / collect.PROVENANCE, [*known, entry])
