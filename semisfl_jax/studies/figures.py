@@ -53,12 +53,9 @@ def draw(study: Study, found: Mapping[Place, Found]) -> Iterator[Figure]:
 def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Ending of the file, title, and what draws it: one figure for the values, one for each column of curves."""
     if name == 'values':
-        for kind in dict.fromkeys(cell.measure.kind for cell in table.cells):
-            yield (
-                '' if len({c.measure.kind for c in table.cells}) == 1 else kind,
-                '',
-                lambda k=kind: _values(table, found, k),
-            )
+        kinds = dict.fromkeys(cell.measure.kind for cell in table.cells)
+        for kind in kinds:
+            yield ('' if len(kinds) == 1 else kind), '', lambda k=kind: _values(table, found, k)
         return
     drawn = set()
     for column in table.columns:
@@ -71,12 +68,13 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
 
 
 def _values(table: Table, found: Mapping[Place, Found], kind: str):
-    columns = [c for c in table.columns if any(x.column == c and x.measure.kind == kind for x in table.cells)]
+    cells = {(cell.row, cell.column): cell for cell in table.cells if cell.measure.kind == kind}
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     ours, paper = {}, {}
-    for row in table.rows:
+    for row in rows:
         mean, error, theirs = (np.full(len(columns), np.nan) for _ in range(3))
         for place, column in enumerate(columns):
-            cell = table.at(row, column)
+            cell = cells.get((row, column))
             if cell is None:
                 continue
             if own := statistics.summary(collect.values(found[table.title, row, column], cell.measure)):
@@ -97,7 +95,7 @@ def _curves(name: str, groups: plots_collect.Groups):
     if name == 'k_s':
         curves.k_s(ax, plots_collect.curves(groups, 'k_s'))
         return figure
-    x = {'rounds': 'round'}.get(name.removeprefix('accuracy_'), name.removeprefix('accuracy_'))
+    x = {'accuracy_rounds': 'round', 'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}[name]
     curves.accuracy(ax, plots_collect.curves(groups, 'accuracy', x), x)
     return figure
 

@@ -1,0 +1,63 @@
+"""The data that the figures of a study draw, and what its progress says."""
+
+import numpy as np
+
+from semisfl_jax.plots import grids, style
+from semisfl_jax.studies import collect, engine, figures, plan
+from semisfl_jax.studies.board import Board
+from tests import studies_toy
+
+
+def test_points_draw_means_errors_and_the_paper():
+    with style.context():
+        _, ax = style.figure()
+        ours = {
+            'x': (np.array([1.0, 2.0]), np.array([0.5, np.nan])),
+            'y': (np.array([3.0, np.nan]), np.array([0.25, np.nan])),
+        }
+        grids.points(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
+    (first, _, bars), (second, _, _) = (container.lines for container in ax.containers)
+    np.testing.assert_allclose(first.get_ydata(), [1.0, 2.0])
+    np.testing.assert_allclose(second.get_ydata(), [3.0, np.nan])
+    segments = bars[0].get_segments()
+    np.testing.assert_allclose(segments[0][:, 1], [0.5, 1.5])
+    np.testing.assert_allclose(segments[1][:, 1], [2.0, 2.0])  # one seed, no error
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == 'none' and len(line.get_ydata())]
+    np.testing.assert_allclose(hollow[0].get_ydata(), [4.0, np.nan])
+    assert hollow[0].get_color() == first.get_color() != second.get_color()
+    # the rows of a column stand side by side, within its half of the way to the next
+    assert 0 < second.get_xdata()[0] - first.get_xdata()[0] < 0.5
+    assert first.get_xdata()[1] - first.get_xdata()[0] == 1.0
+    assert 0 < hollow[0].get_xdata()[0] - first.get_xdata()[0] < second.get_xdata()[0] - first.get_xdata()[0]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ['a', 'b']
+    assert 'paper (hollow)' in ax.get_legend_handles_labels()[1]
+
+
+def test_figures_of_a_study(tmp_path):
+    study = studies_toy.study()
+    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+    drawn = list(figures.draw(study, collect.find(study, tmp_path / 'root', {})))
+    assert [figure.name for figure in drawn] == [
+        *('1-values', '1-accuracy_rounds-Dir-1', '1-accuracy_rounds-Dir-0.5'),
+        *('2-values', '3-values'),
+    ]
+    for figure in drawn:
+        assert figure.png.startswith(b'\x89PNG')
+        assert b'<svg' in figure.svg
+        assert figure.caption.endswith('Made up.')
+
+
+def test_progress_tells_what_is_left(tmp_path, capsys):
+    jobs = plan.jobs(studies_toy.study())[:2]
+    begun = tmp_path / jobs[1].name / 'seed_0'
+    begun.mkdir(parents=True)
+    (begun / 'metrics.jsonl').write_text('{}\n' * 3 + '{"round"')  # three of the twelve rounds of its three seeds
+    with Board(tmp_path, jobs) as board:
+        board.start(jobs[0])
+        board.end(jobs[0], '')
+        printed = capsys.readouterr().out
+        assert printed.startswith('[1/2] python launch.py --config=configs/digits.py ')
+        assert 'done  62 % of all rounds, about ' in printed  # 12 + 3 of 24
+        board.start(jobs[1])
+        board.end(jobs[1], 'no data')
+        assert 'failed: no data\n' in capsys.readouterr().out
