@@ -51,6 +51,7 @@ ROOMS = (
     'compare',
     'plots',
     'studies',
+    'plots.__main__',
     'costs.__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent
