@@ -93,16 +93,13 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
     if scale == 'smoke':
         return {
             'seeds': SEEDS[scale],
-            'rounds': 16,
+            'rounds': 40,
             'lr_rounds': 0,
-            'eval_every': 2,
-            'checkpoint_every': 8,
-            'k_s': 10,
+            'checkpoint_every': 20,
             'k_u': 5,
-            'federation.num_active': 4,
             'frequency.period': 1,
-            'frequency.horizon': 4,
-            'frequency.check_every': 4,
+            'frequency.horizon': 10,
+            'frequency.check_every': 10,
             **UNIFORM,
         }
     return {
