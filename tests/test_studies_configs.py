@@ -156,3 +156,11 @@ def test_mistakes_on_the_command_line():
         parse('table4', 'smoke', '--config.study=x')
     with pytest.raises(UserError, match='table4 is a study of many runs'):
         command_line.parse(['costs', f'--config={runs.ROOT}/configs/studies/table4.py:smoke'])
+
+
+def test_runs_of_single_seeds_are_one_command():
+    cell = study('table2', 'full').tables[0].at('SemiSFL', 'CIFAR-10')
+    command = plan.command(plan.jobs_of(cell)[:3])
+    assert command.startswith('for seed in 0 1 2; do python launch.py --config=configs/cifar10.py ')
+    assert command.endswith(' --config.seed=$seed; done')
+    assert command.count('seed=') == 1

@@ -30,7 +30,7 @@ def test_means_and_errors(folder):
     assert (ours['paper_mean'], ours['paper_standard_error']) == ('85.5', '0.5')
     assert (ours['seeds_asked'], ours['seeds_run'], ours['seeds_counted'], ours['state']) == ('3', '3', '3', 'done')
     assert ours['hardware'].startswith('toy, ')
-    assert ours['commands'].startswith('python launch.py --config=configs/digits.py ')
+    assert ours['command'].startswith('python launch.py --config=configs/digits.py ')
     absent = cells['Accuracies', 'SemiSFL', 'CIFAR-10']
     assert (absent['mean'], absent['paper_mean'], absent['state']) == ('', '83.8', 'no run at scale smoke')
 

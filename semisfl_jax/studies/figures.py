@@ -46,7 +46,7 @@ def draw(study: Study, found: Mapping[Place, Found]) -> Iterator[Figure]:
                         continue
                     stem = '-'.join(filter(None, (str(number), name, ending)))
                     caption = f'{NAMES[name]}{f", {title}" if title else ""}'
-                    warned = f'{caption}. {study.warning}' if study.warning else caption
+                    warned = f'{caption}. {study.warning.split(":")[0].rstrip(".")}.' if study.warning else caption
                     yield Figure(stem, table.title, warned, _bytes(made, 'png'), _bytes(made, 'svg'))
 
 
@@ -61,10 +61,11 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
     for column in table.columns:
         groups = {row: found[table.title, row, column].runs for row in table.rows if table.at(row, column)}
         groups = {row: runs for row, runs in groups.items() if runs}
+        title = column.rsplit(' to ', 1)[0] if table.cells[0].measure.target else column
         folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
         if folders and folders not in drawn:  # columns that read several figures off the same runs have one picture
             drawn.add(folders)
-            yield _slug(column), column, lambda own=groups: _curves(name, own)
+            yield _slug(title), title, lambda own=groups: _curves(name, own)
 
 
 def _values(table: Table, found: Mapping[Place, Found], kind: str):

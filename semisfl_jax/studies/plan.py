@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
@@ -106,6 +106,15 @@ def _job(cell: Cell, seeds: tuple[int, ...]) -> Job:
 def jobs(study: Study) -> list[Job]:
     """The runs of all cells in their order, each once."""
     return list({job.name: job for cell in study.cells() for job in jobs_of(cell)}.values())
+
+
+def command(jobs: Sequence[Job]) -> str:
+    """What makes the runs of a cell; runs that differ in their seed alone are a loop over it."""
+    if len(jobs) < 2:
+        return ''.join(job.command() for job in jobs)
+    seeds = ' '.join(str(seed) for job in jobs for seed in job.seeds)
+    words = [word for word in jobs[0].command().split(' ') if not word.startswith('--config.seed=')]
+    return f'for seed in {seeds}; do {" ".join(words)} --config.seed=$seed; done'
 
 
 def check(study: Study) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.studies import collect, document, figures, statistics
+from semisfl_jax.studies import collect, document, figures, plan, statistics
 from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
 from semisfl_jax.studies.figures import Figure
@@ -18,10 +18,10 @@ from semisfl_jax.studies.spec import Cell, Paper, Study, Table
 NOTHING = '—'
 CELL_KEYS = (
     *('table', 'row', 'column', 'measure', 'target', 'unit', 'seeds_asked', 'seeds_run', 'seeds_counted', 'mean'),
-    *('standard_error', 'paper_mean', 'paper_standard_error', 'state', 'runs', 'commits', 'hardware', 'commands'),
+    *('standard_error', 'paper_mean', 'paper_standard_error', 'state', 'runs', 'commits', 'hardware', 'command'),
 )
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
-DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'pairs', 'mean', 'standard_error', 'p')
+DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'p')
 
 
 def write(folder: Path, study: Study, found: Mapping[Place, Found]) -> None:
@@ -100,7 +100,7 @@ def cell_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]
                 'runs': ' '.join(job.name for job in own.jobs),
                 'commits': _commits(own),
                 'hardware': _hardware(own),
-                'commands': '; '.join(job.command() for job in own.jobs),
+                'command': plan.command(own.jobs),
             }
         )
     return rows
@@ -128,7 +128,8 @@ def difference_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str
                 pair = (collect.values(found[table.title, cell.row, column], cell.measure) for cell in (first, second))
                 if own := statistics.paired(*pair):
                     names = dict(zip(('mean', 'standard_error', 'pairs', 'p'), own, strict=True))
-                    rows.append({'table': table.title, 'column': column, 'row': table.reference, 'minus': row, **names})
+                    places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row}
+                    rows.append({**places, 'unit': collect.KINDS[first.measure.kind].unit, **names})
     return rows
 
 
@@ -198,7 +199,8 @@ def _ours(values: dict[int, float], own: Found, cell: Cell) -> str:
         notes.append(f'{len(values)} of {len(own.runs)} seeds {what}')
     head = ''
     if summary:
-        head = f'{_number(summary.mean)} ± {_number(summary.error)} ({summary.count})'
+        unit = collect.KINDS[cell.measure.kind].unit
+        head = f'{_number(summary.mean, unit)} ± {_number(summary.error, unit)} ({summary.count})'
     return ', '.join(filter(None, (head, *notes)))
 
 
@@ -217,18 +219,23 @@ def _difference(own: dict[str, Any] | None) -> str:
     if own is None:
         return NOTHING
     p = f'p = {own["p"]:.2g}' if math.isfinite(own['p']) else 'no test'
-    return f'{own["mean"]:+.2f} ± {_number(own["standard_error"])}, {p} ({own["pairs"]})'
+    mean, error = _number(own['mean'], own['unit'], '+'), _number(own['standard_error'], own['unit'])
+    return f'{mean} ± {error}, {p} ({own["pairs"]})'
 
 
 def _making(study: Study, found: Mapping[Place, Found]) -> Grid:
+    """A row for every set of runs, with all cells that are read off it."""
+    groups: dict[tuple[str, ...], list[tuple[Cell, Found]]] = {}
+    for _, cell, own in _cells(study, found):
+        if own.jobs:
+            groups.setdefault(tuple(job.name for job in own.jobs), []).append((cell, own))
     rows = []
-    for table, cell, own in _cells(study, found):
-        commands = ' ; '.join(job.command() for job in own.jobs)
-        names = ' '.join(job.name for job in own.jobs)
+    for names, members in groups.items():
+        own = members[0][1]
+        cells = '; '.join(dict.fromkeys(f'{cell.row}, {cell.column}' for cell, _ in members))
         state = own.missing or 'done'
-        rows.append((table.title, cell.row, cell.column, state, _commits(own), _hardware(own), names, commands))
-    header = ('Table', 'Row', 'Column', 'State', 'Commit', 'Hardware', 'Runs', 'Command')
-    return Grid(header, tuple(dict.fromkeys(rows)), code=(6, 7))
+        rows.append((cells, state, _commits(own), _hardware(own), ' '.join(names), plan.command(own.jobs)))
+    return Grid(('Cells', 'State', 'Commit', 'Hardware', 'Runs', 'Command'), tuple(rows), code=(4, 5))
 
 
 def _commits(own: Found) -> str:
@@ -243,8 +250,9 @@ def _paper(paper: Paper) -> str:
     return f'{paper.mean:g}' if paper.error is None else f'{paper.mean:g} ({paper.error:g})'
 
 
-def _number(value: float) -> str:
-    return f'{value:.2f}' if math.isfinite(value) else NOTHING
+def _number(value: float, unit: str, sign: str = '') -> str:
+    """Two decimals of a percentage, three digits of anything else."""
+    return f'{value:{sign}{".2f" if unit == "%" else ".3g"}}' if math.isfinite(value) else NOTHING
 
 
 def _csv(keys: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
