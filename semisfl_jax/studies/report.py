@@ -225,14 +225,16 @@ def _difference(own: dict[str, Any] | None) -> str:
 
 def _making(study: Study, found: Mapping[Place, Found]) -> Grid:
     """A row for every set of runs, with all cells that are read off it."""
-    groups: dict[tuple[str, ...], list[tuple[Cell, Found]]] = {}
-    for _, cell, own in _cells(study, found):
+    groups: dict[tuple[str, ...], list[tuple[str, Found]]] = {}
+    for table, cell, own in _cells(study, found):
         if own.jobs:
-            groups.setdefault(tuple(job.name for job in own.jobs), []).append((cell, own))
+            groups.setdefault(tuple(job.name for job in own.jobs), []).append(
+                (f'{table.title}: {cell.row}, {cell.column}', own)
+            )
     rows = []
     for names, members in groups.items():
         own = members[0][1]
-        cells = '; '.join(dict.fromkeys(f'{cell.row}, {cell.column}' for cell, _ in members))
+        cells = '; '.join(name for name, _ in members)
         state = own.missing or 'done'
         rows.append((cells, state, _commits(own), _hardware(own), ' '.join(names), plan.command(own.jobs)))
     return Grid(('Cells', 'State', 'Commit', 'Hardware', 'Runs', 'Command'), tuple(rows), code=(4, 5))
@@ -252,7 +254,8 @@ def _paper(paper: Paper) -> str:
 
 def _number(value: float, unit: str, sign: str = '') -> str:
     """Two decimals of a percentage, three digits of anything else."""
-    return f'{value:{sign}{".2f" if unit == "%" else ".3g"}}' if math.isfinite(value) else NOTHING
+    digits = '.2f' if unit == '%' else '.3g'
+    return format(value, sign + digits) if math.isfinite(value) else NOTHING
 
 
 def _csv(keys: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
