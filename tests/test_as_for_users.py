@@ -1,5 +1,5 @@
-"""Starts tests of bytes in a process whose programs are compiled as for a user: two programs give the same last digit only
-if the compiler treats what they share alike. The rest compiles without optimisation (tests/conftest.py)."""
+"""Starts tests of bytes in a process whose programs are compiled as for a user: two programs give the same last digit
+only if the compiler treats what they share alike. The rest compiles without optimisation (tests/conftest.py)."""
 
 import os
 import subprocess
