@@ -1,11 +1,15 @@
 """Whole runs of the full-model methods: what they write, that they go on, images on the host, several seeds."""
 
 import json
+import os
 
 import pytest
 
 import launch
 from tests import runs
+from tests.conftest import UNOPTIMISED
+
+pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='tests/test_as_for_users.py runs it')
 
 # Two rounds in which every client reads its images once, and goes on with its momentum.
 LOCAL = {'rounds': 2, 'checkpoint_every': 1, 'local__epochs': 1, 'local__optimizer_state': 'kept'}

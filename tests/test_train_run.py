@@ -1,6 +1,7 @@
 """Whole runs of the command on the digits: what they write, that they repeat, and that they go on."""
 
 import json
+import os
 
 import jax
 import numpy as np
@@ -9,7 +10,10 @@ from tensorboardX.proto import event_pb2
 
 from semisfl_jax import algorithms, metrics
 from tests import runs
+from tests.conftest import UNOPTIMISED
 from tests.test_trials import state_of
+
+pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='tests/test_as_for_users.py runs it')
 
 LOSSES = ('loss_supervised', 'loss_consistency', 'loss_clustering')
 

@@ -1,5 +1,5 @@
 """Several seeds in one program: every trial is the run of its seed alone. Compiled as for a user, in a process that
-tests/test_trials_process.py starts; by hand, `XLA_FLAGS= pytest tests/test_trials.py`."""
+tests/test_as_for_users.py starts; by hand, `XLA_FLAGS= pytest tests/test_trials.py`."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from semisfl_jax import config as config_lib
 from tests import runs
 from tests.conftest import UNOPTIMISED
 
-pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='runs in a process of its own')
+pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='tests/test_as_for_users.py runs it')
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
 WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
