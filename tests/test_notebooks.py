@@ -14,7 +14,15 @@ from semisfl_jax import algorithms, costs
 FOLDER = Path(launch.__file__).parent / 'colabs'
 NOTEBOOKS = sorted(FOLDER.glob('*.ipynb'))
 # Values that a test puts in the place of a notebook's own, so that it ends soon: {notebook: {name: expression}}
-SMALL = {'quickstart': {'ROUNDS': '4'}, 'your_own_method': {'ROUNDS': '2', 'SEEDS': '(0, 1)'}}
+SMALL = {
+    'quickstart': {'ROUNDS': '4'},
+    'reproduce_table4': {
+        'METHODS': "('SemiSFL', 'FedSwitch')",
+        'ALPHAS': '(0.1,)',
+        'GIVEN': "{'rounds': 2, 'seeds': (0, 1)}",
+    },
+    'your_own_method': {'ROUNDS': '2', 'SEEDS': '(0, 1)'},
+}
 
 
 def read(name):
@@ -78,6 +86,18 @@ def test_quickstart(monkeypatch, tmp_path, capsys):
     assert len(re.findall(r'^\d: \d+% confident, ', printed, re.MULTILINE)) == 10
     assert re.search(r'teacher and student agree on \d+% of the test images', printed)
     assert (tmp_path / 'runs' / 'quickstart' / 'summary.json').exists()
+
+
+def test_reproduce_table4(monkeypatch, tmp_path, capsys):
+    variables, displayed = run('reproduce_table4', monkeypatch, tmp_path)
+    printed = capsys.readouterr().out
+    assert 'Table IV - 2 cells' in printed
+    report = (variables['folder'] / 'report.md').read_text()
+    (row,) = (line for line in report.splitlines() if line.startswith('| SemiSFL | ') and 'paper' in line)
+    assert re.fullmatch(r'\| SemiSFL \| \d+\.\d\d ± \d+\.\d\d \(2\); paper 83\.80 \(0\.20\) \|', row), row
+    assert re.search(r'\| FedSwitch \| [+-]\d+\.\d\d ± \d+\.\d\d, (p = \S+|no test) \(2\) \|', report)
+    (frame,) = displayed
+    assert frame._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
 
 
 def test_your_own_method(monkeypatch, tmp_path, capsys):

@@ -121,6 +121,25 @@ def test_seeds_share_a_program_where_models_are_small():
     assert [job.seeds for job in plan.jobs_of(full.at('SemiSFL', 'CIFAR-10'))] == [(seed,) for seed in range(10)]
 
 
+def test_part_of_a_study():
+    whole = study('table4', 'smoke')
+    assert whole.part(paper.TABLE_4, whole.tables[0].columns) == whole
+    part = whole.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)', 'Dir(1)'])
+    places = [('FedSwitch', 'Dir(1)'), ('FedSwitch', 'Dir(0.1)'), ('SemiSFL', 'Dir(1)'), ('SemiSFL', 'Dir(0.1)')]
+    assert [(cell.row, cell.column) for cell in part.cells()] == places
+    assert {job.name for job in plan.jobs(part)} < {job.name for job in plan.jobs(whole)}
+    assert part.tables[0].reference == 'SemiSFL'
+    other = whole.part(['FedSwitch'], ['Dir(1)'])
+    assert other.tables[0].reference == ''  # nothing left to compare
+    assert len({whole.name, part.name, other.name}) == 3  # no report takes the place of another
+    with pytest.raises(UserError, match=r"table4 has no row 'FedSGD'; choose from SemiFL, "):
+        whole.part(['FedSGD'], ['Dir(1)'])
+    with pytest.raises(UserError, match=r"table4 has no column 'Dir\(2\)'; choose from Dir\(1\), "):
+        whole.part(['SemiSFL'], ['Dir(2)'])
+    with pytest.raises(UserError, match='table4 has no cell in these rows and columns'):
+        whole.part([], ['Dir(1)'])
+
+
 def test_changes_reach_every_run():
     command = parse('table4', 'smoke', '--config.seeds=4,5', '--config.rounds=3', '--config.data.data_dir=/there')
     changed = plan.with_given(command.config.study, command.given)

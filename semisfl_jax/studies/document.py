@@ -99,6 +99,16 @@ def page(title: str, blocks: Sequence[Block]) -> str:
     )
 
 
+class Framed:
+    """A page as notebooks show it, in a frame: `display(Framed(text))`. Its styles stay its own."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.text)}" style="width: 100%; height: 50rem; border: 0"></iframe>'
+
+
 def _html(block: Block) -> str:
     match block:
         case Heading(level, text):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax.errors import UserError
 
 SCALES = ('smoke', 'cpu', 'full')
 
@@ -81,6 +84,31 @@ class Study:
         """All cells, table after table."""
         for table in self.tables:
             yield from table.cells
+
+    def part(self, rows: Collection[str], columns: Collection[str]) -> Study:
+        """The study of some rows and columns of its tables, under a name of its own if any is left out.
+
+        Raises:
+          UserError: a row or column that no table has, or nothing is left.
+        """
+        for kind, asked in {'row': rows, 'column': columns}.items():
+            known = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
+            for name in asked:
+                if name not in known:
+                    raise UserError(f'{self.name} has no {kind} {name!r}; choose from {", ".join(known)}')
+        tables = []
+        for table in self.tables:
+            kept = tuple(cell for cell in table.cells if cell.row in rows and cell.column in columns)
+            reference = table.reference if table.reference in rows else ''
+            tables += [dataclasses.replace(table, cells=kept, reference=reference)] if kept else []
+        if not tables:
+            raise UserError(f'{self.name} has no cell in these rows and columns')
+        part = dataclasses.replace(self, tables=tuple(tables))
+        places = [[table.title, cell.row, cell.column] for table in tables for cell in table.cells]
+        if len(places) == len(list(self.cells())):
+            return part
+        mark = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:6]
+        return dataclasses.replace(part, name=f'{self.name}-part-{mark}')
 
 
 def cell(
