@@ -62,7 +62,6 @@ ROWS = {
     'semifl': Row(f'{STUDENT} server', f'{STUDENT} server'),
 }
 GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x2')  # families of one process
-SPREAD = tuple(' '.join(GROUPS).split())
 DEVICES = 8
 PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'
