@@ -18,7 +18,6 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local, SemiFL, learning_rate
 from tests import runs, toy
 from tests.test_semisfl import assert_trees_close, start
-from tests.test_trials import SEEDS  # whose program is compiled there
 
 WITH_CLIENTS = [name for name in algorithms.NAMES if name not in algorithms.SERVER_ONLY]
 KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep
@@ -293,14 +292,6 @@ def test_failures_repeat_and_go_on(tmp_path):
     assert runs.run(tmp_path / 'parts', **settings) == 0
     assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
     assert sum(own['clients_failed'] for own in runs.records(tmp_path / 'whole')) > 0
-
-
-def test_failures_of_several_seeds_are_those_of_single_runs(tmp_path):
-    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
-    assert runs.run(tmp_path / 'all', **settings, seeds=SEEDS, parallel__trials='loop') == 0
-    for seed in SEEDS:
-        assert runs.run(tmp_path / f'{seed}', **settings, seed=seed) == 0
-        assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
 
 
 def test_a_deadline_in_a_run(tmp_path):

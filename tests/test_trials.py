@@ -432,3 +432,11 @@ def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
         assert own.is_locked
     assert config_lib.trials(alone) == [alone]
     assert config_lib.identity_hash(config) != config_lib.identity_hash(config_lib.resolve(runs.config()))
+
+
+def test_failures_of_several_seeds_are_those_of_single_runs(tmp_path):
+    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
+    assert runs.run(tmp_path / 'all', **settings, seeds=SEEDS, parallel__trials='loop') == 0
+    for seed in SEEDS:
+        assert runs.run(tmp_path / f'{seed}', **settings, seed=seed) == 0
+        assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
