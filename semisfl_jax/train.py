@@ -29,6 +29,7 @@ from semisfl_jax import (
     data,
     failures,
     frequency,
+    health,
     hosts,
     interrupt,
     metrics,
@@ -130,7 +131,8 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
 
                 clients = [experiment_lib.turnout(own, index) for own in experiments]
                 measured = [failures.of_survivors(batch.part(measured, r), clients[r]) for r in everyone]
-                _check_losses(trials, index, measured, clients)
+                for trial, found, there in zip(trials, measured, clients, strict=True):
+                    health.check_losses(trial.name, trial.folder, index, found, there)
                 k_s = [int(controller.k_s) for controller in controllers]
                 controllers = [
                     frequency.update(old, own.frequency, *(float(found.get(key, math.nan)) for key in ADAPTS_TO))
@@ -157,7 +159,8 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 stop = signum and not last
                 if last or stop or number % config.checkpoint_every == 0:
                     states = [batch.part(state, r) for r in everyone]
-                    _check_weights(trials, number, states)
+                    for trial, own in zip(trials, states, strict=True):
+                        health.check_weights(trial.name, trial.folder, number, own)
                     hosts.on_first(partial(_save, outputs, number, states, controllers))
                 if stop:
                     message = f'stopped after round {number}; the same command goes on from there'
@@ -275,36 +278,6 @@ def _save(outputs: list[Outputs], number: int, states: list[Any], controllers: l
     """The checkpoints after round `number`."""
     for out, own, controller in zip(outputs, states, controllers, strict=True):
         checkpoint.save(out.manager, number, {'algorithm': own, 'frequency': controller})
-
-
-def _check_losses(trials: list[Trial], index: int, measured: list[dict[str, np.ndarray]], clients: list) -> None:
-    """Ends the run when a loss of round `index` that is trained on is not a number, or infinite."""
-    for trial, found, there in zip(trials, measured, clients, strict=True):
-        every_loss = there is not None and not failures.lost_all(there)
-        for name, value in found.items():
-            if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
-                raise UserError(f'{trial.name}{name} is {value} in round {index + 1}: stopped. {_kept(trial.folder)}')
-
-
-@jax.jit
-def _all_finite(state) -> jax.Array:
-    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
-
-
-def _check_weights(trials: list[Trial], number: int, states: list[Any]) -> None:
-    """Ends the run rather than save weights that the last step of a round has spoilt."""
-    for trial, state in zip(trials, states, strict=True):
-        if not _all_finite(state):
-            raise UserError(
-                f'{trial.name}weights are infinite or not a number after round {number}: stopped. {_kept(trial.folder)}'
-            )
-
-
-def _kept(folder: Path) -> str:
-    saved = checkpoint.rounds_saved(folder / 'checkpoints')
-    kept = f'The checkpoint of round {saved[-1]} is kept' if saved else 'There was no checkpoint yet'
-    return f'{kept} in {folder}; a lower config.lr may help'
 
 
 def _write_summaries(

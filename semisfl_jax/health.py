@@ -1,0 +1,56 @@
+"""A run stops rather than go on with numbers that are none; its last checkpoint is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import checkpoint, failures
+from semisfl_jax.costs import Clients
+from semisfl_jax.errors import UserError
+
+
+def check_losses(who: str, folder: Path, index: int, measured: Mapping[str, Any], clients: Clients | None) -> None:
+    """Checks the losses of a round that are trained on.
+
+    Args:
+      who: how the message begins.
+      folder: of the run.
+      index: of the round, 0-based.
+      measured: its metrics.
+      clients: of the round and how they fared; None for a round of the server alone.
+
+    Raises:
+      UserError: a loss is not a number, or infinite.
+    """
+    every_loss = clients is not None and not failures.lost_all(clients)
+    for name, value in measured.items():
+        if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
+            raise UserError(f'{who}{name} is {value} in round {index + 1}: stopped. {_kept(folder)}')
+
+
+def check_weights(who: str, folder: Path, number: int, state: Any) -> None:
+    """Checks what is to be saved after `number` rounds: the last step of a round may have spoilt it.
+
+    Raises:
+      UserError: a number of the state is none, or infinite.
+    """
+    if not _all_finite(state):
+        raise UserError(f'{who}weights are infinite or not a number after round {number}: stopped. {_kept(folder)}')
+
+
+@jax.jit
+def _all_finite(state: Any) -> jax.Array:
+    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
+
+
+def _kept(folder: Path) -> str:
+    saved = checkpoint.rounds_saved(folder / 'checkpoints')
+    kept = f'The checkpoint of round {saved[-1]} is kept' if saved else 'There was no checkpoint yet'
+    return f'{kept} in {folder}; a lower config.lr may help'

@@ -1,0 +1,70 @@
+"""Whether devices and processes can share the work of a configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from semisfl_jax import algorithms, hosts
+from semisfl_jax.errors import UserError
+
+
+def check(flat: dict[str, Any]) -> None:
+    """Checks `parallel.*` of a flat configuration; the devices themselves are not looked at.
+
+    Raises:
+      UserError: the first mistake.
+    """
+    devices, active = flat['parallel.devices'], flat['federation.num_active']
+    _check_processes(flat)
+    if seeds := flat['seeds']:
+        if devices and len(seeds) % devices:
+            good = max(n for n in range(1, devices) if len(seeds) % n == 0)
+            raise UserError(
+                f'config.parallel.devices={devices} does not divide the {len(seeds)} trials of config.seeds, and a '
+                f'device computes whole trials; use {good} devices, or another number of seeds'
+            )
+        return
+    if devices > 1 and (reason := indivisible(flat)):
+        raise UserError(f'config.parallel.devices={devices}: {reason}; use 1')
+    if devices > active:
+        raise UserError(
+            f'config.parallel.devices={devices} is more than federation.num_active={active}, and a device computes '
+            f'whole clients; use at most {active}'
+        )
+
+
+def indivisible(flat: dict[str, Any]) -> str:
+    """Why the clients of a method cannot be divided over devices or processes; '' when they can."""
+    if flat['algorithm'] in algorithms.SERVER_ONLY:
+        return f'{flat["algorithm"]} has no clients to spread'
+    if flat['algorithm'] == 'splitfed' and flat['splitfed.version'] == 'v2':
+        return "splitfed.version='v2' trains one client after another, so all devices but one would wait"
+    return ''
+
+
+def _check_processes(flat: dict[str, Any]) -> None:
+    """All processes have the same configuration but for `process_id`, so all of them find the same mistakes here."""
+    coordinator, count, own = (flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id'))
+    named = coordinator not in ('', hosts.AUTO)
+    if named and not re.fullmatch(r'\S+:\d+', coordinator):
+        raise UserError(f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, 'auto' or ''")
+    if not named and (count, own) != (1, 0):
+        raise UserError(
+            f'config.parallel.num_processes={count} and parallel.process_id={own} need parallel.coordinator=HOST:PORT'
+        )
+    if own >= count:
+        raise UserError(
+            f'config.parallel.process_id={own} is out of range for parallel.num_processes={count}; use 0 .. {count - 1}'
+        )
+    if coordinator and flat['seeds']:
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}': the trials of config.seeds run in one process; give one seed"
+        )
+    if coordinator and (reason := indivisible(flat)):
+        raise UserError(f"config.parallel.coordinator='{coordinator}': {reason}; use one process")
+    if flat['parallel.devices'] % count:
+        raise UserError(
+            f'config.parallel.devices={flat["parallel.devices"]} cannot be shared equally by {count} processes; '
+            f'use 0 for all, or a multiple of {count}'
+        )
