@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import costs, failures, metrics
-from semisfl_jax import experiment as experiment_lib
+from semisfl_jax import costs, failures, intake, metrics
 from semisfl_jax.costs import Bill, Clients
 from semisfl_jax.experiment import Experiment
 
@@ -39,7 +38,7 @@ def after_round(
       before: [R], the accounts before it.
     """
     return [
-        costs.add(old, costs.bill(own.costs, index, steps, experiment_lib.turnout(own, index), metrics_))
+        costs.add(old, costs.bill(own.costs, index, steps, intake.turnout(own, index), metrics_))
         if own.config.cost.enabled
         else old
         for own, steps, metrics_, old in zip(experiments, k_s, found, before, strict=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +12,10 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, costs, data, failures, frequency, models, parallel, rng, sampling
+from semisfl_jax import algorithms, augment, costs, data, failures, frequency, models, parallel, rng
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.errors import UserError
-from semisfl_jax.types import Algorithm, Array, Cohort, Federation, Views
+from semisfl_jax.types import Algorithm, Array, Federation, Views
 
 
 class Experiment(NamedTuple):
@@ -164,115 +161,6 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
         supervised=strong if options.supervised == 'strong' else weak,
         normalise=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
     )
-
-
-def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Cohort]]:
-    """What the jitted round takes beside its state, for round `first` (0-based) and all after it.
-
-    With the client images on the host, each federation holds the images that its round will draw.
-    """
-    federation, mesh = experiment.federation, experiment.mesh
-    if isinstance(federation, data.HostFederation):
-        placed = dataclasses.replace(federation, layout=parallel.replicate(mesh, federation.layout))
-    for cohort in cohorts(experiment, first):
-        divided = jax.tree.map(lambda x: parallel.divide(mesh, x.shape, np.asarray(x).__getitem__), cohort)
-        if not isinstance(federation, data.HostFederation):
-            yield federation, divided
-        elif experiment.algorithm.uses_clients:
-            yield placed.streamed(rows(experiment, cohort), place=partial(parallel.divide, mesh)), divided
-        else:
-            yield placed.layout, divided
-
-
-def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
-    """The cohorts of round `first` (0-based) and all after it, padded to the devices."""
-    config = experiment.config
-    clients, active = config.federation.num_clients, config.federation.num_active
-    slots = parallel.slots(experiment.mesh, active)
-    if not experiment.algorithm.uses_clients:
-        yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
-
-    visits = data.visits_before(
-        config.seed, first, clients, active, first=config.pre_rounds, came=partial(_came, experiment)
-    )
-    for index in itertools.count(first):
-        ids = data.draw_cohort(config.seed, index, clients, active)
-        there = turnout(experiment, index)
-        yield data.make_cohort(ids, visits, slots, there.failed if there else None)
-        if there:
-            visits = data.add_visit(visits, _came(experiment, index))
-
-
-def _came(experiment: Experiment, index: int) -> np.ndarray:
-    """Which active clients of round `index` (0-based) drew batches: all but those that failed before the round."""
-    there = turnout(experiment, index)
-    return there.ids[there.came | ~there.failed]
-
-
-def turnout(experiment: Experiment, index: int) -> costs.Clients | None:
-    """The active clients of round `index` (0-based) and how they fared; None for a round of the server alone."""
-    if not has_cross_entity_phase(experiment, index):
-        return None
-    config, hparams = experiment.config, experiment.hparams
-    ids = data.draw_cohort(config.seed, index, config.federation.num_clients, config.federation.num_active)
-    unlabeled, labeled = experiment.held[:, ids]
-    images = unlabeled
-    if hparams.labeled_rows == hparams.batch_size:
-        images = labeled
-    elif hparams.labeled_rows and config.algorithm in algorithms.FULL_MODEL:
-        images = unlabeled + labeled
-    has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
-    clients = costs.whole(ids, images, _steps(experiment, ids), has_labels)
-    return failures.happen(config.failures, experiment.costs, index, clients)
-
-
-def rows(experiment: Experiment, cohort: Cohort) -> Array:
-    """Rows [A, K_u, B] of the training set that a cohort draws in one round, or [A, S] where a client reads all it has.
-
-    For client images on the host. Computed apart from the round, and in every process alike.
-    """
-    if experiment.config.algorithm in algorithms.WHOLE_SETS:
-        return sampling.whole_sets(experiment.federation.layout, cohort)
-    return _rows(rng.root(experiment.config.seed), experiment.federation.layout, cohort, hparams=experiment.hparams)
-
-
-@partial(jax.jit, static_argnames='hparams')
-def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.HParams) -> Array:
-    return sampling.client_rows(key, layout, cohort, *hparams.batches)[0]
-
-
-def images_per_round(
-    experiment: Experiment, index: int, k_s: int, measured: Mapping[str, Any] = MappingProxyType({})
-) -> int:
-    """Images that the student sees in round `index` (0-based): labelled ones and those of the active clients.
-
-    `measured` are the metrics of that round: where clients may sit out, they alone tell the steps that were made.
-    Without them, all take part that did not fail.
-    """
-    there, count = turnout(experiment, index), k_s * experiment.config.server_batch_size
-    if there is None or failures.lost_all(there):
-        return count
-    steps = int(np.sum(there.steps[~there.failed]))
-    if 'clients_sitting_out' in measured:
-        trained = (1 - measured['clients_sitting_out']) * np.sum(there.survived)
-        steps = round(float(measured['client_steps'] * trained))
-    return count + steps * experiment.config.batch_size
-
-
-def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
-    """Iterations [A] of the clients `ids` in a round."""
-    if not experiment.config.local.epochs:
-        return np.full(ids.shape, experiment.config.k_u)
-    known = experiment.federation
-    known = known.layout if isinstance(known, data.HostFederation) else known
-    known = known.replace(size=experiment.held[0], labeled_size=experiment.held[1])
-    cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
-    return np.asarray(sampling.client_steps(known, cohort, *experiment.hparams.batches))
-
-
-def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:
-    """Whether clients take part in round `index` (0-based)."""
-    return experiment.algorithm.uses_clients and index >= experiment.config.pre_rounds
 
 
 def describe(trials: Sequence[Experiment]) -> list[str]:

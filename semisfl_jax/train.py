@@ -31,6 +31,7 @@ from semisfl_jax import (
     frequency,
     health,
     hosts,
+    intake,
     interrupt,
     metrics,
     parallel,
@@ -129,7 +130,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 measured = jax.device_get(measured)
                 seconds = time.monotonic() - start
 
-                clients = [experiment_lib.turnout(own, index) for own in experiments]
+                clients = [intake.turnout(own, index) for own in experiments]
                 measured = [failures.of_survivors(batch.part(measured, r), clients[r]) for r in everyone]
                 for trial, found, there in zip(trials, measured, clients, strict=True):
                     health.check_losses(trial.name, trial.folder, index, found, there)
@@ -146,7 +147,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     found = [diagnose(own, batch.part(state, r), number, k_s[r]) for r, own in enumerate(experiments)]
                     hosts.on_first(partial(_write_diagnostics, trials, number, found))
 
-                images = sum(map(experiment_lib.images_per_round, experiments, [index] * len(trials), k_s, measured))
+                images = sum(map(intake.images_per_round, experiments, [index] * len(trials), k_s, measured))
                 balances = accounts.after_round(experiments, index, k_s, measured, balances)
                 entries = map(accounts.entries, experiments, clients, balances)
                 records = [

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from semisfl_jax import data, experiment, parallel
+from semisfl_jax import data, intake, parallel
 from semisfl_jax.experiment import Experiment
 from semisfl_jax.types import Array, Cohort, Federation, Metrics
 
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     map: str  # 'vmap' | 'loop', '' for one trial
     key: Array  # [R] root keys
     round: Callable[..., tuple[Any, Metrics]]  # as Algorithm.round, all arguments and results of R trials
-    inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as experiment.inputs
+    inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as intake.inputs
     stack: Callable[[Sequence[Any]], Any]  # R pytrees -> one, leaves [R, ...]
     part: Callable[[Any, int], Any]  # the inverse: pytree, r -> pytree of trial r
 
@@ -46,7 +46,7 @@ def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Bat
     """
     first = trials[0]
     if len(trials) == 1:
-        inputs = partial(experiment.inputs, first)
+        inputs = partial(intake.inputs, first)
         return Batch('', first.key, first.algorithm.round, inputs, lambda trees: trees[0], lambda tree, r: tree)
     name, mapped = parallel.trial_map(trial_map)
     mesh = parallel.make_mesh(devices)
@@ -142,9 +142,9 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
     stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
     host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
-    for cohorts in zip(*(experiment.cohorts(trial, first) for trial in trials), strict=True):
+    for cohorts in zip(*(intake.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
         if on_host and trials[0].algorithm.uses_clients:
-            rows = np.stack([experiment.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
+            rows = np.stack([intake.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             federation = host.streamed(rows, trials=True, place=partial(parallel.divide, mesh))
         yield federation, _place(mesh, stack(cohorts), divided=True)

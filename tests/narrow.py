@@ -14,7 +14,7 @@ import numpy as np
 
 from configs import default
 from semisfl_jax import config as config_lib
-from semisfl_jax import experiment, parallel
+from semisfl_jax import experiment, intake, parallel
 from semisfl_jax.models import zoo
 from tests import needs
 
@@ -80,7 +80,7 @@ def initial(family, algorithm):
 def inputs(family, algorithm, devices, partition):
     """Federation and cohort of the first round. Both partitions have tables of one shape, so one program takes both."""
     built = build(family, algorithm, devices, partition)
-    federation, cohort = next(experiment.inputs(built, 0))
+    federation, cohort = next(intake.inputs(built, 0))
     count = len(built.dataset.train_images)
 
     def wide(table):

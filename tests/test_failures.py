@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, costs, data, failures, phases, queue
+from semisfl_jax import algorithms, costs, data, failures, intake, phases, queue
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import hparams as hparams_lib
@@ -234,18 +234,18 @@ def test_weights_visits_and_images():
     config = config_lib.resolve(runs.config(failures__before=0.4, failures__inside=0.2))
     built = experiment_lib.build(config)
     visits, seen = np.zeros(10, int), 0
-    stream = experiment_lib.cohorts(built, 0)
+    stream = intake.cohorts(built, 0)
     for index, cohort in zip(range(8), stream, strict=False):
-        there = experiment_lib.turnout(built, index)
+        there = intake.turnout(built, index)
         np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
         np.testing.assert_array_equal(cohort.weight, ~there.failed)
         np.testing.assert_array_equal(cohort.visits, visits[there.ids])
         visits[there.ids[there.came]] += 1
         seen += int(there.failed.sum())
-        count = experiment_lib.images_per_round(built, index, 5)
+        count = intake.images_per_round(built, index, 5)
         assert count == 5 * 4 + int(np.sum(~there.failed)) * 2 * 4
     assert seen
-    later = next(experiment_lib.cohorts(built, 8))
+    later = next(intake.cohorts(built, 8))
     expected = visits[data.draw_cohort(0, 8, 10, 3)]
     np.testing.assert_array_equal(later.visits, expected)
 

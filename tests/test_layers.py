@@ -42,6 +42,7 @@ ROOMS = (
     'progress',
     'interrupt',
     'experiment',
+    'intake',
     'diagnostics',
     'trials',
     'accounts',

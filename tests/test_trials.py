@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import launch
-from semisfl_jax import algorithms, checkpoint, experiment, frequency, parallel, trials
+from semisfl_jax import algorithms, checkpoint, experiment, frequency, intake, parallel, trials
 from semisfl_jax import config as config_lib
 from tests import runs
 from tests.conftest import UNOPTIMISED
@@ -213,7 +213,7 @@ def test_streamed_images_are_those_of_each_trial():
     labelled = set().union(*(own.partition.server_index.tolist() for own in experiments))
     assert federation.server_images.shape == (len(labelled), 8, 8, 1)
     for r, own in enumerate(config_lib.trials(config)):
-        alone, cohort = next(experiment.inputs(experiment.build(own), 3))
+        alone, cohort = next(intake.inputs(experiment.build(own), 3))
         np.testing.assert_array_equal(federation.client_images[r], alone.client_images)
         np.testing.assert_array_equal(federation.client_labels[r], alone.client_labels)
         np.testing.assert_array_equal(cohorts.visits[r], cohort.visits)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import compilation, data, parallel, rng
+from semisfl_jax import compilation, data, intake, parallel, rng
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax.diagnostics import replay, tables
 from semisfl_jax.experiment import Experiment
@@ -132,10 +132,10 @@ def _build_queue(experiment: Experiment, views, jit: Callable) -> Callable[..., 
 
 def _inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
     """Federation and cohort of round `index` (0-based), not divided over devices."""
-    federation, cohort = trial.federation, next(experiment_lib.cohorts(trial, index))
+    federation, cohort = trial.federation, next(intake.cohorts(trial, index))
     cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
     if isinstance(federation, data.HostFederation):
-        federation = parallel.replicate(trial.mesh, federation.streamed(experiment_lib.rows(trial, cohort)))
+        federation = parallel.replicate(trial.mesh, federation.streamed(intake.rows(trial, cohort)))
     return federation, parallel.replicate(trial.mesh, cohort)
 
 
