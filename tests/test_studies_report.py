@@ -71,7 +71,7 @@ def test_every_page_says_whose_data_they_are(folder):
     text = (folder / 'report.md').read_text()
     for part in text.split('\n## ')[:-1]:  # the last one lists commands
         assert '**Made up.**' in part
-    assert '6 of 6 cells of this scale are done; 1 more of the paper have no run at this scale.' in text
+    assert '6 of 6 cells of this scale are done; of the paper, 1 more that this scale has no run for.' in text
 
 
 def test_html_needs_no_other_file(folder):

@@ -59,7 +59,7 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
 def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
     """Test accuracy; `x` is a key of X_LABELS, and `mean` a share in [0, 1]."""
     lines(ax, curves, scale=100.0)
-    ax.set_xlabel(X_LABELS[x])
+    _x(ax, x)
     ax.set_ylabel('Test accuracy (%)')
     style.legend(ax)
     return ax
@@ -70,7 +70,7 @@ def k_s(ax, curves: Sequence[Curve]):
     lines(ax, curves, steps=True)
     ax.set_ylim(bottom=0)
     ax.yaxis.get_major_locator().set_params(integer=True)
-    ax.set_xlabel(X_LABELS['round'])
+    _x(ax, 'round')
     ax.set_ylabel('Supervised steps $K_s$')
     style.legend(ax)
     return ax
@@ -91,7 +91,7 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
     right.set_ylabel('Wrong among confident (%)')
     for ax in axes:
         ax.set_ylim(bottom=0)
-        ax.set_xlabel(X_LABELS['round'])
+        _x(ax, 'round')
     right.set_xlim(left.get_xlim())  # where there is no confident label yet, none is wrong
     style.legend(left, shared=True)
     return axes
@@ -107,9 +107,15 @@ def losses(axes, by_name: dict[str, Sequence[Curve]]):
     for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
         lines(ax, curves)
         ax.set_title(LOSS_LABELS.get(name, name))
-        ax.set_xlabel(X_LABELS['round'])
+        _x(ax, 'round')
     for ax in axes[len(by_name) :]:
         ax.remove()
     axes[0].set_ylabel('Loss')
     style.legend(axes[0], shared=True)
     return axes[: len(by_name)]
+
+
+def _x(ax, x: str) -> None:
+    ax.set_xlabel(X_LABELS[x])
+    if x == 'round':
+        ax.xaxis.get_major_locator().set_params(integer=True)

@@ -51,7 +51,7 @@ th { background: var(--head); }
 code { font-size: .85em; overflow-wrap: anywhere; }
 .warning { background: var(--mark); padding: .6rem .9rem; border-left: .3rem solid #c98a00; font-weight: 600; }
 figure { display: inline-block; margin: 1rem 1rem 1rem 0; vertical-align: top; max-width: 100%; }
-figure img { background: #ffffff; padding: .5rem; max-width: 100%; width: 32rem; box-sizing: border-box; }
+figure img { background: #ffffff; padding: .5rem; max-width: 100%; box-sizing: border-box; }
 figcaption { font-size: .9rem; }
 @media print {
   :root { --text: #000000; --page: #ffffff; --line: #999999; --head: #eeeeee; --mark: #ffffff; }
@@ -119,9 +119,8 @@ def _html(block: Block) -> str:
             return '<ul>\n' + '\n'.join(f'<li>{html.escape(item)}</li>' for item in items) + '\n</ul>'
         case Picture(_, caption, png):
             data, text = base64.b64encode(png).decode(), html.escape(caption)
-            return (
-                f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
-            )
+            image = f'<img alt="{text}" width="{_shown_width(png)}" src="data:image/png;base64,{data}">'
+            return f'<figure>{image}<figcaption>{text}</figcaption></figure>'
         case Grid(header, rows, code):
             head = ''.join(f'<th scope="col">{html.escape(x)}</th>' for x in header)
             lines = [
@@ -134,6 +133,11 @@ def _html(block: Block) -> str:
                 + '\n</tbody>\n</table></div>'
             )
     raise TypeError(block)
+
+
+def _shown_width(png: bytes) -> int:
+    """Width on the page: in all pictures, wide or narrow, letters are of one size."""
+    return round(int.from_bytes(png[16:20], 'big') * 0.72)  # the width stands in a PNG's first chunk
 
 
 def _html_cell(text: str, code: bool) -> str:

@@ -157,7 +157,7 @@ def _state(found: Mapping[Place, Found]) -> str:
     done = sum(not own.missing for own in wanted)
     elsewhere = len(found) - len(wanted)
     text = f'{done} of {len(wanted)} cells of this scale are done'
-    return f'{text}; {elsewhere} more of the paper have no run at this scale.' if elsewhere else f'{text}.'
+    return f'{text}; of the paper, {elsewhere} more that this scale has no run for.' if elsewhere else f'{text}.'
 
 
 def _caption(table: Table) -> str:
