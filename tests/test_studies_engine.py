@@ -19,6 +19,11 @@ def make(tmp_path, name='root', given=None):
     return root, folder
 
 
+def relative(folder):
+    """Files below a folder by their paths in it, with their content."""
+    return {path.relative_to(folder): content for path, content in runs.files(folder).items()}
+
+
 def started(root):
     return (root / 'started').read_text().split()
 
@@ -97,8 +102,57 @@ def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
         process.kill()
     assert process.returncode != 0
     _, folder = make(tmp_path)  # waits for what the killed study has left running
-    assert {path.name: data for path, data in runs.files(folder).items()} == {
-        path.name: data for path, data in runs.files(expected).items()
-    }
+    assert relative(folder) == relative(expected)
     counts = [started(root).count(name) for name in started(root)]
     assert max(counts) <= 2  # the one that was broken off, at most
+
+
+REAL = """
+import sys
+from pathlib import Path
+import launch
+from configs.studies import table4
+from semisfl_jax.studies import engine
+study = table4.get_config('smoke').study.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)'])
+given = {'rounds': 4, 'seeds': (0, 1), 'k_s': 4, 'k_u': 1, 'checkpoint_every': 2}
+engine.run(study, given, sys.argv[1], Path(launch.__file__).resolve())
+"""
+
+
+def start_real(root):
+    environment = os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(runs.ROOT)}
+    return subprocess.Popen(
+        [sys.executable, '-c', REAL, str(root)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def end_real(process):
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+
+
+@pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
+def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
+    """Runs that train: study and run are killed once the run has a checkpoint behind it, and lines after that."""
+    end_real(start_real(tmp_path / 'whole'))
+    root = tmp_path / 'root'
+    process = start_real(root)
+    try:
+        until = time.monotonic() + 200
+        while not any(len(path.read_bytes().splitlines()) >= 3 for path in root.glob('cells/*/seed_1/metrics.jsonl')):
+            assert process.poll() is None, process.stdout.read()
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        with open(f'/proc/{process.pid}/task/{process.pid}/children') as file:
+            children = [int(pid) for pid in file.read().split()]
+        process.kill()
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+    assert not list(root.glob('*/report.md'))
+    end_real(start_real(root))
+    (report,), (expected,) = (list(own.glob('*/report.md')) for own in (root, tmp_path / 'whole'))
+    assert relative(report.parent) == relative(expected.parent)
+    assert report.read_text().count(' (2); paper ') == 2
