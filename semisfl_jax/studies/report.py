@@ -183,7 +183,7 @@ def _values(table: Table, found: Mapping[Place, Found]) -> Grid:
 
 
 def _cell(cell: Cell, own: Found) -> str:
-    paper = f'paper {_paper(cell.paper)}' if cell.paper else ''
+    paper = f'paper {_paper(cell.paper, collect.KINDS[cell.measure.kind].unit)}' if cell.paper else ''
     values = collect.values(own, cell.measure)
     said = _ours(values, own, cell)
     return '; '.join(filter(None, (said, paper)))
@@ -248,8 +248,10 @@ def _hardware(own: Found) -> str:
     return ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in own.made))
 
 
-def _paper(paper: Paper) -> str:
-    return f'{paper.mean:g}' if paper.error is None else f'{paper.mean:g} ({paper.error:g})'
+def _paper(paper: Paper, unit: str) -> str:
+    """As the paper prints them: percentages with one decimal."""
+    mean, error = (x if x is None else format(x, '.1f' if unit == '%' else 'g') for x in paper)
+    return mean if error is None else f'{mean} ({error})'
 
 
 def _number(value: float, unit: str, sign: str = '') -> str:
