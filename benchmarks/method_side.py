@@ -19,7 +19,7 @@ from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import intake
 
 NUM_LABELED, PER_CLIENT = 1000, 500
-LOSSES = ('loss_unlabeled', 'loss_supervised')
+LOSSES = ('loss_unlabeled', 'loss_supervised', 'loss_local')  # a method has at least one of them
 
 
 def configuration(case: Case, method: Method) -> ConfigDict:
@@ -74,7 +74,7 @@ def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
         upcoming = next(stream)  # as in a run: gathered while the device computes
         jax.block_until_ready(state)
         losses = [float(metrics[name]) for name in LOSSES if name in metrics]
-        return next((value for value in losses if math.isfinite(value)), math.nan)  # a method may have only one of them
+        return next((value for value in losses if math.isfinite(value)), math.nan)
 
     memory = program.memory_analysis()
     return task, {
