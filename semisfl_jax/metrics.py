@@ -14,6 +14,7 @@ from tensorboardX import SummaryWriter
 
 from semisfl_jax.errors import UserError
 
+GIB = 2**30  # bytes: the unit of traffic in figures and tables, and what the paper calls GB
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
 

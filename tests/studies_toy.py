@@ -46,7 +46,7 @@ with (folder / '.lock').open('w') as lock:
             for number in range(1, rounds + 1):
                 time.sleep(float(os.environ.get('TOY_SLEEP', '0')))
                 accuracy = final - 0.1 * (rounds - number)
-                costs = dict(bytes_up=10**9 * number, bytes_down=10**9 * number, simulated_seconds=60.0 * number)
+                costs = dict(bytes_up=2**30 * number, bytes_down=2**30 * number, simulated_seconds=60.0 * number)
                 line = dict(round=number, k_s=8, mask_rate=0.25, pseudo_label_accuracy=None, teacher_accuracy=accuracy)
                 file.write(json.dumps(line | costs) + chr(10))
                 file.flush()

@@ -15,13 +15,15 @@ from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, style
 from tests import runs, toy
 
+GIB = 1024**3  # bytes
 
-def made_up(seed, accuracy, headline='teacher', up=(1e9, 2e9, 3e9)):
+
+def made_up(seed, accuracy, headline='teacher', up=(GIB, 2 * GIB, 3 * GIB)):
     """A run of three rounds, evaluated after the second and the third."""
-    records = [{'round': 1, 'k_s': 8, 'bytes_up': up[0], 'bytes_down': 1e9, 'simulated_seconds': 30.0}]
+    records = [{'round': 1, 'k_s': 8, 'bytes_up': up[0], 'bytes_down': GIB, 'simulated_seconds': 30.0}]
     for number, value in enumerate(accuracy, start=2):
         own = {f'{headline}_accuracy': value, 'mask_rate': None, 'loss_consistency': value / 2}
-        times = {'bytes_up': up[number - 1], 'bytes_down': number * 1e9, 'simulated_seconds': number * 30.0}
+        times = {'bytes_up': up[number - 1], 'bytes_down': number * GIB, 'simulated_seconds': number * 30.0}
         records.append({'round': number, 'k_s': 8, **own, **times})
     return runs_lib.Run(f'run{seed}', {'algorithm': 'semisfl'}, seed, headline, records)
 
@@ -36,7 +38,7 @@ def test_a_curve_is_the_mean_over_seeds_with_its_error():
 
 
 def test_a_curve_against_bytes_and_minutes():
-    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(1e9, 4e9, 5e9))}
+    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
     found = collect.curve('semisfl', members, 'accuracy', 'gigabytes')
     np.testing.assert_allclose(found.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
     np.testing.assert_allclose(collect.curve('semisfl', members, 'accuracy', 'minutes').x, [1, 1.5])

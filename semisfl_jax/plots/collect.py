@@ -34,7 +34,7 @@ MOST_POINTS = 1000  # test images in a picture of feature space
 # Name of an x axis -> (keys of a line of metrics.jsonl, their value on the axis)
 AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
     'round': (('round',), float),
-    'gigabytes': (('bytes_up', 'bytes_down'), lambda up, down: (up + down) / 1e9),
+    'gigabytes': (('bytes_up', 'bytes_down'), lambda up, down: (up + down) / metrics.GIB),
     'minutes': (('simulated_seconds',), lambda seconds: seconds / 60.0),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from semisfl_jax.plots import style
 
-X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GB)', 'minutes': 'Simulated time (min)'}
+X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
     'loss_supervised_ce': 'Server: cross-entropy',
     'loss_supervised_contrastive': 'Server: contrastive',

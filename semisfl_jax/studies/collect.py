@@ -124,7 +124,7 @@ KINDS = {
         'simulated minutes to a target accuracy', 'min', _on_the_way(lambda r: r['simulated_seconds'] / 60.0)
     ),
     'gigabytes': Kind(
-        'traffic to a target accuracy', 'GB', _on_the_way(lambda r: (r['bytes_up'] + r['bytes_down']) / 1e9)
+        'traffic to a target accuracy', 'GiB', _on_the_way(lambda r: (r['bytes_up'] + r['bytes_down']) / metrics.GIB)
     ),
     'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
     'impurity': Kind(f'wrong among the confident, last {LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
