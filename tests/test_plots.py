@@ -48,7 +48,7 @@ def test_accuracy_is_drawn_in_per_cent_with_bands_of_a_standard_error(drawn):
     (only,) = ax.collections  # one seed has no band
     assert band(only) == {5.0: pytest.approx((40, 60)), 10.0: pytest.approx((70, 80))}
     assert legend(ax) == ['SemiSFL', 'FedAvg']
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ('Traffic (GB)', 'Test accuracy (%)')
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ('Traffic (GiB)', 'Test accuracy (%)')
 
 
 def test_k_s_holds_until_the_next_round(drawn):
