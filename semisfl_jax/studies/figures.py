@@ -16,7 +16,7 @@ from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.spec import Study, Table
 
 NAMES = {
-    'values': 'All values with standard errors; hollow: the paper',
+    'values': 'All values with standard errors',
     'accuracy_rounds': 'Test accuracy against rounds',
     'accuracy_gigabytes': 'Test accuracy against traffic',
     'accuracy_minutes': 'Test accuracy against simulated time',
@@ -55,7 +55,9 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
     if name == 'values':
         kinds = dict.fromkeys(cell.measure.kind for cell in table.cells)
         for kind in kinds:
-            yield ('' if len(kinds) == 1 else kind), '', lambda k=kind: _values(table, found, k)
+            theirs = any(cell.paper and cell.measure.kind == kind for cell in table.cells)
+            title = 'hollow: the paper' if theirs else ''
+            yield ('' if len(kinds) == 1 else kind), title, lambda k=kind: _values(table, found, k)
         return
     drawn = set()
     for column in table.columns:
