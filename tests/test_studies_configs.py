@@ -121,6 +121,13 @@ def test_seeds_share_a_program_where_models_are_small():
     assert [job.seeds for job in plan.jobs_of(full.at('SemiSFL', 'CIFAR-10'))] == [(seed,) for seed in range(10)]
 
 
+@pytest.mark.parametrize('scale', ['smoke', 'cpu'])
+def test_studies_of_k_s_run_longer(scale):
+    lengths = {name: {job.rounds for job in plan.jobs(study(name, scale))} for name in NAMES}
+    assert lengths.pop('table6') == lengths.pop('fig11_frequency') == {100}
+    assert set().union(*lengths.values()) == {40}
+
+
 def test_part_of_a_study():
     whole = study('table4', 'smoke')
     assert whole.part(paper.TABLE_4, whole.tables[0].columns) == whole

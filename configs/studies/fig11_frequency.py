@@ -18,7 +18,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
     cells = []
     for row, rule in ROWS.items():
         for labels in LABELS[scale]:
-            changes = {'k_s_rule': rule, 'data.num_labeled': labels}
+            changes = {'k_s_rule': rule, 'data.num_labeled': labels, **scales.LONGER[scale]}
             cells.append(scales.cell(scale, row, f'{labels:,} labels', 'cifar10', changes))
     table = Table('Fig. 11: test accuracy', tuple(cells), 'K_s', 'with adaptation', ('values', 'k_s'))
     notes = [

@@ -30,6 +30,8 @@ WARNING = {
     'full': '',
 }
 UNIFORM = {'federation.partition': 'uniform'}
+# For studies of K_s, which on the digits begins to fall after some fifty rounds.
+LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'full': {}}
 
 
 def check(scale: str) -> None:

@@ -33,6 +33,7 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
                     continue
                 labeled = labels if scale == 'full' else scales.FEW_LABELS[scale]
                 changes = {'frequency.alpha': alpha, 'frequency.beta': beta, 'data.num_labeled': labeled}
+                changes |= scales.LONGER[scale]
                 cells.append(scales.cell(scale, *place, base, changes, number))
         figures = ('values', 'k_s') if runs else ()
         tables.append(Table(f'Table VI: {part}', tuple(cells), 'Divisor', 'alpha = 1.5' if runs else '', figures))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from semisfl_jax.plots import style
+
+LETTERS = 85  # that fit below an axis as wide as a page
 
 
 def points(
@@ -41,7 +44,8 @@ def points(
         ax.plot(at + 0.3 * step, theirs, linestyle='none', markerfacecolor='none', **look)
     if any(np.isfinite(values).any() for values in paper.values()):
         ax.plot([], [], 'o', color=style.GREY, markerfacecolor='none', label='paper (hollow)')
-    ax.set_xticks(place, [name.replace(' ', '\n') if len(columns) > 4 else name for name in columns])
+    width = max(6, LETTERS // len(columns))
+    ax.set_xticks(place, [textwrap.fill(name, width, break_long_words=False) for name in columns])
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_xlabel(column_name)
     ax.set_ylabel(unit)
