@@ -48,7 +48,7 @@ def points(
     ax.set_xticks(place, [textwrap.fill(name, width, break_long_words=False) for name in columns])
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_xlabel(column_name)
-    ax.set_ylabel(unit)
+    ax.set_ylabel(textwrap.fill(unit, 40))
     ax.grid(visible=False, axis='x')
     style.legend(ax)
     return ax

@@ -13,7 +13,7 @@ from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.plots import curves, grids, style
 from semisfl_jax.studies import collect, statistics
 from semisfl_jax.studies.collect import Found, Place
-from semisfl_jax.studies.spec import Study, Table
+from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAMES = {
     'values': 'All values with standard errors',
@@ -55,9 +55,9 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
     if name == 'values':
         kinds = dict.fromkeys(cell.measure.kind for cell in table.cells)
         for kind in kinds:
-            theirs = any(cell.paper and cell.measure.kind == kind for cell in table.cells)
-            title = 'hollow: the paper' if theirs else ''
-            yield ('' if len(kinds) == 1 else kind), title, lambda k=kind: _values(table, found, k)
+            cells = _run(table, found, kind)
+            title = 'hollow: the paper' if any(cell.paper for cell in cells) else ''
+            yield ('' if len(kinds) == 1 else kind), title, lambda own=cells: _values(table, found, own)
         return
     drawn = set()
     for column in table.columns:
@@ -70,8 +70,17 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
             yield _slug(title), title, lambda own=groups: _curves(name, own)
 
 
-def _values(table: Table, found: Mapping[Place, Found], kind: str):
-    cells = {(cell.row, cell.column): cell for cell in table.cells if cell.measure.kind == kind}
+def _run(table: Table, found: Mapping[Place, Found], kind: str) -> list[Cell]:
+    """Cells of a kind of measure, of the columns in which any has a value: what the paper alone has tells nothing."""
+    cells = [cell for cell in table.cells if cell.measure.kind == kind]
+    columns = {cell.column for cell in cells if collect.values(found[table.title, cell.row, cell.column], cell.measure)}
+    return [cell for cell in cells if cell.column in columns]
+
+
+def _values(table: Table, found: Mapping[Place, Found], chosen: list[Cell]):
+    if not chosen:
+        raise UserError('nothing to draw')
+    cells = {(cell.row, cell.column): cell for cell in chosen}
     rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     ours, paper = {}, {}
     for row in rows:
@@ -85,10 +94,8 @@ def _values(table: Table, found: Mapping[Place, Found], kind: str):
             if cell.paper:
                 theirs[place] = cell.paper.mean
         ours[row], paper[row] = (mean, error), theirs
-    if not any(np.isfinite(mean).any() for mean, _ in ours.values()):
-        raise UserError('nothing to draw')
     figure, ax = style.figure(width='page' if len(columns) > 2 else 'column', height=2.8)
-    what = collect.KINDS[kind]
+    what = collect.KINDS[chosen[0].measure.kind]
     grids.points(ax, columns, ours, paper, f'{what.title[0].upper()}{what.title[1:]} ({what.unit})')
     return figure
 
