@@ -16,6 +16,11 @@ PRECISIONS = {'float32': 'highest', 'tf32': 'tensorfloat32', 'bfloat16': 'tensor
 # On a CPU, XLA hands convolutions and matrix products to YNNPACK, which computes ours 2 to 8 times slower than the
 # library that takes its place when it is switched off (JAX 0.10 and 0.11; docs/performance.md).
 _CPU_OPTIONS = {'xla_cpu_experimental_ynn_fusion_type': ''}
+
+# Programs that compile faster are not kept. The small ones of a start (initial weights, evaluation) are: together they
+# take seconds.
+KEPT_FROM_SECONDS = 0.1
+
 _HIT, _MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
 
 
@@ -42,8 +47,7 @@ def keep(folder: Path) -> None:
     """Keeps compiled programs in `folder`, unless JAX has been told of another one ($JAX_COMPILATION_CACHE_DIR)."""
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update('jax_compilation_cache_dir', os.fspath(folder))
-    # The small programs of a start (initial weights, evaluation) count, too: together they take seconds.
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
 
 
 class Count:
