@@ -9,6 +9,7 @@ authors' code fills in), `configs/cifar10.py:code` is what the authors' publishe
 from ml_collections import ConfigDict, config_dict
 
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import use_one_of
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:
@@ -200,5 +201,6 @@ def get_config(settings: str = 'paper') -> ConfigDict:
         config.k_s_rule = 'code'
         config.client_teacher_bn = 'train'
     elif settings != 'paper':
-        raise UserError(f"unknown settings '{settings}' after the colon of --config; use 'paper' or 'code'")
+        hint = use_one_of(settings, ('paper', 'code'))
+        raise UserError(f"unknown settings '{settings}' after the colon of --config; {hint}")
     return config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +10,9 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from semisfl_jax import presets
+from semisfl_jax import keys, presets
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import nearest
 
 HELP = """\
 Trains an image classifier by semi-supervised split federated learning (SemiSFL), or by a baseline: a server with few
@@ -53,6 +53,7 @@ saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mist
 """
 
 
+CONFIGS = Path(__file__).parents[1] / 'configs'  # of this checkout, where the command is given elsewhere
 STUDY = 'study'  # key of a configuration that stands for a study of many runs; no key of the command line
 
 
@@ -102,7 +103,7 @@ def _parse(argv: list[str]) -> Command:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
     path = Path(file.config.split(':')[0])
     if not path.is_file():
-        raise UserError(f'there is no configuration file {path}; the ones to choose from are in configs/ (see --help)')
+        raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
 
     alone = ['', f'--config={file.config}']
     unchanged = _config_flag(alone)
@@ -129,13 +130,22 @@ def _config_flag(argv: list[str]) -> flags.FlagValues:
 
 def _check_keys(words: list[str], config: ConfigDict) -> None:
     """Finds overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
-    keys = _keys(config)
+    known = [key for key in keys.flat_names(config) if key != STUDY]
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
-        if match and match[1] not in keys:
-            close = difflib.get_close_matches(match[1], keys, n=1, cutoff=0.5)
-            hint = f'did you mean config.{close[0]}?' if close else 'configs/default.py lists all keys'
-            raise UserError(f'config.{match[1]} is not a key of this configuration; {hint}')
+        if match and match[1] not in known:
+            raise UserError(f'config.{match[1]} is not a key of this configuration; {keys.meant(match[1], known)}')
+
+
+def _meant(path: Path) -> str:
+    """What to do about a configuration file that there is not."""
+    found = {}
+    for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
+        for file in sorted(folder.glob('*.py')):
+            if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
+                found.setdefault(file.stem, file)
+    name = nearest(path.stem, found)
+    return f'did you mean {found[name]}?' if name else 'the ones to choose from are in configs/'
 
 
 def _wrong_type(message: str, config: ConfigDict) -> str:
@@ -146,12 +156,3 @@ def _wrong_type(message: str, config: ConfigDict) -> str:
     group, _, name = flag[2].rpartition('.')
     kind = (config[group] if group else config).get_type(name)
     return f'{flag[1]}: the value must be of type {kind.__name__}'
-
-
-def _keys(config: ConfigDict, prefix: str = '') -> list[str]:
-    keys = []
-    for key, value in config.items():
-        if key == STUDY:
-            continue
-        keys += _keys(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else [prefix + key]
-    return keys

@@ -17,6 +17,7 @@ from semisfl_jax import (
     costs,
     failures,
     frequency,
+    keys,
     models,
     parallel,
     placement,
@@ -28,6 +29,7 @@ from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
 from semisfl_jax.phases import pseudo_label
+from semisfl_jax.wording import use_one_of
 
 # Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
 INERT = frozenset(
@@ -141,12 +143,13 @@ def check(config: ConfigDict) -> None:
     """Checks all that can be checked without data or a model.
 
     Raises:
-      UserError: the first value that is out of range, unknown, or at odds with another one.
+      UserError: the first key or value that is unknown, out of range, or at odds with another one.
     """
     flat = flatten(config)
+    keys.check(flat)
     for key, names in _CHOICES.items():
         if flat[key] not in names:
-            raise UserError(f"config.{key}='{flat[key]}' is unknown; use one of {', '.join(names)}")
+            raise UserError(f"config.{key}='{flat[key]}' is unknown; {use_one_of(flat[key], names)}")
     for key, (test, demand) in _RANGES.items():
         if not math.isfinite(flat[key]) or not test(flat[key]):
             raise UserError(f'config.{key}={flat[key]} {demand}')

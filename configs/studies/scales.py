@@ -17,6 +17,7 @@ from configs import default
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
+from semisfl_jax.wording import use_one_of
 
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': tuple(range(10))}
 STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist'}  # file in configs/
@@ -37,7 +38,7 @@ LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'full': {}}
 def check(scale: str) -> None:
     """Raises UserError for a scale that there is not."""
     if scale not in spec.SCALES:
-        raise UserError(f"unknown scale '{scale}' after the colon of --config; use {', '.join(spec.SCALES)}")
+        raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, spec.SCALES)}")
 
 
 def dirichlet(alpha: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Layout, Views
+from semisfl_jax.wording import use_one_of
 
 BUILDERS: dict[str, Callable[..., Algorithm]] = {
     'semisfl': semisfl,
@@ -48,7 +49,7 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
       UserError: an unknown name.
     """
     if name not in BUILDERS:
-        raise UserError(f"algorithm='{name}' is unknown; use one of {', '.join(BUILDERS)}")
+        raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, BUILDERS)}")
     return BUILDERS[name](model, views, hparams, layout)
 
 

@@ -11,6 +11,7 @@ from semisfl_jax import rng
 from semisfl_jax.augment import draws, geometry, operations, variants
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array
+from semisfl_jax.wording import use_one_of
 
 SMALLEST_SIDE = 8
 # Variant -> options that it does not heed: values that say what it does anyway, and why there is no choice.
@@ -41,7 +42,9 @@ class AugmentOptions(NamedTuple):
 def check(options: AugmentOptions) -> None:
     """Raises UserError for a value that has no meaning, or none in the variant of RandAugment."""
     if options.randaugment not in VARIANTS:
-        raise UserError(f"augment.randaugment='{options.randaugment}' is unknown; use one of {', '.join(VARIANTS)}")
+        raise UserError(
+            f"augment.randaugment='{options.randaugment}' is unknown; {use_one_of(options.randaugment, VARIANTS)}"
+        )
     if not 0 <= options.crop < 1:
         raise UserError(
             f'augment.crop={options.crop} is not a share of the side: use a number of at least 0 and below 1'

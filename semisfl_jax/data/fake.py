@@ -14,6 +14,7 @@ from PIL import Image
 from semisfl_jax import rng
 from semisfl_jax.data import dataset
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import use_one_of
 
 SEED = 0
 GRID = 4  # a pattern is a GRID × GRID picture, enlarged
@@ -56,7 +57,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
       UserError: unknown name or negative size.
     """
     if name not in SHAPES:
-        raise UserError(f"no made-up images for data set '{name}': config.data.fake knows {', '.join(sorted(SHAPES))}")
+        raise UserError(f"no made-up images for data set '{name}': {use_one_of(name, sorted(SHAPES))}")
     if size < 0:
         raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
     true = SHAPES[name]

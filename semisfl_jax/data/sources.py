@@ -43,7 +43,8 @@ def load(options) -> dataset.Dataset:
     if name == image100.NAME:
         source = image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
     else:
-        source = tfds_source.find(name, options.data_dir, options.image_size)
+        own = (*READERS, *ALIASES, image100.NAME)
+        source = tfds_source.find(name, options.data_dir, options.image_size, own_names=own)
     arrays, checksum = cache.fetch(source, options.cache_dir)
     return dataset.make(name, arrays, source.num_classes, digest=checksum)
 

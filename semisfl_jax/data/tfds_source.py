@@ -23,13 +23,19 @@ from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
 from semisfl_jax.errors import UserError
 
-OWN_NAMES = ('digits', 'image100', 'svhn')  # sets that TFDS does not have under this name
 UNLABELLED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
 SAMPLED_BYTES = 1 << 16  # of either end of a file, to tell its content from another's
 
 
-def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (), alias: str = '') -> Source:
+def find(
+    name: str,
+    data_dir: str,
+    image_size: int,
+    classes: tuple[str, ...] = (),
+    alias: str = '',
+    own_names: tuple[str, ...] = (),
+) -> Source:
     """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
 
     The training set is split 'train', followed by an unlabelled split if there is one. The test set is split
@@ -41,11 +47,12 @@ def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
       alias: the canonical name of the data set, if not `name`.
+      own_names: of sets that TFDS does not have, one of which may have been meant where it does not know `name`.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
     """
-    builder = _builder(name, data_dir)
+    builder = _builder(name, data_dir, own_names)
     image, label = _check_features(name, builder)
     splits = builder.info.splits
     if 'train' not in splits or not splits['train'].num_examples:
@@ -78,13 +85,13 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _builder(name: str, data_dir: str):
+def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = ()):
     """The TFDS builder of a prepared data set."""
     with _quiet():
         import tensorflow_datasets as tfds  # half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
     directory = str(Path(directory).expanduser()) if '://' not in directory else directory
-    builder = _open(name, directory)
+    builder = _open(name, directory, own_names)
     with _quiet():
         prepared = builder.is_prepared()
     if prepared:
@@ -93,20 +100,21 @@ def _builder(name: str, data_dir: str):
     return _open(name, directory)  # afresh: a builder keeps what it read when it was made
 
 
-def _open(name: str, directory: str):
+def _open(name: str, directory: str, own_names: tuple[str, ...] = ()):
     import tensorflow_datasets as tfds
 
     try:
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
-        raise UserError(_unknown(name, tfds.list_builders(with_community_datasets=False))) from error
+        known = tfds.list_builders(with_community_datasets=False)
+        raise UserError(_unknown(name, [*known, *own_names])) from error
     except Exception as error:  # whatever a builder's own code raises: it is named and passed on in one line
         raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, [*known, *OWN_NAMES], n=4)
+    close = difflib.get_close_matches(name.lower(), known, n=4)
     hint = f'did you mean {" or ".join(repr(c) for c in close)}?' if close else 'see `tfds.list_builders()`'
     return f"unknown data set '{name}' in config.data.name: {hint}"
 

@@ -9,6 +9,7 @@ from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import SplitModel, cut
+from semisfl_jax.wording import use_one_of
 
 ARCHITECTURES = zoo.ARCHITECTURES
 NAMES = tuple(ARCHITECTURES)
@@ -37,7 +38,7 @@ def build(
       UserError: an unknown name, a cut out of range, or images too small for the model.
     """
     if name not in ARCHITECTURES:
-        raise UserError(f"model.name='{name}' is unknown; use one of {', '.join(ARCHITECTURES)}")
+        raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
     if convolution == 'auto':
         convolution = 'direct' if jax.default_backend() == 'cpu' else 'native'
     compute = Compute(dtype, convolution)

@@ -21,6 +21,7 @@ from absl import flags
 from semisfl_jax import runs
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import draw, style
+from semisfl_jax.wording import use_one_of
 
 
 def main(argv: list[str]) -> int:
@@ -59,7 +60,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('--out is missing; give a folder for the figures')
     for option, given, known in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
         if unknown := [name for name in given if name not in known]:
-            raise UserError(f"{option}='{unknown[0]}' is unknown; use one of {', '.join(known)}")
+            raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], known)}")
     groups, _ = runs.group([runs.read(own) for folder in folders for own in runs.trials(folder)])
     with style.context():
         try:

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import did_you_mean
 
 SCALES = ('smoke', 'cpu', 'full')
 
@@ -95,7 +96,9 @@ class Study:
             known = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
             for name in asked:
                 if name not in known:
-                    raise UserError(f'{self.name} has no {kind} {name!r}; choose from {", ".join(known)}')
+                    raise UserError(
+                        f'{self.name} has no {kind} {name!r}; choose from {", ".join(known)}{did_you_mean(name, known)}'
+                    )
         tables = []
         for table in self.tables:
             kept = tuple(cell for cell in table.cells if cell.row in rows and cell.column in columns)

@@ -1,0 +1,58 @@
+"""Which keys a configuration has: those of configs/default.py, no more and no fewer."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Collection
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.wording import nearest
+
+DEFAULT = Path(__file__).parents[1] / 'configs' / 'default.py'
+
+
+def check(given: Collection[str]) -> None:
+    """Checks the names of a flat configuration, dots between the parts of a key.
+
+    Raises:
+      UserError: a key that nothing reads, which a program may have set by mistake, or one that is missing.
+    """
+    known = _known()
+    for key in given:
+        if known and key not in known:
+            raise UserError(f'config.{key} is not a key; {meant(key, known)}')
+    for key in known:
+        if key not in given:
+            raise UserError(f'config.{key} is missing; configs/default.py has its default and its meaning')
+
+
+def meant(key: str, known: Collection[str]) -> str:
+    """What to do about a key that there is not."""
+    name = nearest(key, known, cutoff=0.5)
+    return f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
+
+
+def flat_names(config: ConfigDict, prefix: str = '') -> list[str]:
+    """The keys of a configuration, dots between their parts."""
+    names = []
+    for key, value in config.items():
+        names += flat_names(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else [prefix + key]
+    return names
+
+
+@functools.cache
+def _known() -> tuple[str, ...]:
+    """Keys of configs/default.py; none where the package was installed without it, and names go unchecked.
+
+    The file is found beside the package, for a program may have a package `configs` of its own.
+    """
+    if not DEFAULT.is_file():
+        return ()
+    spec = importlib.util.spec_from_file_location('semisfl_jax_default_configuration', DEFAULT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return tuple(flat_names(module.get_config()))
