@@ -111,7 +111,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
-    config.local.weighting = 'uniform'  # of the average: 'uniform' | 'samples': by a client's number of images
+    config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
+    # on | 'uniform' | 'auto': as the method's paper has it, samples in fedavg, fedprox and splitfed, uniform elsewhere
     config.local.optimizer_state = 'fresh'  # 'kept': a client goes on with its momentum of the last time, and so does
     # the server of semifl
     config.local.prox = 0.01  # mu of fedprox

@@ -75,7 +75,7 @@ def check(flat: dict[str, Any]) -> None:
 def _check_foreign(flat: dict[str, Any]) -> None:
     name, defaults = flat['algorithm'], _defaults()
     for key in _FOREIGN.get(name, ()):  # a method from outside says itself what it has no use for
-        if flat[key] != defaults[key]:
+        if flat[key] not in (defaults[key], 'auto'):  # 'auto' is resolved to the default
             raise UserError(f'config.{key}={flat[key]} is no option of {name}; leave it at {defaults[key]}')
     if name in ('fedavg', 'fedprox') and flat['local.objective'] != 'uda':
         for key in _UDA:

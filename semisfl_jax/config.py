@@ -62,7 +62,7 @@ _CHOICES = {
     'setting': presets.SETTINGS,
     'optimizer': ('sgd', 'adam'),
     'local.objective': ('supervised', 'fixmatch', 'uda'),
-    'local.weighting': ('uniform', 'samples'),
+    'local.weighting': ('auto', 'samples', 'uniform'),
     'local.optimizer_state': ('fresh', 'kept'),
     'uda.tsa': pseudo_label.TSA_SCHEDULES,
     'fedswitch.mode': switching.MODES,
@@ -204,6 +204,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
     resolved = config.copy_and_resolve_references()
     if resolved.k_s_rule == 'auto':
         resolved.k_s_rule = 'paper' if resolved.algorithm in algorithms.ADAPTS_K_S else 'fixed'
+    if resolved.local.weighting == 'auto':
+        resolved.local.weighting = 'samples' if resolved.algorithm in algorithms.BY_IMAGES else 'uniform'
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:

@@ -16,7 +16,7 @@ class Local:
 
     objective: str = 'fixmatch'
     epochs: int = 0
-    weighting: str = 'uniform'
+    weighting: str = 'uniform'  # as resolved: 'uniform' | 'samples'
     optimizer_state: str = 'fresh'
     prox: float = 0.01
 

@@ -335,6 +335,22 @@ def test_k_s_adapts_in_semisfl_alone_unless_told(algorithm):
     assert config_lib.resolve(changed(algorithm=algorithm, k_s_rule='code')).k_s_rule == 'code'
 
 
+@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm):
+    """n_k / n in FedAvg (Algorithm 1), FedProx (Section 5.1) and SplitFed (Algorithm 1); evenly elsewhere."""
+    by_images = algorithm in ('fedavg', 'fedprox', 'splitfed')
+    config = changed(**{key.replace('.', '__'): value for key, value in needs.changes(algorithm).items()})
+    assert config.local.weighting == 'auto'
+    resolved = config_lib.resolve(config)
+    assert resolved.local.weighting == ('samples' if by_images else 'uniform')
+    config_lib.check(resolved)
+    if algorithm in algorithms.FULL_MODEL | {'splitfed'}:
+        for given in ('samples', 'uniform'):
+            config.local.weighting = given
+            config_lib.check(config)
+            assert config_lib.resolve(config).local.weighting == given
+
+
 def test_the_hyper_parameters_are_those_of_the_configuration():
     """Defaults that combinations.check compares with stand in HParams; a configuration must begin with the same."""
     resolved = config_lib.resolve(changed(lr_rounds=1000))

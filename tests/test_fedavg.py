@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import default
 from semisfl_jax import algorithms, parallel, phases, rng, sampling, trees
+from semisfl_jax import config as config_lib
+from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
 from semisfl_jax.types import HERE, SplitParams
 from tests import toy
@@ -77,6 +80,19 @@ def test_rounds_equal_the_plain_twin(case):
         assert (int(after.step), after.teacher, after.memory) == (0, (), ())
     if 'mask_rate' in metrics:  # rows on both sides of the threshold were compared
         assert any(0 < found['mask_rate'] < 1 for _, found in rounds_of(case))
+
+
+def test_by_default_clients_count_by_their_images():
+    """The clients train on 3 + 5 n images (unlabeled and labeled): 3, 13 and 23, as the twin is told to count them."""
+    config = default.get_config()
+    config.algorithm = 'fedavg'
+    local = hparams_lib.from_config(config_lib.resolve(config)).local
+    algorithm, key, state, hparams = start(local=local)
+    told = dataclasses.replace(hparams, local=Local(weighting='samples'))
+    twin = Twin(key, toy.model(), toy.VIEWS, told, state.student)
+    after, _ = jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(0))
+    twin.run_round(FEDERATION, [0, 2, 4], [0, 0, 0], hparams.lr)
+    assert_trees_close(after.student, twin.student, rtol=2e-3, atol=2e-5)
 
 
 @pytest.mark.parametrize(('schedule', 'progress'), [('linear', 0.25), ('exp', 1.0), ('off', 0.0)])

@@ -187,12 +187,12 @@ def test_v1_is_fedavg_on_labels():
 
 
 @pytest.mark.parametrize(
-    ('index', 'order', 'changes'), [(0, [4, 1, 3], {}), (2, [3, 1, 4], {'local': Local(epochs=2)} | ADAM)]
+    ('index', 'order', 'changes'), [(0, [4, 1, 3], {}), (2, [3, 1, 4], {'local': BY_IMAGES} | ADAM)]
 )
 def test_v2_hands_one_top_from_client_to_client(index, order, changes):
     """With its optimizer: the moments of Adam and their correction go on, where those of the bottoms start anew.
 
-    Each round has an order of its own."""
+    Each round has an order of its own. By images, the bottom of client n counts n times."""
     _, hparams, model, state = start('v2', **changes)
     assert order == sorted(IDS, key=lambda i: int(jax.random.bits(stream_of(i, 'turn', index=index))))
     bottoms, losses, top, of_top = [], [], state.student.top, Optimizer(hparams, hparams.lr)
@@ -202,7 +202,8 @@ def test_v2_hands_one_top_from_client_to_client(index, order, changes):
         bottoms.append(bottom)
         losses.append(np.mean(own))
     _, after, metrics = one_round(index=index, version='v2', **changes)
-    assert_pieces_close(after.student, mean(bottoms), top)
+    counted = [bottom for i, bottom in zip(order, bottoms, strict=True) for _ in range(i if changes else 1)]
+    assert_pieces_close(after.student, mean(counted), top)
     np.testing.assert_allclose(metrics['loss_local'], np.mean(losses), rtol=1e-5)
 
 

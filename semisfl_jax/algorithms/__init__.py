@@ -40,6 +40,7 @@ FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedmatch', 'fedswitch', 'semifl'})
 OWN_TOP = FULL_MODEL | {'splitfed'}  # methods in which no top sees the rows of several clients at once
 WHOLE_SETS = frozenset({'semifl'})  # methods in which a client reads all its images in every round
 ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
+BY_IMAGES = frozenset({'fedavg', 'fedprox', 'splitfed'})  # methods whose papers weight clients by their images
 
 
 def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
@@ -53,4 +54,14 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return BUILDERS[name](model, views, hparams, layout)
 
 
-__all__ = ['ADAPTS_K_S', 'BUILDERS', 'FULL_MODEL', 'NAMES', 'OWN_TOP', 'SERVER_ONLY', 'WHOLE_SETS', 'build']
+__all__ = [
+    'ADAPTS_K_S',
+    'BUILDERS',
+    'BY_IMAGES',
+    'FULL_MODEL',
+    'NAMES',
+    'OWN_TOP',
+    'SERVER_ONLY',
+    'WHOLE_SETS',
+    'build',
+]
