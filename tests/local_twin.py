@@ -109,10 +109,12 @@ class Twin:
     def target(self, logits):
         """The distribution [K] that a row is drawn to, None where it does not count."""
         p = softmax(logits)
+        if self.h.local.objective == 'uda':
+            if p.max() <= self.h.threshold:
+                return None
+            return softmax(np.asarray(logits) / self.h.uda.temperature)
         if p.max() < self.h.threshold:
             return None
-        if self.h.local.objective == 'uda':
-            return softmax(np.asarray(logits) / self.h.uda.temperature)
         return np.eye(len(p))[p.argmax()]
 
     def trusts_student(self, federation, rows, known, steps, key):

@@ -27,7 +27,10 @@ def test_the_setting_of_the_federated_baselines():
     assert config.threshold == 0.85
     assert config.is_locked
     uda = parse(*OFFICIAL, '--config.local.objective=uda')
-    assert (uda.threshold, uda.uda.temperature, uda.uda.tsa) == (0.0, 1.0, 'off')
+    # The authors' scripts for CIFAR-10 and SVHN: confidence 0.8, temperature 0.4, 7 unlabeled images per labeled one.
+    assert (uda.threshold, uda.uda.temperature, uda.uda.tsa) == (0.8, 0.4, 'off')
+    assert (uda.federation.mu, uda.batch_size) == (7, 10 + 7 * 10)
+    assert (config.federation.mu, config.uda.temperature) == (9, 1.0)  # FixMatch
     supervised = parse(*OFFICIAL, '--config.local.objective=supervised', '--config.data.client_labels=-1')
     assert (supervised.batch_size, supervised.data.client_labels, supervised.threshold) == (10, -1, 0.95)
 
