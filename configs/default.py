@@ -139,7 +139,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.fedmatch.l1_threshold = 1e-5  # entries of psi up to this size count as 0 in evaluation
     config.fedmatch.psi_start = 0.2  # psi before the first round, as a share of sigma
     config.semifl = ConfigDict()
-    config.semifl.order = 'server_first'  # 'clients_first': as the authors' code; the server then trains on the average
+    config.semifl.order = 'clients_first'  # as the authors' code: clients, average, server's steps, evaluation |
+    # 'server_first': evaluation right after the average, some points lower; the model between server and clients is
+    # then evaluated as well (after_server_accuracy), and kept for that: the memory of one model more
     config.semifl.mixup_alpha = 0.75  # a of Beta(a, a), from which the share of an image in a mixture is drawn
     config.semifl.clip_norm = 1.0  # gradients, at server and clients, are scaled down to this norm; 0: never
     config.semifl.global_momentum = 0.5  # over rounds, of the server's step to the clients' average; 0: to just there

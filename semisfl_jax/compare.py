@@ -2,7 +2,7 @@
 
 A run counts by the mean of its last N evaluations, 10 if not said otherwise. The folder of a run of several seeds
 stands for the runs of each. Runs that differ in nothing but the seed form a group. For every group the accuracy is
-given as mean ± standard error over seeds, for the model the method is judged by and for the other one; for every two
+given as mean ± standard error over seeds, for the model the method is judged by and for the others; for every two
 groups the mean of the paired differences over the seeds they share.
 """
 
@@ -18,12 +18,13 @@ from absl import flags
 from semisfl_jax import metrics
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, group, read, trials
+from semisfl_jax.types import MODELS
 
 
 def accuracies(run: Run, last: int) -> dict[str, float]:
     """Model -> per cent, mean of the `last` evaluations."""
     found = {}
-    for model in ('teacher', 'student'):
+    for model in MODELS:
         values = [record[f'{model}_accuracy'] for record in run.records if f'{model}_accuracy' in record]
         if values:
             found[model] = 100.0 * float(np.mean(values[-last:]))

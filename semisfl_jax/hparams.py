@@ -64,7 +64,7 @@ class FedMatch:
 class SemiFL:
     """`config.semifl`."""
 
-    order: str = 'server_first'
+    order: str = 'clients_first'
     mixup_alpha: float = 0.75
     clip_norm: float = 1.0
     global_momentum: float = 0.5

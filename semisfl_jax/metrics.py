@@ -77,7 +77,7 @@ def cut_back(path: Path, rounds: int) -> None:
 def summarize(records: list[dict[str, Any]], headline: str) -> dict[str, Any]:
     """The figures of summary.json that follow from metrics.jsonl.
 
-    `headline` is the model a method is judged by, 'teacher' or 'student'; accuracies are shares in [0, 1];
+    `headline` is the model a method is judged by, one of `types.MODELS`; accuracies are shares in [0, 1];
     `wall_seconds` adds up the rounds, without compilation, evaluation and saving.
     """
     key = f'{headline}_accuracy'

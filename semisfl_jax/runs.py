@@ -18,7 +18,7 @@ class Run(NamedTuple):
     folder: Path
     settings: dict[str, Any]  # flat configuration without what changes no number, and without the seed
     seed: int
-    headline: str  # what it is judged by: 'teacher' or 'student'
+    headline: str  # what it is judged by, one of `types.MODELS`
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
 
 

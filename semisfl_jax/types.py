@@ -105,6 +105,10 @@ class Layout(NamedTuple):
 
 HERE = Layout()
 
+# Names of the models that a method evaluates. 'after_server': where a round ends with the average over clients, the
+# model as the server's own steps had left it in that round.
+MODELS = ('teacher', 'student', 'after_server')
+
 
 class Algorithm(NamedTuple):
     """A federated method as pure functions.
@@ -115,6 +119,6 @@ class Algorithm(NamedTuple):
 
     init: Callable[..., Any]  # key -> State
     round: Callable[..., Any]  # key, State, Federation, Cohort, k_s [] int32 -> State, Metrics
-    predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {'teacher' | 'student': logits [B, K]}
+    predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}
     headline: str  # which of predict's outputs the method is judged by
     uses_clients: bool  # False: no cohort is drawn and no client image is read

@@ -34,6 +34,7 @@ class Twin:
     def __init__(self, key, model, views, h, student):
         self.key, self.model, self.views, self.h, self.student = key, model, views, h, student
         self.round, self.step, self.kept, self.velocity = 0, 0, {}, None
+        self.after_server = None  # the model between the server's steps and the clients, where the server is first
         self.relabelled = 0  # images that the trained models of clients would label otherwise than they were labelled
 
     def logits(self, whole, x, key=None, train=False):
@@ -58,6 +59,7 @@ class Twin:
         if first:
             measured = self.serve(federation, k_s, lr)
             self.refresh(federation)
+            self.after_server = self.student
             measured |= self.visit(federation, ids, lr)
         else:
             self.refresh(federation)

@@ -35,6 +35,17 @@ def test_groups_means_errors_and_paired_differences(tmp_path, capsys):
     assert 'difference [algorithm=semisfl] - [algorithm=supervised_only]: +8.50 ± 1.50 (2 seeds, paired)' in printed
 
 
+def test_a_model_between_server_and_clients(tmp_path, capsys):
+    """Two evaluations of one round, and no teacher."""
+    folder = write(tmp_path / 'a', 0, 'semifl', [0.5], 0.5, 'student')
+    line = {'round': 1, 'student_accuracy': 0.5, 'after_server_accuracy': 0.75, 'supervised_accuracy': 0.25}
+    (folder / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
+    assert compare.main(['compare', str(folder)]) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith('  semifl: after_server 75.00')
+    assert second.startswith('* semifl: student 50.00')
+
+
 def test_last_evaluations(tmp_path, capsys):
     folder = write(tmp_path / 'a', 0, 'semisfl', [0.1, 0.2, 0.4, 0.6], 0.5, 'teacher')
     assert compare.main(['compare', '--last=2', str(folder)]) == 0

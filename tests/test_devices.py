@@ -167,7 +167,7 @@ CASES = {
         top_norm=True,
         hparams=(
             ('local', Local(epochs=1, optimizer_state='kept')),
-            *(('semifl', SemiFL(pass_batch_size=16)), ('num_clients', CLIENTS), ('threshold', 0.97)),
+            *(('semifl', SemiFL('server_first', pass_batch_size=16)), ('num_clients', CLIENTS), ('threshold', 0.97)),
         ),
     ),
     'semifl, streamed': Case(

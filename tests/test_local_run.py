@@ -64,6 +64,7 @@ def test_semifl_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path):
     for record in runs.records(tmp_path / 'whole'):
         assert record['mask_rate'] > 0
         assert record['loss_local'] > 0
+        assert 'after_server_accuracy' not in record
         # mean over clients, of steps of 4 images, beside the server's 8
         clients = record['images_per_second'] * record['wall_seconds'] - 8 * 4
         assert clients == pytest.approx(3 * (1 - record['clients_sitting_out']) * record['client_steps'] * 4, rel=0.02)

@@ -25,6 +25,13 @@ class Sets(NamedTuple):
     count: Array  # [] int32
 
 
+class AtServer(NamedTuple):
+    """`State.server`."""
+
+    momentum: optax.OptState  # of the steps to the clients' average
+    trained: SplitParams | tuple[()]  # under 'server_first', the model as the server's steps of this round left it
+
+
 def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
     """FIX and MIX of a client of `size` [] images, of which some are `confident` [S], none behind `size`."""
     # A key for each draw, so that none depends on S, which is that of the largest client.
@@ -56,9 +63,11 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     with momentum over the rounds (`semifl.global_momentum`).
 
     BatchNorm's statistics are taken afresh whenever a model is about to label or to be evaluated, and never otherwise.
-    Under `semifl.order` 'clients_first' the clients start from the model of the round before, and the server trains on
-    their average; with `local.optimizer_state` 'kept' clients and server go on with their optimizers. Both are as in
-    the authors' code. It is judged by the model at the end of the round.
+    Under `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the round before,
+    and the server trains on their average. Under 'server_first' the server trains first, and the round ends with the
+    average. Judged is the model at the end of the round; where that is the average, the model that the server's steps
+    had led to before is evaluated beside it. With `local.optimizer_state` 'kept' clients and server go on with their
+    optimizers, as in the authors' code.
 
     Arguments as of `semisfl`; the model runs whole.
     """
@@ -136,20 +145,21 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         def step():
             start = trainable(state.student)
             gradient = jax.tree.map(jnp.subtract, start, trainable(average))
-            updates, momentum = global_step.update(gradient, state.server)
+            updates, momentum = global_step.update(gradient, state.server.momentum)
             student = with_parameters(state.student, optax.apply_updates(start, updates))
             return statistics(key, student, federation) if server_first else student, momentum
 
         somebody = metrics['clients_sitting_out'] < 1  # not in warm-up rounds, where it is no number
-        student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server))
-        return state.replace(student=student, server=momentum, clients=kept), metrics
+        student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server.momentum))
+        return state.replace(student=student, server=state.server._replace(momentum=momentum), clients=kept), metrics
 
     def init(key: Array) -> phases.State:
         kept = phases.init_clients(key, model, hparams)
         state = phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=kept)
         if hparams.local.optimizer_state == 'kept':
             state = state.replace(momentum=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
-        return state.replace(server=global_step.init(trainable(state.student)))
+        trained = jax.tree.map(jnp.copy, state.student) if server_first else ()
+        return state.replace(server=AtServer(global_step.init(trainable(state.student)), trained))
 
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
@@ -160,7 +170,9 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         lr = learning_rate(hparams, state.round)
         if server_first:
             state, metrics = server(key, state, federation, k_s, lr)
-            state, found = clients(key, refresh(state), federation, cohort, lr)
+            state = refresh(state)
+            state = state.replace(server=state.server._replace(trained=state.student))
+            state, found = clients(key, state, federation, cohort, lr)
         else:
             if not hparams.pre_rounds:  # later rounds begin with the statistics that the last one was evaluated with
                 state = jax.lax.cond(state.round == 0, refresh, lambda same: same, state)
@@ -170,6 +182,9 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         return state.replace(round=state.round + 1), {'lr': lr, **metrics, **found}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {'student': phases.predict(model, views, state.student, images)}
+        judged = {'student': phases.predict(model, views, state.student, images)}
+        if not server_first:
+            return judged
+        return judged | {'after_server': phases.predict(model, views, state.server.trained, images)}
 
     return Algorithm(init, round_, predict, headline='student', uses_clients=True)

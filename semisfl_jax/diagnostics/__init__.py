@@ -3,7 +3,7 @@
 Every `config.diagnostics_every` rounds, and after the last one, a file `diagnostics/round_000100.npz` is written. It is
 computed apart from the round, from the state after it, and changes no number of the run. All entries are counts, from
 which rates follow (`tables`), but for the last two. Letters as in `types`; a row or column K of truths is for images
-whose class nobody knows. MODEL is `teacher` or `student`, where the method has it.
+whose class nobody knows. MODEL is each of `types.MODELS` that the method has.
 
     round            []              rounds completed
     unlabeled        [N, K+1]        unlabelled images of each client by class; all its images if it knows all labels

@@ -99,7 +99,7 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
         return tables.count_labels(none, first, second, all_, 1, dataset.num_classes)[0, :-1]
 
     counts = {f'{model}_test': pairs(dataset.test_labels, own) for model, own in predicted.items()}
-    if len(predicted) > 1:
+    if 'teacher' in predicted:
         counts['agreement'] = pairs(predicted['teacher'], predicted['student'])
     return counts
 
