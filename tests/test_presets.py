@@ -101,6 +101,14 @@ def test_the_setting_of_fedmatch():
     assert (config.fedmatch.lambda_l1, config.fedmatch.l1_threshold) == (1e-4, 5e-6)
 
 
+@pytest.mark.parametrize('name', presets.OFFICIAL)
+def test_no_official_setting_has_rounds_of_supervised_training_before(name):
+    """They are of SemiSFL's code alone, on IMAGE-100."""
+    words = (f'--config={runs.ROOT}/configs/image100.py', f'--config.algorithm={name}')
+    assert command_line.parse(['launch.py', *words]).config.pre_rounds == 20
+    assert command_line.parse(['launch.py', *words, '--config.setting=official']).config.pre_rounds == 0
+
+
 def test_what_has_no_official_setting_says_so(capsys, tmp_path):
     assert runs.run(tmp_path / 'run', setting='official') == 2
     assert 'semisfl has no such setting, for its own setting is what the configurations hold' in capsys.readouterr().err
