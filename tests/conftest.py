@@ -11,8 +11,12 @@ UNOPTIMISED = (
 )
 os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
 
+import gc  # noqa: E402
+
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+KEPT_FROM_SECONDS = '0.1'  # programs that compile faster are not worth a file
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -21,5 +25,15 @@ def compilation_cache(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp('compilation_cache'))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
+        patch.setenv('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', KEPT_FROM_SECONDS)
         jax.config.update('jax_compilation_cache_dir', folder)
+        jax.config.update('jax_persistent_cache_min_compile_time_secs', float(KEPT_FROM_SECONDS))
         yield
+
+
+@pytest.fixture(scope='module', autouse=True)
+def forgotten_programs():
+    """Drops the programs of a file after its last test: held until the end, they fill gigabytes."""
+    yield
+    jax.clear_caches()
+    gc.collect()

@@ -12,6 +12,7 @@ import launch
 from semisfl_jax import command_line, diagnostics
 
 ROOT = Path(launch.__file__).parent
+HANGS = 3600  # seconds after which a process hangs; a slow machine needs minutes
 TIMES = ('wall_seconds', 'images_per_second')
 DIGITS = f'--config={ROOT}/configs/digits.py'
 # Four rounds with an evaluation after each and a checkpoint after every second one. K_s is compared over windows of
@@ -57,10 +58,10 @@ def start_process(workdir, prelude='', environment=(), **changes):
     )
 
 
-def end_process(process, timeout=120):
+def end_process(process):
     """Waits for a process; its exit status and what it printed. One that does not end is killed."""
     try:
-        stdout, stderr = process.communicate(timeout=timeout)
+        stdout, stderr = process.communicate(timeout=HANGS)
     finally:
         process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
@@ -69,6 +70,18 @@ def end_process(process, timeout=120):
 def run_process(workdir, prelude='', **changes):
     """Runs in a process of its own, after the Python statements `prelude`."""
     return end_process(start_process(workdir, prelude, **changes))
+
+
+def run_tests(path, flags, **environment):
+    """Runs all tests of a file in a process of its own, whose programs are compiled with XLA's `flags`."""
+    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-p', 'no:xdist', '-m', '', str(path)]
+    environment = os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags} | environment
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS, env=environment, check=False
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    assert '100%' in result.stdout
+    print(result.stdout)
 
 
 def lines(workdir):

@@ -22,6 +22,7 @@ from semisfl_jax.hparams import HParams
 from semisfl_jax.models.layers import FLOAT32, DenseLayer
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
 from semisfl_jax.types import Cohort, Federation, Views
+from tests.runs import HANGS
 from tests.test_augment import pillow_operation
 
 torch = pytest.importorskip('torch', reason="the benchmark needs PyTorch: pip install -e '.[benchmark]'")
@@ -233,7 +234,7 @@ def test_arithmetic_against_pytorchs_counter(name):
 def run_benchmark(*words):
     command = [sys.executable, '-m', 'benchmarks.run', *words]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, cwd=Path(__file__).parents[1]
+        command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=Path(__file__).parents[1]
     )
 
 

@@ -5,9 +5,6 @@ import dataclasses
 import functools
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import chex
 import jax
@@ -31,17 +28,7 @@ inside = pytest.mark.skipif(FLAG not in os.environ.get('XLA_FLAGS', ''), reason=
 @pytest.mark.skipif(FLAG in os.environ.get('XLA_FLAGS', ''), reason='is that process')
 def test_on_eight_devices():
     """Runs all other tests of this file."""
-    result = subprocess.run(
-        [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-p', 'no:xdist', str(Path(__file__))],
-        cwd=runs.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': f'{FLAG} --xla_llvm_disable_expensive_passes=true'},
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
-    print(result.stdout)
+    runs.run_tests(__file__, flags=f'{FLAG} --xla_llvm_disable_expensive_passes=true')
 
 
 @dataclasses.dataclass(frozen=True)

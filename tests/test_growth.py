@@ -13,6 +13,7 @@ from benchmarks import arithmetic, growth_plot, growth_report, growth_runs, grow
 from benchmarks.growth_points import STUDIES, Point, points
 from benchmarks.processes import Side
 from semisfl_jax import experiment
+from tests.runs import HANGS
 
 TINY = Point(model='small_cnn', batch_size=4, k_s=1, k_u=1, active=2)
 MIB = 2**20
@@ -257,7 +258,7 @@ def run_benchmark(*words):
         [sys.executable, '-m', 'benchmarks.growth', *words],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS,
         check=False,
         cwd=Path(__file__).parents[1],
         env=os.environ | {'JAX_PLATFORMS': 'cpu'},

@@ -27,7 +27,7 @@ def two_processes(workdir, preludes=('', ''), **changes):
         runs.start_process(workdir / str(index), preludes[index], FOUR, **changes, parallel__process_id=index)
         for index in (0, 1)
     ]
-    return [runs.end_process(process, timeout=240) for process in started]
+    return [runs.end_process(process) for process in started]
 
 
 @pytest.fixture(scope='module')

@@ -16,9 +16,6 @@ A new method needs one row in ROWS, and one in tests/needs.py if it has to have 
 import functools
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -72,17 +69,7 @@ INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
 @pytest.mark.parametrize('families', GROUPS)
 def test_rounds_of(families):
     """Runs the tests of this file on some families."""
-    result = subprocess.run(
-        [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-p', 'no:xdist', str(Path(__file__))],
-        cwd=runs.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': FLAGS, 'MATRIX_FAMILIES': families},
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
-    print(result.stdout)
+    runs.run_tests(__file__, flags=FLAGS, MATRIX_FAMILIES=families)
 
 
 def test_every_method_and_every_family_is_there():

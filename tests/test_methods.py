@@ -12,6 +12,7 @@ import pytest
 from benchmarks import method_report, method_side
 from benchmarks.method_cases import FORMS, Case, methods
 from semisfl_jax import algorithms
+from tests.runs import HANGS
 
 MIB = 2**20
 
@@ -66,7 +67,7 @@ def test_the_table_shows_what_was_measured():
 def run_benchmark(*words):
     command = [sys.executable, '-m', 'benchmarks.methods', *words]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, cwd=Path(__file__).parents[1]
+        command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=Path(__file__).parents[1]
     )
 
 

@@ -91,13 +91,13 @@ def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
         command, cwd=runs.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + runs.HANGS
         while not ((root / 'started').exists() and len(started(root)) == 2):
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < until
             time.sleep(0.02)
         process.send_signal(signum)
-        process.wait(timeout=60)
+        process.wait(timeout=runs.HANGS)
     finally:
         process.kill()
     assert process.returncode != 0
@@ -127,7 +127,7 @@ def start_real(root):
 
 
 def end_real(process):
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=runs.HANGS)
     assert process.returncode == 0, out
 
 
@@ -138,7 +138,7 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
     root = tmp_path / 'root'
     process = start_real(root)
     try:
-        until = time.monotonic() + 200
+        until = time.monotonic() + runs.HANGS
         while not any(len(path.read_bytes().splitlines()) >= 3 for path in root.glob('cells/*/seed_1/metrics.jsonl')):
             assert process.poll() is None, process.stdout.read()
             assert time.monotonic() < until
@@ -150,7 +150,7 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
             os.kill(child, signal.SIGKILL)
     finally:
         process.kill()
-        process.wait(timeout=60)
+        process.wait(timeout=runs.HANGS)
     assert not list(root.glob('*/report.md'))
     end_real(start_real(root))
     (report,), (expected,) = (list(own.glob('*/report.md')) for own in (root, tmp_path / 'whole'))
