@@ -89,6 +89,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         check_every=config.frequency.check_every,
         k_u=config.k_u,
         labeled_share=len(partitions[0].server_index) / len(dataset.train_images),
+        pre_rounds=config.pre_rounds,
     )
     federations = data.build_federations(dataset, partitions, residency, config.data.client_labels == -1)
     if mesh and isinstance(federations[0], Federation):

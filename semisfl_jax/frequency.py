@@ -9,8 +9,11 @@ windows of `period` rounds; at a check the falls of the two losses from window t
            least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
     fixed: K_s stays
 
-with K_min = beta * |D_l| / |D| * K_u. The paper's Algorithm 1 checks every round, the authors' code every 100; the
-default here is 100, for a check per round drives K_s to K_min within a few rounds (`check_every` is the switch).
+with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabelled loss: `code` takes 0 for
+it, as the authors' code does, and `paper` leaves out every window with such a round.
+
+The paper's Algorithm 1 checks every round, the authors' code every 100; the default here is 100, for a check per round
+drives K_s to K_min within a few rounds (`check_every` is the switch).
 K_s never falls below 1, or the teacher would stand still.
 """
 
@@ -35,6 +38,7 @@ class FrequencyOptions(NamedTuple):
     check_every: int  # rounds between checks
     k_u: int
     labeled_share: float  # |D_l| / |D|
+    pre_rounds: int = 0  # first rounds without a cross-entity phase
 
 
 class FrequencyState(NamedTuple):
@@ -66,6 +70,8 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
       lr: learning rate of the round.
     """
     rounds = int(state.rounds) + 1
+    if options.rule == 'code' and rounds <= options.pre_rounds:
+        loss_u = 0.0
     current = state.current + np.array([loss_s, loss_u, lr, float(state.k_s)])
     windows = state.windows
     if rounds % options.period == 0:
@@ -82,7 +88,7 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
 def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
     """R: the share of consecutive pairs of windows [n, 4] in which the unlabelled loss falls faster.
 
-    Windows with rounds that had no cross-entity phase, and so no unlabelled loss, are left out.
+    Windows with a round that has no unlabelled loss are left out.
     """
     loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
     fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]

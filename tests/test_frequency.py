@@ -94,6 +94,61 @@ def test_rounds_without_an_unlabeled_loss_are_left_out():
     assert changes(run(options('paper'), 300, loss_u=lambda h: np.nan)) == []
 
 
+def authors_k_s(loss_x, loss_u, lr, share, alpha=1.5, beta=8.0, k_s=100, k_u=50):
+    """K_s after every round, as the authors' code decides: at each 100th round it looks at the losses, learning rates
+    and steps of the last 110 rounds, or of all there were, in means of ten. Their record of rounds without a
+    cross-entity phase holds 0 for the unlabelled loss."""
+    steps, decided = [], []
+    for number in range(1, len(loss_x) + 1):
+        steps.append(k_s)
+        if number % 100 == 0:
+            last = slice(max(number - 110, 0), number)
+            x, u, rate, k = (np.reshape(np.array(v)[last], (-1, 10)).mean(axis=1) for v in (loss_x, loss_u, lr, steps))
+            faster = [
+                (u[i] - u[i + 1]) / rate[i] / k_u - (x[i] - x[i + 1]) / rate[i] / k[i] >= 1e-5
+                for i in range(len(x) - 1)
+            ]
+            if np.mean(faster) >= 0.5:
+                k_s = round(max(k_s / alpha, beta * k_u * share))
+        decided.append(k_s)
+    return decided
+
+
+@pytest.mark.parametrize('pre_rounds', [0, 15, 20])
+def test_code_counts_warm_up_rounds_as_the_authors_do(pre_rounds):
+    """Random curves of 300 rounds, supervised alone for the first `pre_rounds`."""
+    random, found, expected = np.random.default_rng(pre_rounds), [], []
+    settings = options('code', share=5000 / 130_000, pre_rounds=pre_rounds)
+    rounds = np.arange(300)
+    lr = 0.005 + 0.0075 * (1 + np.cos(np.pi * rounds / 1000))
+    for _ in range(200):
+        speed_x, speed_u, noise = random.uniform(20, 400), random.uniform(20, 400), random.uniform(0, 0.05)
+        loss_x, loss_u = (
+            random.uniform(1, 5) * np.exp(-rounds / speed) + noise * random.normal(size=300)
+            for speed in (speed_x, speed_u)
+        )
+        warming_up = rounds < pre_rounds
+        expected.append(authors_k_s(loss_x, np.where(warming_up, 0.0, loss_u), lr, 5000 / 130_000))
+        measured = np.where(warming_up, np.nan, loss_u)
+        found.append(run(settings, 300, loss_x.__getitem__, measured.__getitem__, lr.__getitem__)[1:])
+    assert found == expected
+    assert len({tuple(one) for one in expected}) > 3  # the curves lead to different K_s
+
+
+def test_first_check_of_the_code_after_warm_up():
+    """20 warm-up rounds of 100, as on IMAGE-100: the code looks at 9 pairs and finds 4 falls of the unlabelled loss,
+    too few; without the first two windows there are 7 pairs, and 4 are enough."""
+
+    def loss_u(h):
+        return np.nan if h < 20 else 3.0 - min(h // 10, 6)
+
+    paper, code = (options(rule, pre_rounds=20) for rule in ('paper', 'code'))
+    assert changes(run(paper, 100, loss_u=loss_u)) == [66]  # 4 / 7
+    assert changes(run(code, 100, loss_u=loss_u)) == []  # 4 / 9
+    lost = options('code')  # no warm-up: nobody took part in these rounds, and the authors' code knows no such round
+    assert changes(run(lost, 100, loss_u=loss_u)) == [67]
+
+
 def test_scaled_down_schedule_and_literal_reading():
     short = options('paper', share=0.02, period=2, horizon=10, check_every=10, k_u=10)
     assert changes(run(short, 40)) == [66, 44, 29, 19]

@@ -311,6 +311,38 @@ def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
             )
 
 
+# Where the heads of the authors' code drop half of the numbers: before the first, second and third dense layer.
+# AlexNet: Dropout, Linear, ReLU, Dropout, Linear, ReLU, Linear.
+# VGG: Linear, ReLU, Dropout, Linear, ReLU, Dropout, Linear.
+DROPPED = {'alexnet': (0.5, 0.5, 0.0), 'vgg13': (0.0, 0.5, 0.5), 'vgg16': (0.0, 0.5, 0.5)}
+
+
+@pytest.mark.parametrize('layer', [0, 1, 2])
+@pytest.mark.parametrize('name', DROPPED)
+def test_dropout_stands_where_the_authors_have_it(name, layer):
+    """A gradient that passes a dropout is exactly zero where the number was dropped, in half of the places. At the
+    paper's cut (layer 0) this is the gradient that reaches the clients."""
+    architecture = zoo.ARCHITECTURES[name](10, layers.FLOAT32, (4, 4, 4, 4, 8), dense=96)
+    index = architecture.paper_split + layer
+    model = models.cut(architecture, (16, 16, 3), index, 'linear', 8)
+    variables = jax.jit(model.init)(jax.random.key(0))
+    features = jax.random.normal(jax.random.key(1), (64, model.feature_size))
+
+    def cross_entropy(features, key, train):
+        logits, _ = model.top(variables.top, features, key, train)
+        return -jnp.mean(jax.nn.log_softmax(logits)[:, 0])
+
+    gradient = jax.jit(jax.grad(cross_entropy), static_argnums=2)
+    share = float(jnp.mean(gradient(features, jax.random.key(2), True) == 0.0))
+    dropped = DROPPED[name][layer]
+    deviation = (0.25 / features.size) ** 0.5  # of the share of heads in so many tosses of a coin
+    assert abs(share - dropped) <= (5 * deviation if dropped else 0.0)
+
+    plain = gradient(features, jax.random.key(2), False)
+    np.testing.assert_array_equal(plain, gradient(features, jax.random.key(3), False))  # evaluation draws nothing
+    assert not jnp.any(plain == 0.0)
+
+
 @pytest.mark.parametrize('index', [0, 4, -1, 17])
 def test_cut_out_of_range(index):
     with pytest.raises(UserError, match=rf'split_index={index} .* use 1 to 3'):

@@ -53,12 +53,16 @@ def _two_convolutions(
 def alexnet(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 192, 384, 256, 256), dense: int = 4096
 ) -> Architecture:
-    """AlexNet for 32x32 images, all kernels 3x3 as in the authors' code: 35,855,178 parameters for 10 classes."""
+    """AlexNet for 32x32 images, all kernels 3x3 as in the authors' code: 35,855,178 parameters for 10 classes.
+
+    Dropout comes before each of the two wide layers: at the paper's cut, half of every feature gradient is zero.
+    """
     pools = 'floor', 'floor', '', '', 'floor'
     layers = [
         partial(ConvLayer, width, pool=pool, compute=compute) for width, pool in zip(channels, pools, strict=True)
     ]
-    return Architecture((*layers, *_dense_head(num_classes, compute, dense)), paper_split=5)
+    wide = partial(DenseLayer, dense, dropout=0.5, compute=compute)
+    return Architecture((*layers, wide, wide, _classifier(num_classes, compute)), paper_split=5)
 
 
 def vgg13(
@@ -86,12 +90,18 @@ def vgg16(
 def _vgg(
     depths: tuple[int, ...], channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
 ) -> Architecture:
-    """Five stages of so many convolutions of one width each; a pooling ends each, the fourth after padding by one."""
+    """Five stages of so many convolutions of one width each; a pooling ends each, the fourth after padding by one.
+
+    Dropout comes after each of the two wide layers, not before it as in AlexNet: no feature is dropped at the paper's
+    cut.
+    """
     layers: list[Maker] = []
     for depth, width, pool in zip(depths, channels, ('floor', 'floor', 'floor', 'pad', 'floor'), strict=True):
         conv = partial(ConvLayer, width, norm=True, compute=compute)
         layers += [*[conv] * (depth - 1), partial(conv, pool=pool)]
-    return Architecture((*layers, *_dense_head(num_classes, compute, dense)), paper_split=len(layers))
+    wide = partial(DenseLayer, dense, compute=compute)
+    head = wide, partial(wide, dropout=0.5), _classifier(num_classes, compute, dropout=0.5)
+    return Architecture((*layers, *head), paper_split=len(layers))
 
 
 def resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
@@ -148,12 +158,6 @@ def wresnet28x2(
 
 def _classifier(num_classes: int, compute: Compute, **options) -> Maker:
     return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
-
-
-def _dense_head(num_classes: int, compute: Compute, dense: int) -> tuple[Maker, ...]:
-    """Dropout, dense, dropout, dense, classes: the head that AlexNet and the VGGs share."""
-    wide = partial(DenseLayer, dense, dropout=0.5, compute=compute)
-    return wide, wide, _classifier(num_classes, compute)
 
 
 ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
