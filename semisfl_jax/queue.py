@@ -8,8 +8,10 @@
   labels but not the confidence flags, so these keys act as negatives alone in the cross-entity phase.
 - `off`: the current batch only.
 
-All are emptied after the cross-entity phase. Empty slots either do not count (`ignore`) or stand in the
-denominator as zero vectors, each adding exp(0), as in the authors' code (`count`).
+All are emptied after the cross-entity phase; after a round without one, `two_level` is emptied, too, while the single
+ring goes on as it is, for nothing else clears it in that code. Empty slots either do not count (`ignore`) or stand in
+the denominator as zero vectors, each adding exp(0), as in the authors' code (`count`). Its ring is not empty before
+the first key, but full of random unit vectors, which then stand there instead.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
+from semisfl_jax import rng
 from semisfl_jax.losses import References, concatenate
 from semisfl_jax.types import Array, Queue
 
@@ -69,10 +73,10 @@ def push(
 
 
 def as_references(queue: Queue, count_empty: bool, all_confident: bool = False) -> References:
-    """The ring as references of a contrastive loss."""
+    """The ring as references of a contrastive loss. An empty slot is seen as what lies there, usually zeros."""
     filled = queue.labels >= 0
     return References(
-        keys=jnp.where(filled[:, None], queue.keys, 0.0),
+        keys=queue.keys,
         labels=queue.labels,
         confident=filled if all_confident else queue.confident,
         present=jnp.ones_like(filled) if count_empty else filled,
@@ -82,7 +86,9 @@ def as_references(queue: Queue, count_empty: bool, all_confident: bool = False) 
 class Memory(NamedTuple):
     """A queue policy. `state` is a pytree of Queues; batches come as References of teacher keys."""
 
-    init: Callable[[], Any]  # () -> state, empty
+    init: Callable[[], Any]  # () -> state, empty, as after the cross-entity phase
+    start: Callable[[Array], Any]  # key -> state before the first round
+    after_pre_round: Callable[[Any], Any]  # state -> state, after a round without a cross-entity phase
     supervised_references: Callable[[Any, References], References]  # state, batch -> what the loss compares with
     cross_entity_references: Callable[[Any, References], References]
     push_supervised: Callable[[Any, References], Any]  # state, batch -> state, after the loss
@@ -109,8 +115,13 @@ def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
         present = {'present': batch.present}
         return push(supervised, *rows, enabled=(t + 1) % stride == 0, **present), push(unlabeled, *rows, **present)
 
+    def empty():
+        return init(size, width), init(size, width)
+
     return Memory(
-        init=lambda: (init(size, width), init(size, width)),
+        init=empty,
+        start=lambda key: empty(),
+        after_pre_round=lambda state: empty(),
         supervised_references=supervised_references,
         cross_entity_references=cross_entity_references,
         push_supervised=push_supervised,
@@ -120,8 +131,15 @@ def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
 
 def single_ring(size: int, width: int, count_empty: bool) -> Memory:
     """The queue of the authors' published code. The state is one ring."""
+
+    def start(key):
+        rows = jax.random.normal(rng.fold(key, 'queue'), (size, width))
+        return init(size, width).replace(keys=rows / jnp.linalg.norm(rows, axis=1, keepdims=True))
+
     return Memory(
         init=lambda: init(size, width),
+        start=start,
+        after_pre_round=lambda state: state,
         supervised_references=lambda state, batch: concatenate(
             batch, as_references(state, count_empty, all_confident=True)
         ),
@@ -137,6 +155,8 @@ def off() -> Memory:
     """No queue: references are the teacher keys of the current batch."""
     return Memory(
         init=lambda: (),
+        start=lambda key: (),
+        after_pre_round=lambda state: state,
         supervised_references=lambda state, batch: batch,
         cross_entity_references=lambda state, batch: batch,
         push_supervised=lambda state, batch: state,

@@ -235,17 +235,24 @@ def test_truths_stay_with_their_labels():
     np.testing.assert_array_equal(level.keys[:, 0], level.labels)
 
 
-def test_before_the_clients_take_part_the_server_alone_fills_the_queue():
-    hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=3)
+@pytest.mark.parametrize(
+    ('policy', 'size', 'expected'),
+    [
+        ('two_level', 9, [[5, 0], [9, 9], [9, 9]]),  # five labelled images a step; 3 x 8 rows of clients in 9 slots
+        ('single_ring', 60, [[15], [20 + 24], [5 + 24]]),  # emptied for the first time after the fourth round
+    ],
+)
+def test_before_the_clients_take_part_the_server_alone_fills_the_queue(policy, size, expected):
+    hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=3, queue=policy, queue_size=size)
     federation, key = toy.federation(), jax.random.key(3)
     state = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams).init(key)
     run = jax.jit(replay.build_replay(toy.model(), toy.VIEWS, hparams))
     inputs = federation, toy.cohort([2, 4]), jnp.int32(1)
     filled = []
-    for number in (3, 4):  # the last round of the server alone, and the first with clients
-        levels = run(key, state.replace(round=jnp.int32(number), step=jnp.int32(1)), *inputs)
+    for number in (3, 4, 5):  # the last round of the server alone, and two with clients; one step in each
+        levels = run(key, state.replace(round=jnp.int32(number), step=jnp.int32(number)), *inputs)
         filled.append([int((level.labels >= 0).sum()) for level in levels])
-    assert filled == [[5, 0], [9, 9]]  # five labelled images a step; 3 x 8 rows of clients in 9 slots
+    assert filled == expected
 
 
 def test_only_iterations_that_leave_a_slot_are_replayed():

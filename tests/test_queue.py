@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -101,3 +102,42 @@ def test_empty_slots_switch(empty_slots, expected):
     memory = queue.build('two_level', 4, 2, 10, empty_slots)
     references = memory.cross_entity_references(memory.init(), batch(0, 1))
     assert int(np.sum(np.asarray(references.present))) == expected
+
+
+def test_how_long_supervised_keys_stay():
+    """The paper's round: 640 unlabelled keys an iteration against two levels of 1,024, the supervised one full. Every
+    tenth iteration's keys enter it, too: it holds 1,024 supervised keys in iterations 1 to 10, 384 up to the 20th, and
+    none after; with a stride beyond K_u they stay throughout."""
+    for stride, expected in ((10, [1024] * 10 + [384] * 10 + [0] * 30), (51, [1024] * 50)):
+        memory, seen = queue.two_level(1024, 2, stride, count_empty=False), []
+        supervised = References(jnp.zeros((1024, 2)), jnp.full(1024, 7), jnp.ones(1024, bool), jnp.ones(1024, bool))
+        state = memory.push_supervised(memory.init(), supervised)
+        for t in range(50):
+            seen.append(int(jnp.sum(state[0].labels == 7)))
+            state = memory.push_unlabeled(state, batch(100, 640), jnp.int32(t))
+        assert seen == expected
+
+
+def test_single_ring_starts_as_random_unit_vectors():
+    """As the authors' does: negatives until keys have taken their slots, zeros after the first emptying."""
+    memory = queue.build('single_ring', size=6, width=4, stride=10, empty_slots='auto')
+    ring = memory.start(jax.random.key(0))
+    np.testing.assert_allclose(np.linalg.norm(ring.keys, axis=1), 1.0, rtol=1e-6)
+    assert not np.array_equal(ring.keys, memory.start(jax.random.key(1)).keys)
+    ring = memory.push_supervised(ring, References(jnp.zeros((2, 4)), jnp.arange(2), jnp.ones(2, bool), None))
+    batch = References(jnp.ones((1, 4)), jnp.array([1]), jnp.array([True]), jnp.array([True]))
+    for references in (memory.supervised_references(ring, batch), memory.cross_entity_references(ring, batch)):
+        np.testing.assert_array_equal(references.keys[1:3], 0.0)
+        np.testing.assert_array_equal(references.keys[3:], ring.keys[2:])
+        np.testing.assert_array_equal(references.labels, [1, 0, 1, -1, -1, -1, -1])
+        assert references.present.all()
+    assert not np.any(memory.init().keys)
+
+
+def test_what_a_round_without_clients_leaves():
+    for name, stays in (('single_ring', True), ('two_level', False)):
+        memory = queue.build(name, 4, 2, 10, 'auto')
+        state = memory.push_supervised(memory.init(), batch(0, 3))
+        after = memory.after_pre_round(state)
+        ring = after if name == 'single_ring' else after[0]
+        assert int(jnp.sum(ring.labels >= 0)) == 3 * stays

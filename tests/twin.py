@@ -68,18 +68,22 @@ class References:
 class Queues:
     """The three policies, one entry (key, label, confident) per slot."""
 
-    def __init__(self, h):
+    def __init__(self, h, key=None, width=0):
         self.h = h
         self.clear()
+        if h.queue == 'single_ring':  # which starts as random unit vectors
+            rows = jax.random.normal(rng.fold(key, 'queue'), (h.queue_size, width))
+            self.slots = list(rows / jnp.linalg.norm(rows, axis=1, keepdims=True))
 
     def clear(self):
+        self.slots = [None] * self.h.queue_size  # what lies in slots that no key has entered
         self.first, self.second = deque(maxlen=self.h.queue_size), deque(maxlen=self.h.queue_size)
 
     def padding(self, ring):
         counts = self.h.queue_empty_slots == 'count' or (
             self.h.queue_empty_slots == 'auto' and self.h.queue == 'single_ring'
         )
-        return [(None, -1, False)] * (self.h.queue_size - len(ring)) if counts else []
+        return [(slot, -1, False) for slot in self.slots[len(ring) :]] if counts else []
 
     def seen_by_supervised(self):
         if self.h.queue == 'off':
@@ -150,7 +154,7 @@ class Server:
     def __init__(self, key, model, views, h, student):
         self.key, self.model, self.views, self.h = key, model, views, h
         self.student, self.teacher = student, student
-        self.queue, self.round, self.t = Queues(h), 0, 0
+        self.queue, self.round, self.t = Queues(h, key, model.projection_size), 0, 0
 
     def learning_rate(self):
         progress = min(self.round / self.h.lr_rounds, 1.0)
@@ -158,7 +162,11 @@ class Server:
 
     def run_round(self, federation, ids, visits, k_s):
         metrics = {'loss_supervised': self.supervised_phase(federation, k_s)}
-        metrics['loss_consistency'], metrics['loss_clustering'] = self.cross_entity_phase(federation, ids, visits)
+        if self.round >= self.h.pre_rounds:
+            metrics['loss_consistency'], metrics['loss_clustering'] = self.cross_entity_phase(federation, ids, visits)
+            self.queue.clear()
+        elif self.h.queue != 'single_ring':  # which is emptied after the clients' phase alone
+            self.queue.clear()
         self.round += 1
         return metrics
 
@@ -226,7 +234,6 @@ class Server:
             consistency, clustering = consistency + float(h_term) / h.k_u, clustering + float(c_term) / h.k_u
         bottom = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *(c.bottom for c in clients))
         self.student = self.student._replace(bottom=bottom)
-        self.queue.clear()
         return consistency, clustering
 
     def label(self, features, truth, labeled):

@@ -32,7 +32,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
     cross_entity = phases.build_cross_entity(model, views, hparams, memory, layout)
 
     def init(key: Array) -> phases.State:
-        return phases.init_state(key, model, memory.init())
+        return phases.init_state(key, model, memory.start(key))
 
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array

@@ -50,13 +50,15 @@ def build_replay(
     def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
         held = federation.server_index
 
-        def step(i, noted):
-            step = state.step - k_s + i
+        def step(step, noted):
             rows = held[sampling.server_rows(key, step, hparams.server_batch_size, held.shape[0])]
             labels = federation.server_labels[rows]
             return memory.push_supervised(noted, note(labels, jnp.ones_like(labels, bool), labels))
 
-        return jax.lax.fori_loop(0, k_s, step, memory.init())
+        first = state.step - k_s
+        if hparams.pre_rounds and hparams.queue == 'single_ring':  # still with the keys of all rounds so far
+            first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
+        return jax.lax.fori_loop(first, state.step, step, memory.init())
 
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, noted: Any) -> Any:
         round_key = rng.fold(key, 'cross_entity', state.round - 1)

@@ -202,17 +202,17 @@ def build_cross_entity(
         student = jax.tree.map(
             lambda new, old: jnp.where(taking_part > 0, new, old), end.student._replace(bottom=bottom), state.student
         )
-        return emptied(state.replace(student=student)), metrics
+        emptied = state.memory if memory is None else memory.init()
+        return state.replace(student=student, memory=emptied), metrics
 
-    def emptied(state: State) -> State:
-        """The queue does not outlive the round."""
-        return state if memory is None else state.replace(memory=memory.init())
+    def pre_round(state: State) -> State:
+        return state if memory is None else state.replace(memory=memory.after_pre_round(state.memory))
 
     def run_after_pre_rounds(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array):
         nothing = nothing_measured(run, key, state, federation, cohort, lr)
         return jax.lax.cond(
             state.round < hparams.pre_rounds,
-            lambda: (emptied(state), nothing),
+            lambda: (pre_round(state), nothing),
             lambda: run(key, state, federation, cohort, lr),
         )
 
