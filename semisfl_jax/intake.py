@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from semisfl_jax import algorithms, costs, data, failures, parallel, rng, sampling
+from semisfl_jax import costs, data, failures, parallel, rng, sampling
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.experiment import Experiment
 from semisfl_jax.types import Array, Cohort, Federation
@@ -31,7 +31,8 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
         if not isinstance(federation, data.HostFederation):
             yield federation, divided
         elif experiment.algorithm.uses_clients:
-            yield placed.streamed(rows(experiment, cohort), place=partial(parallel.divide, mesh)), divided
+            reads, place = experiment.algorithm.reads, partial(parallel.divide, mesh)
+            yield placed.streamed(rows(experiment, cohort), reads, place=place), divided
         else:
             yield placed.layout, divided
 
@@ -68,29 +69,24 @@ def turnout(experiment: Experiment, index: int) -> costs.Clients | None:
     config, hparams = experiment.config, experiment.hparams
     ids = data.draw_cohort(config.seed, index, config.federation.num_clients, config.federation.num_active)
     unlabeled, labeled = experiment.held[:, ids]
-    images = unlabeled
-    if hparams.labeled_rows == hparams.batch_size:
-        images = labeled
-    elif hparams.labeled_rows and config.algorithm in algorithms.FULL_MODEL:
-        images = unlabeled + labeled
+    images = sampling.images_held(unlabeled, labeled, hparams.batch_size, hparams.labeled_rows)
     has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
     clients = costs.whole(ids, images, _steps(experiment, ids), has_labels)
     return failures.happen(config.failures, experiment.costs, index, clients)
 
 
 def rows(experiment: Experiment, cohort: Cohort) -> Array:
-    """Rows [A, K_u, B] of the training set that a cohort draws in one round, or [A, S] where a client reads all it has.
+    """Rows of the training set that a cohort reads in one round: [A, K_u, B], or [A, S + S_l] of whole sets.
 
     For client images on the host. Computed apart from the round, and in every process alike.
     """
-    if experiment.config.algorithm in algorithms.WHOLE_SETS:
-        return sampling.whole_sets(experiment.federation.layout, cohort)
-    return _rows(rng.root(experiment.config.seed), experiment.federation.layout, cohort, hparams=experiment.hparams)
+    key, layout = rng.root(experiment.config.seed), experiment.federation.layout
+    return _rows(key, layout, cohort, reads=experiment.algorithm.reads, hparams=experiment.hparams)
 
 
-@partial(jax.jit, static_argnames='hparams')
-def _rows(key: Array, layout: Federation, cohort: Cohort, hparams: hparams_lib.HParams) -> Array:
-    return sampling.client_rows(key, layout, cohort, *hparams.batches)[0]
+@partial(jax.jit, static_argnames=('reads', 'hparams'))
+def _rows(key: Array, layout: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams) -> Array:
+    return sampling.rows(reads, key, layout, cohort, hparams.batches)[0]
 
 
 def images_per_round(
@@ -98,15 +94,15 @@ def images_per_round(
 ) -> int:
     """Images that the student sees in round `index` (0-based): labelled ones and those of the active clients.
 
-    `measured` are the metrics of that round: where clients may sit out, they alone tell the steps that were made.
-    Without them, all take part that did not fail.
+    `measured` are the metrics of that round: where clients decide for themselves how many steps to make, or sit out,
+    they alone tell. Without them, all take part that have images and did not fail.
     """
     there, count = turnout(experiment, index), k_s * experiment.config.server_batch_size
     if there is None or failures.lost_all(there):
         return count
-    steps = int(np.sum(there.steps[~there.failed]))
-    if 'clients_sitting_out' in measured:
-        trained = (1 - measured['clients_sitting_out']) * np.sum(there.survived)
+    steps = int(np.sum(there.made[there.survived]))
+    if 'client_steps' in measured:
+        trained = (1 - measured.get('clients_sitting_out', 0.0)) * np.sum(there.survived)
         steps = round(float(measured['client_steps'] * trained))
     return count + steps * experiment.config.batch_size
 

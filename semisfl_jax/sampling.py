@@ -15,7 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax import rng
+from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array, Cohort, Federation
+
+READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
 
 _PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
 
@@ -65,15 +68,48 @@ def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
     return read(word, step * batch_size + jnp.arange(batch_size), jnp.int32(size))
 
 
-def whole_sets(federation: Federation, cohort: Cohort) -> Array:
-    """Rows [A, S] of `client_images` of all unlabelled images of the cohort; behind a client's `size` is padding.
+def rows(
+    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
-    Of a streamed federation, which then holds just these images, the rows count up.
+    `reads` is one of READS, `batches` what follows the cohort among the arguments of `client_rows`.
     """
-    if federation.streamed:
-        places = jnp.arange(cohort.ids.shape[0] * federation.index.shape[1], dtype=jnp.int32)
-        return places.reshape(-1, federation.index.shape[1])
-    return federation.index[cohort.ids]
+    return whole_sets(federation, cohort) if reads == 'sets' else client_rows(key, federation, cohort, *batches)
+
+
+def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
+    """Rows [A, S + S_l] of `client_images` of all images of the cohort, and whether each carries a true label.
+
+    First the unlabelled ones, behind a client's `size` padding, from place S on those with labels, behind its
+    `labeled_size` padding. Of a streamed federation, which then holds just these images, the rows count up.
+    """
+    _check_streamed(federation, 'sets')
+    found = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
+    labeled = jnp.broadcast_to(jnp.arange(found.shape[1]) >= federation.index.shape[1], found.shape)
+    return _counted_up(found) if federation.streamed else found, labeled
+
+
+def _counted_up(found: Array) -> Array:
+    return jnp.arange(found.size, dtype=jnp.int32).reshape(found.shape)
+
+
+def _check_streamed(federation: Federation, reads: str) -> None:
+    if federation.streamed not in ('', reads):
+        raise UserError(
+            f"the clients of this method read '{reads}', and Algorithm.reads says '{federation.streamed}', so the "
+            f"images of its rounds are others; give its Algorithm reads='{reads}' (docs/your-own.md)"
+        )
+
+
+def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows: int) -> Array:
+    """How many images [A] each client can train on, of those that it holds without labels and with.
+
+    Those with labels where batches hold nothing else, and otherwise all whose place there is in a batch.
+    """
+    if labeled_rows == batch_size:
+        return labeled
+    return unlabeled + labeled if labeled_rows else unlabeled
 
 
 def row_of_all(federation: Federation, place: Array) -> Array:
@@ -135,6 +171,7 @@ def client_rows(
       federation the rows simply count up, for its images already lie in this order. With `epochs` the second axis has
       `most_steps`, of which a client reads its first `client_steps`.
     """
+    _check_streamed(federation, 'batches')
     iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs))[:, None]
     slot = jnp.arange(batch_size)[None, :]
 
@@ -153,7 +190,5 @@ def client_rows(
         return rows, labeled
 
     steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs)
-    rows, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
-    if federation.streamed:
-        rows = jnp.arange(rows.size, dtype=jnp.int32).reshape(rows.shape)
-    return rows, labeled
+    found, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
+    return _counted_up(found) if federation.streamed else found, labeled

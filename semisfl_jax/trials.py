@@ -146,5 +146,6 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
         federation = stacked
         if on_host and trials[0].algorithm.uses_clients:
             rows = np.stack([intake.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
-            federation = host.streamed(rows, trials=True, place=partial(parallel.divide, mesh))
+            place = partial(parallel.divide, mesh)
+            federation = host.streamed(rows, trials[0].algorithm.reads, trials=True, place=place)
         yield federation, _place(mesh, stack(cohorts), divided=True)

@@ -52,7 +52,8 @@ class Federation:
     all labels (fully labelled upper bounds), both tables hold the same rows.
 
     When `streamed`, the images stay on the host: `client_images` then holds just the rows that one round will
-    draw, in drawing order [A * K_u * B, H, W, C], and `index` is not looked at.
+    read, in reading order, [A * K_u * B, H, W, C] for batches and [A * (S + S_l), H, W, C] for whole sets, and the
+    tables are not looked at for rows.
     """
 
     server_images: Array  # [L, H, W, C] uint8, shared by trials: more
@@ -64,7 +65,7 @@ class Federation:
     size: Array  # [N] int32
     labeled_index: Array  # [N, S_l] int32, S_l may be 0
     labeled_size: Array  # [N] int32
-    streamed: bool = struct.field(pytree_node=False, default=False)
+    streamed: str = struct.field(pytree_node=False, default='')  # 'batches' | 'sets': what they are; '': all images
 
 
 class Cohort(NamedTuple):
@@ -122,3 +123,4 @@ class Algorithm(NamedTuple):
     predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}
     headline: str  # which of predict's outputs the method is judged by
     uses_clients: bool  # False: no cohort is drawn and no client image is read
+    reads: str = 'batches'  # what a client reads in a round: 'batches' | 'sets': all its images (`sampling`)

@@ -69,14 +69,12 @@ def inputs(case, mesh, hparams, index):
     divided = Cohort(*(parallel.divide(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
     placed = parallel.replicate(mesh, federation)
     if case.streamed:
-        if case.algorithm in algorithms.WHOLE_SETS:
-            rows = sampling.whole_sets(federation, cohort)
-        else:
-            rows, _ = sampling.client_rows(rng.root(0), federation, cohort, *hparams.batches)
+        reads = 'sets' if case.algorithm == 'semifl' else 'batches'
+        rows, _ = sampling.rows(reads, rng.root(0), federation, cohort, hparams.batches)
         images, labels = np.asarray(federation.client_images), np.asarray(federation.client_labels)
         empty = placed.replace(client_images=placed.client_images[:0])
         host = data.HostFederation(empty, images, labels)
-        placed = host.streamed(rows, place=functools.partial(parallel.divide, mesh))
+        placed = host.streamed(rows, reads, place=functools.partial(parallel.divide, mesh))
     return placed, divided
 
 

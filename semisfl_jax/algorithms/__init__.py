@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from semisfl_jax import sampling
 from semisfl_jax.algorithms.fedavg import fedavg
 from semisfl_jax.algorithms.fedmatch import fedmatch
 from semisfl_jax.algorithms.fedprox import fedprox
@@ -38,7 +39,6 @@ NAMES = tuple(BUILDERS)
 SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
 FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedmatch', 'fedswitch', 'semifl'})  # clients train the whole model
 OWN_TOP = FULL_MODEL | {'splitfed'}  # methods in which no top sees the rows of several clients at once
-WHOLE_SETS = frozenset({'semifl'})  # methods in which a client reads all its images in every round
 ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
 BY_IMAGES = frozenset({'fedavg', 'fedprox', 'splitfed'})  # methods whose papers weight clients by their images
 
@@ -47,11 +47,16 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     """The method `name`.
 
     Raises:
-      UserError: an unknown name.
+      UserError: an unknown name, or a record that says what cannot be.
     """
     if name not in BUILDERS:
         raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, BUILDERS)}")
-    return BUILDERS[name](model, views, hparams, layout)
+    algorithm = BUILDERS[name](model, views, hparams, layout)
+    if algorithm.reads not in sampling.READS:
+        raise UserError(
+            f"algorithm='{name}': its Algorithm has reads='{algorithm.reads}'; use one of {', '.join(sampling.READS)}"
+        )
+    return algorithm
 
 
 __all__ = [
@@ -62,6 +67,5 @@ __all__ = [
     'NAMES',
     'OWN_TOP',
     'SERVER_ONLY',
-    'WHOLE_SETS',
     'build',
 ]

@@ -132,11 +132,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
         return phases.Work(*work, counts, takes_part)
 
-    def draw(key: Array, federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
-        rows = sampling.whole_sets(federation, cohort)
-        return rows, jnp.zeros(rows.shape, bool)
-
-    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout, draw=draw))
+    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout, reads='sets'))
 
     def clients(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
         """The clients' part of a round and the server's step to their average, none when all sit out."""
@@ -187,4 +183,4 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
             return judged
         return judged | {'after_server': phases.predict(model, views, state.server.trained, images)}
 
-    return Algorithm(init, round_, predict, headline='student', uses_clients=True)
+    return Algorithm(init, round_, predict, headline='student', uses_clients=True, reads='sets')

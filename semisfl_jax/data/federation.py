@@ -29,18 +29,19 @@ class HostFederation:
     """Client images in host memory.
 
     `layout` has everything but the images: its `client_images` are [0, H, W, C], and its `index` and
-    `labeled_index` hold rows of `images`, so that `sampling.client_rows` of it are the rows that a round will read.
+    `labeled_index` hold rows of `images`, so that `sampling.rows` of it are the rows that a round will read.
     """
 
     layout: Federation
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
 
-    def streamed(self, rows, trials: bool = False, place: Callable = _whole) -> Federation:
+    def streamed(self, rows, reads: str = 'batches', trials: bool = False, place: Callable = _whole) -> Federation:
         """The federation of one round.
 
         Args:
           rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
+          reads: what they are, `Algorithm.reads`.
           trials: the rows are those of R trials, [R, A, ...], and `layout` holds their tables stacked.
           place: (shape, fetch) -> an array of that shape on the device, `fetch(slice)` giving some of its rows.
 
@@ -52,7 +53,7 @@ class HostFederation:
         return self.layout.replace(
             client_images=place((*rows.shape, *self.images.shape[1:]), lambda part: self.images[rows[part]]),
             client_labels=place(rows.shape, lambda part: self.labels[rows[part]]),
-            streamed=True,
+            streamed=reads,
         )
 
 

@@ -28,7 +28,7 @@ class Visit(NamedTuple):
     id: Array  # [] int32
     key: Array  # of this client in this round
     steps: Array | int  # [] int32, iterations it makes
-    rows: Array  # [T, B] int32, rows of `client_images` for each of at most T iterations, or what `draw` gives
+    rows: Array  # int32, rows of `client_images`: [T, B] for each of at most T iterations, or [S + S_l] for whole sets
     labeled: Array  # of the same shape, bool, whether the client knows the label
 
 
@@ -123,7 +123,7 @@ def build_local(
     hparams: HParams,
     layout: Layout = HERE,
     received: Callable[[State], Any] = lambda state: state.student,
-    draw: Callable[..., tuple[Array, Array]] | None = None,
+    reads: str = 'batches',
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
     """Builds the clients' part of a round, from the broadcast to the average.
 
@@ -136,8 +136,8 @@ def build_local(
       hparams: settings.
       layout: where the clients are computed.
       received: state -> what the average falls back on when nobody takes part; of the structure of the uploads.
-      draw: (key, federation, cohort) -> rows and labeled of all visits, [A, ...]; None: batches, as
-        `sampling.client_rows` draws them.
+      reads: what a visit holds: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as the
+        `Algorithm` says.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
@@ -146,7 +146,7 @@ def build_local(
     """
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
-        visits, part = plan(key, state, federation, cohort, hparams, draw)
+        visits, part = plan(key, state, federation, cohort, hparams, reads)
 
         def one(visit: Visit, kept: Any) -> Work:
             if not hparams.local.epochs:  # the same for all: a loop of known length
@@ -169,15 +169,13 @@ def plan(
     federation: Federation,
     cohort: Cohort,
     hparams: HParams,
-    draw: Callable[..., tuple[Array, Array]] | None = None,
+    reads: str = 'batches',
 ) -> tuple[Visit, Part]:
-    """What the clients at hand do in a round, and what they count; `draw` as in `build_local`."""
-    if draw is None:
-        rows, labeled = sampling.client_rows(key, federation, cohort, *hparams.batches)
-    else:
-        rows, labeled = draw(key, federation, cohort)
+    """What the clients at hand do in a round, and what they count; `reads` as in `build_local`."""
+    rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches)
     steps = sampling.client_steps(federation, cohort, *hparams.batches)
-    images = _images(federation, cohort, hparams)
+    unlabeled, with_labels = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
+    images = sampling.images_held(unlabeled, with_labels, hparams.batch_size, hparams.labeled_rows)
     weight = cohort.weight * (images > 0)
     round_key = rng.fold(key, 'local', state.round)
     keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
@@ -201,11 +199,3 @@ def collect(work: Work, part: Part, otherwise: Any, layout: Layout = HERE) -> tu
     if may_sit_out:
         metrics['clients_sitting_out'] = 1.0 - taking_part / jnp.maximum(layout.total(jnp.sum(invited)), 1.0)
     return averaged, metrics | (pseudo_label.rates(counts) if counts else {})
-
-
-def _images(federation: Federation, cohort: Cohort, hparams: HParams) -> Array:
-    """Images [A] that each client can train on."""
-    labeled, unlabeled = federation.labeled_size[cohort.ids], federation.size[cohort.ids]
-    if hparams.labeled_rows == hparams.batch_size:
-        return labeled
-    return unlabeled + (labeled if hparams.labeled_rows else 0)
