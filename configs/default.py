@@ -17,7 +17,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config = ConfigDict()
 
     # --- the run
-    config.seed = 0  # the only source of randomness: data split, initial weights, cohorts, batches, views
+    config.seed = 0  # the only source of randomness: weights, cohorts, batches, views, split (or data.partition_seed)
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'semifl' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
@@ -54,6 +54,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # made-up images of the true shapes; marks every output as fake
     config.data.fake_size = 0  # number of made-up training images, 0: as many as the true set has
+    config.data.partition_seed = -1  # seed of the labelled set and the split of the data; -1: that of the run, so that
+    # each of several `seeds` has a split of its own; 0 or more: one split for all of them
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
     config.data.image_size = 0  # resize to this side (image100 and unequal images), 0: keep
@@ -200,6 +202,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.augment.supervised = 'strong'  # 'strong' | 'weak': both views of the supervised phase
 
     if settings == 'code':
+        config.data.partition_seed = 2020
         config.queue = 'single_ring'
         config.k_s_rule = 'code'
         config.client_teacher_bn = 'train'

@@ -89,6 +89,7 @@ _RANGES = {
     'seed': _SEED,
     **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
     'data.num_labeled': _POSITIVE,
+    'data.partition_seed': (lambda x: -1 <= x < 2**32, 'must be a seed, in 0 .. 2**32 - 1, or -1 for that of the run'),
     'data.client_labels': (lambda x: x >= -1, 'must be a number of labels, or -1 for all'),
     'uda.temperature': _ABOVE_ZERO,
     **dict.fromkeys(

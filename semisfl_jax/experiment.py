@@ -164,6 +164,16 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     )
 
 
+def _origin(trials: Sequence[Experiment]) -> str:
+    """Where the split of these trials comes from."""
+    config = trials[0].config
+    if config.data.partition_file:
+        return f'the split of {config.data.partition_file}'
+    if config.data.partition_seed != -1:
+        return f'one split for all seeds (partition_seed={config.data.partition_seed})'
+    return 'each seed draws its own split' if len(trials) > 1 else f'drawn from seed {config.seed}'
+
+
 def describe(trials: Sequence[Experiment]) -> list[str]:
     """What a run of these trials, usually one, is about, in a few lines."""
     experiment = trials[0]
@@ -185,7 +195,8 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
         f'images of {height}x{width}x{channels}, {dataset.num_classes} classes',
         f'split      {len(partition.server_index):,} labelled images at the server; {partition.num_clients} clients, '
-        f'{split}, {min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round',
+        f'{split}, {min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round, '
+        f'{_origin(trials)}',
         f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
         f'device     {device.platform} ({device.device_kind}){devices}',

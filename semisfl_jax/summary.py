@@ -69,6 +69,7 @@ def of_trial(
         'devices': config.parallel.devices,
         'processes': jax.process_count(),
         'config_hash': config_lib.identity_hash(config),
+        'partition_seed': experiment.partition.settings.get('seed'),  # None: of a file that does not say
         'partition_hash': experiment.partition.content_hash,
     }
 
@@ -77,7 +78,9 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     """The content of summary.json above several trials, from theirs: means, standard errors, and what all took."""
     first = summaries[0]
     means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
-    apart = {'seed', 'k_s', 'trials_in_program', 'partition_hash', *means}
+    apart = {'seed', 'k_s', 'trials_in_program', *means}
+    if len({own['partition_hash'] for own in summaries}) > 1:  # no split for all
+        apart |= {'partition_seed', 'partition_hash'}
     together = {key: value for key, value in first.items() if key not in apart}
 
     def over_trials(key: str) -> dict[str, Any]:

@@ -132,6 +132,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('setting', 'paper'),
         ('optimizer', 'rmsprop'),
         ('data.client_labels', -2),
+        ('data.partition_seed', -2),
         ('local.objective', 'mixmatch'),
         ('local.epochs', -1),
         ('local.weighting', 'equal'),

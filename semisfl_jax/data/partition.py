@@ -1,7 +1,7 @@
 """Who holds which training image: the server's labelled ones, and every client's own (facts: SemiSFL, data protocol).
 
 A partition is disjoint and complete, and a function of the configuration alone. Nothing here draws from anywhere
-but `config.seed`.
+but `config.data.partition_seed`, or `config.seed` where that is -1.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def settings(config) -> dict:
     """The keys of a configuration that decide a partition, in JSON types."""
     fed = config.federation
     return {
-        'seed': config.seed,
+        'seed': config.seed if config.data.partition_seed == -1 else config.data.partition_seed,
         'num_labeled': config.data.num_labeled,
         'labeled_split': config.data.labeled_split,
         'client_labels': 0 if (count := config.data.client_labels) == -1 else count,  # -1 moves no image

@@ -52,7 +52,7 @@ def build(study: Study, found: Mapping[Place, Found], drawn: Sequence[Figure] = 
     blocks: list[Block] = [Heading(1, _title(study))]
     if study.warning:
         blocks.append(Paragraph(study.warning, strong=True))
-    blocks.append(Paragraph(_state(found)))
+    blocks += [Paragraph(_state(found)), Paragraph(_splits(study))]
     blocks += [Listing(study.notes)] if study.notes else []
     for table in study.tables:
         blocks.append(Heading(2, table.title))
@@ -158,6 +158,25 @@ def _state(found: Mapping[Place, Found]) -> str:
     elsewhere = len(found) - len(wanted)
     text = f'{done} of {len(wanted)} cells of this scale are done'
     return f'{text}; of the paper, {elsewhere} more that this scale has no run for.' if elsewhere else f'{text}.'
+
+
+def _splits(study: Study) -> str:
+    """Whether the seeds of a cell share a split of the data."""
+    said = []
+    for cell in study.cells():
+        if cell.config is None:
+            continue
+        data = cell.config.data
+        if data.partition_file:
+            said.append(f'one split for all seeds (partition_file={data.partition_file})')
+        elif data.partition_seed != -1:
+            said.append(f'one split for all seeds (partition_seed={data.partition_seed})')
+        else:
+            said.append('each seed draws its own split')
+    kinds = list(dict.fromkeys(said)) or ['no cell has a run']
+    first, *others = kinds
+    text = '; '.join([f'{first} in some cells', *(f'{own} in others' for own in others)]) if others else first
+    return f'{text[0].upper()}{text[1:]}.'
 
 
 def _caption(table: Table) -> str:
