@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +55,7 @@ saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mist
 
 
 CONFIGS = Path(__file__).parents[1] / 'configs'  # of this checkout, where the command is given elsewhere
+_LONGEST_FLAG = 100
 STUDY = 'study'  # key of a configuration that stands for a study of many runs; no key of the command line
 
 
@@ -98,11 +100,12 @@ def parse(argv: list[str], studies: bool = False) -> Command:
 def _parse(argv: list[str]) -> Command:
     file = flags.FlagValues()
     flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=file)
+    _check_lengths(argv)
     others = file(argv, known_only=True)[1:]
     if not file.config:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
     path = Path(file.config.split(':')[0])
-    if not path.is_file():
+    if not os.path.isfile(path):  # which, unlike Path, says no to a name that is too long
         raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
 
     alone = ['', f'--config={file.config}']
@@ -137,11 +140,19 @@ def _check_keys(words: list[str], config: ConfigDict) -> None:
             raise UserError(f'config.{match[1]} is not a key of this configuration; {keys.meant(match[1], known)}')
 
 
+def _check_lengths(words: list[str]) -> None:
+    """Names of flags that none has; absl would look for the nearest one until the stack ends."""
+    for word in words:
+        name = re.match(r'--?([^=]*)', word)
+        if name and len(name[1]) > _LONGEST_FLAG:
+            raise UserError(f"'{word}' is not a flag; write --config.KEY=VALUE (see --help)")
+
+
 def _meant(path: Path) -> str:
     """What to do about a configuration file that there is not."""
     found = {}
     for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
-        for file in sorted(folder.glob('*.py')):
+        for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
             if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
                 found.setdefault(file.stem, file)
     name = nearest(path.stem, found)

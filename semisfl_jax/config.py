@@ -29,7 +29,7 @@ from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
 from semisfl_jax.phases import pseudo_label
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.wording import shorten, use_one_of
 
 # Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
 INERT = frozenset(
@@ -78,6 +78,8 @@ _CHOICES = {
     'cost.bill_model_size': ('actual', 'paper'),
     'cost.bandwidth_unit': tuple(costs.BANDWIDTH_UNITS),
 }
+
+_MOST = 2**31  # rows, clients, iterations and rounds are counted in int32 on the device
 
 # key -> (test, what the test asks for)
 _POSITIVE = (lambda x: x >= 1, 'must be at least 1')
@@ -150,10 +152,16 @@ def check(config: ConfigDict) -> None:
     keys.check(flat)
     for key, names in _CHOICES.items():
         if flat[key] not in names:
-            raise UserError(f"config.{key}='{flat[key]}' is unknown; {use_one_of(flat[key], names)}")
+            raise UserError(f"config.{key}='{shorten(flat[key])}' is unknown; {use_one_of(flat[key], names)}")
+    for key, value in flat.items():
+        if type(value) is int and not key.endswith('seed') and not -_MOST <= value < _MOST:
+            raise UserError(
+                f'config.{key}={shorten(value)} is beyond what is counted in 32 bits; use less than 2**31 = {_MOST:,}'
+            )
     for key, (test, demand) in _RANGES.items():
-        if not math.isfinite(flat[key]) or not test(flat[key]):
-            raise UserError(f'config.{key}={flat[key]} {demand}')
+        value = flat[key]
+        if (isinstance(value, float) and not math.isfinite(value)) or not test(value):
+            raise UserError(f'config.{key}={shorten(value)} {demand}')
     _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
     _check_pairs(flat)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import csv
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from semisfl_jax import algorithms, costs, rng
+from semisfl_jax import algorithms, costs, rng, user_files
 from semisfl_jax.costs import Clients
 from semisfl_jax.errors import UserError
 from semisfl_jax.phases.supervised import SUPERVISED_METRICS
 
 SERVER_METRICS = frozenset({'lr', *SUPERVISED_METRICS})  # what a round without clients measures all the same
 COLUMNS = ['round', 'client', 'done']
+TRACE_BYTES = 64 * 2**20  # of a trace file: millions of lines
 
 Trace = dict[int, dict[int, float]]  # round (0-based) -> client -> share of its iterations that it makes, in [0, 1)
 
@@ -80,11 +80,13 @@ def read_trace(path: str) -> Trace:
     Raises:
       UserError: a file that cannot be read, or a line that says something else.
     """
+    text = user_files.read_text(path, 'config.failures.trace', TRACE_BYTES)
     try:
-        with Path(path).open(newline='') as file:
-            header, *lines = csv.reader(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f'config.failures.trace={path} cannot be read ({error})') from error
+        header, *lines = csv.reader(text.splitlines())
+    except csv.Error as error:
+        raise UserError(f'config.failures.trace={path} is no CSV file ({error}); give another') from error
+    except ValueError as error:
+        raise UserError(f'config.failures.trace={path} is empty; it begins with {",".join(COLUMNS)}') from error
     if header != COLUMNS:
         raise UserError(f'config.failures.trace={path} begins with {",".join(header)}; it needs {",".join(COLUMNS)}')
     trace: Trace = {}

@@ -1,9 +1,35 @@
-"""How messages to a user put names."""
+"""How messages to a user put names, sizes and long values."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_LONG = 200  # characters in a row that no name and hardly a path has
+_SHOWN = 60
+_LINE, _LINE_END = 1000, 300  # characters of a message, and how many of them are its end, where the advice stands
+
+
+def one_line(message: str) -> str:
+    """A message in one line of bounded length: what it echoes of a user's value is cut short."""
+    text = re.sub(rf'[^\s\'"=;,()]{{{_LONG},}}', lambda found: shorten(found[0]), ' '.join(message.split()))
+    return text if len(text) <= _LINE else f'{text[: _LINE - _LINE_END]} ... {text[-_LINE_END:]}'
+
+
+def shorten(value: object) -> str:
+    """A value as a message shows it: whole, or its beginning and its length."""
+    text = str(value)
+    return text if len(text) < _LONG else f'{text[:_SHOWN]}... ({len(text):,} characters)'
+
+
+def size(count: float) -> str:
+    """A number of bytes: '17 bytes', '64 MiB', '1.5 GiB'."""
+    for unit in ('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'):
+        if count < 1024 or unit == 'PiB':
+            break
+        count /= 1024
+    return f'{count:,.{int(unit != "bytes" and count < 10 and count != int(count))}f} {unit}'
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

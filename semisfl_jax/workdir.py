@@ -80,7 +80,8 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
                 data.save(partition, folder / 'partition.npz')
             yield
     except OSError as error:
-        if error.filename and Path(error.filename).is_relative_to(folder):
+        file = Path(error.filename or '')
+        if error.filename and (file.is_relative_to(folder) or folder.is_relative_to(file)):
             raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
         raise
 

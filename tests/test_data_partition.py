@@ -362,7 +362,7 @@ def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):
 
 def test_no_file_and_no_permission_are_user_errors(saved, tmp_path):
     dataset, config, made, _ = saved
-    with pytest.raises(UserError, match='there is no partition file'):
+    with pytest.raises(UserError, match=r"partition file '.*none\.npz' cannot be read \(No such file"):
         data.load_for(tmp_path / 'none.npz', dataset, config)
     (tmp_path / 'file').write_text('')
     with pytest.raises(UserError, match='cannot be written'):

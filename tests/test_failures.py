@@ -148,7 +148,7 @@ def test_a_trace(tmp_path):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('', 'cannot be read'),
+        ('', 'is empty; it begins with round,client,done'),
         ('round,client\n1,2\n', 'begins with round,client; it needs round,client,done'),
         ('round,client,done\n1,2\n', 'line 2 .* is no round, client and share'),
         ('round,client,done\n1,2,0.5\n1,x,0\n', 'line 3'),

@@ -63,7 +63,7 @@ def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.n
     try:
         with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
             pixels = np.asarray(resize(image.convert(MODES[channels]), size))
-    except OSError as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all of them Pillow's
         what = 'an image of the data set' if isinstance(encoded, bytes) else f"the image '{encoded}'"
         raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
     return pixels.reshape(*pixels.shape[:2], channels)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from semisfl_jax import user_files
 from semisfl_jax.data import tfds_source
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode_chunk
 from semisfl_jax.errors import UserError
@@ -20,6 +21,7 @@ from semisfl_jax.errors import UserError
 NAME = 'image100'
 IMAGE_SIZE = 144
 NUM_CLASSES = 100
+LIST_BYTES = 2**20  # of a class list: ImageNet's 1,000 ids are 10 kB
 SUFFIXES = ('.jpeg', '.jpg', '.png')
 
 
@@ -49,10 +51,7 @@ def find(image_folder: str, class_list: str, data_dir: str, image_size: int) -> 
 
 
 def _read_classes(path: str) -> tuple[str, ...]:
-    try:
-        lines = Path(path).expanduser().read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"config.data.class_list '{path}' cannot be read: {error}") from error
+    lines = user_files.read_text(path, 'config.data.class_list', LIST_BYTES).splitlines()
     classes = tuple(line.split()[0] for line in lines if line.strip())
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise UserError(f"config.data.class_list '{path}' must name at least two classes, one per line, none twice")
@@ -85,7 +84,8 @@ def _find_folder(folder: Path, classes: tuple[str, ...], size: int) -> Source:
 def _files(directory: Path) -> list[Path]:
     """The images of one class, in the order of their names."""
     try:
-        names = sorted(entry.name for entry in os.scandir(directory) if entry.name.lower().endswith(SUFFIXES))
+        entries = [entry for entry in os.scandir(directory) if entry.name.lower().endswith(SUFFIXES)]
+        names = sorted(entry.name for entry in entries if entry.is_file())
     except OSError as error:
         raise UserError(
             f"class '{directory.name}' has no readable directory '{directory}': correct config.data.class_list or "

@@ -6,17 +6,21 @@ import contextlib
 import json
 import os
 import uuid
+import zipfile
 from pathlib import Path
 
 import numpy as np
 from absl import logging
 
+from semisfl_jax import user_files
 from semisfl_jax.data import partition as partition_lib
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import size
 
 FORMAT = 1
+MOST_BYTES = 2**30  # an image takes four: more than all of ImageNet-21k
 
 
 def save(partition: Partition, path: str | os.PathLike) -> None:
@@ -52,14 +56,16 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         raise UserError(f"the partition cannot be written to '{path}': {error.strerror or error}") from error
 
 
-def load(path: str | os.PathLike) -> Partition:
-    """Reads a partition.
+def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
+    """Reads a partition of at most `limit` bytes, packed and unpacked.
 
     Raises:
       UserError: no such file, not a partition, or damaged.
     """
+    place = user_files.check(path, 'the partition file', limit)
+    _check_unpacked(place, limit)
     try:
-        with open(path, 'rb') as file, np.load(file, allow_pickle=False) as entries:
+        with place.open('rb') as file, np.load(file, allow_pickle=False) as entries:
             arrays = {key: entries[key] for key in entries.files}
         meta = json.loads(str(arrays['meta']))
         partition = Partition(
@@ -71,13 +77,22 @@ def load(path: str | os.PathLike) -> Partition:
             client_labeled_index=_split(arrays['client_labeled_index'], arrays['client_labeled_size']),
         )
         expected = meta['content_hash'] if meta['format'] == FORMAT else ''
-    except FileNotFoundError as error:
-        raise UserError(f"there is no partition file '{path}': correct config.data.partition_file") from error
     except Exception as error:  # NumPy and zipfile have a dozen ways to say that a file is damaged
         raise UserError(f"'{path}' is not a readable partition file ({error}): export it again") from error
     if partition.content_hash != expected:
         raise UserError(f"the partition file '{path}' is damaged, its content hash differs: export it again")
     return partition
+
+
+def _check_unpacked(path: Path, limit: int) -> None:
+    """Raises UserError where an archive says that it unpacks to more than `limit` bytes."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return  # `load` says what is wrong with it
+    if unpacked > limit:
+        raise UserError(f"'{path}' unpacks to more than {size(limit)}, which no partition file does; give another")
 
 
 def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:

@@ -1,0 +1,78 @@
+"""Reading files that a user names: files alone, and no more of them than makes sense.
+
+A device never ends, a pipe may never begin, and what is too long is another file than the one that was meant.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.wording import size
+
+_KINDS = {
+    stat.S_IFDIR: 'a folder',
+    stat.S_IFCHR: 'a device',
+    stat.S_IFBLK: 'a device',
+    stat.S_IFIFO: 'a pipe',
+    stat.S_IFSOCK: 'a socket',
+}
+
+
+def check(path: str | os.PathLike, what: str, limit: int) -> Path:
+    """Makes sure that `path` is a file of at most `limit` bytes, without opening it, and gives it with ~ replaced.
+
+    Args:
+      path: the file.
+      what: how messages name it: 'config.failures.trace'.
+      limit: bytes.
+
+    Raises:
+      UserError: it is not there, no file, or too long.
+    """
+    try:
+        found = Path(path).expanduser().stat()
+    except (OSError, ValueError, RuntimeError) as error:  # not there, a name that no file can have, ~ of nobody
+        reason = getattr(error, 'strerror', None) or error
+        raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), 'no file')
+        raise UserError(f"{what} '{path}' is {kind}; give a file")
+    if found.st_size > limit:
+        raise UserError(
+            f"{what} '{path}' has {size(found.st_size)}, and such a file has {size(limit)} at most; give another"
+        )
+    return Path(path).expanduser()
+
+
+def read_bytes(path: str | os.PathLike, what: str, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes.
+
+    Raises:
+      UserError: as `check`, or it cannot be read.
+    """
+    place = check(path, what, limit)
+    try:
+        with place.open('rb') as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise UserError(f"{what} '{path}' cannot be read ({error.strerror or error}); correct the path") from error
+    if len(content) > limit:  # where the system gives another size, or none
+        raise UserError(f"{what} '{path}' is longer than {size(limit)}; give another file")
+    return content
+
+
+def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
+    """The content of a UTF-8 text file of at most `limit` bytes, line ends as they are.
+
+    Raises:
+      UserError: as `read_bytes`, or it is no such text.
+    """
+    try:
+        return read_bytes(path, what, limit).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{what} '{path}' is no UTF-8 text (byte {error.start:,}); save it as one, or give another file"
+        ) from error
