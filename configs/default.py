@@ -82,6 +82,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
     config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere
+    config.model.batch_norm_variance = 'biased'  # what BatchNorm's running variance is made of: 'biased', Flax's:
+    # squares divided by n, the number of rows times pixels | 'unbiased', PyTorch's: by n - 1
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
@@ -206,6 +208,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
         config.queue = 'single_ring'
         config.k_s_rule = 'code'
         config.client_teacher_bn = 'train'
+        config.model.batch_norm_variance = 'unbiased'
     elif settings != 'paper':
         hint = use_one_of(settings, ('paper', 'code'))
         raise UserError(f"unknown settings '{settings}' after the colon of --config; {hint}")

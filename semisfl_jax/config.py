@@ -58,6 +58,7 @@ _CHOICES = {
     'model.name': models.ARCHITECTURES,
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,
+    'model.batch_norm_variance': models.BATCH_NORM_VARIANCES,
     'k_s_rule': ('auto', *frequency.RULES),
     'setting': presets.SETTINGS,
     'optimizer': ('sgd', 'adam'),

@@ -72,6 +72,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         config.model.convolution,
         'bfloat16' if config.precision == 'bfloat16' else 'float32',
         axes=(parallel.AXIS,) if mesh else (),
+        batch_norm_variance=config.model.batch_norm_variance,
     )
     hparams = hparams_lib.from_config(config)
     _check_padding(config, model, mesh)

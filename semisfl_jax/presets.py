@@ -45,6 +45,7 @@ def _federated_baseline(flat: dict[str, Any]) -> dict[str, Any]:
         'batch_size': 10,
         'local.epochs': 1,
         'local.weighting': 'samples',
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
         'augment.supervised': 'weak',
     }
     if flat['data.client_labels'] != -1:
@@ -80,6 +81,7 @@ def _splitfed(flat: dict[str, Any]) -> dict[str, Any]:
         'batch_size': 256,
         'local.epochs': 1,
         'local.weighting': 'uniform',
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
         'augment.supervised': 'weak',
     }
 
@@ -170,6 +172,7 @@ def _semifl(flat: dict[str, Any]) -> dict[str, Any]:
         'augment.cutout': 0,
         'augment.flip': flat['data.name'] != 'svhn_cropped',
         'augment.crop': 0.125,
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
         'augment.supervised': 'weak',
         'semifl.order': 'clients_first',
         'semifl.mixup_alpha': 0.75,

@@ -13,8 +13,8 @@ from tests.test_models import convolve
 KEY = jax.random.key(5)
 
 
-def statistics(variables, batches):
-    """Mean over batches of the mean and the (biased) variance that each BatchNorm of `toy.model` sees in each batch."""
+def statistics(variables, batches, ddof):
+    """Mean over batches of the mean and the variance that each BatchNorm of `toy.model` sees in each batch."""
     bottom, top = jax.device_get((variables.bottom, variables.top))
     seen = []
     for x in batches:
@@ -22,16 +22,16 @@ def statistics(variables, batches):
         for layer in (bottom['params']['layer_0'], top['params']['layer_1']):
             y = convolve(np.asarray(x), layer['kernel'], 1) + layer['bias']
             mean, variance = y.mean((0, 1, 2)), y.var((0, 1, 2))
-            of_batch += [mean, variance]
+            of_batch += [mean, y.var((0, 1, 2), ddof=ddof)]
             y = (y - mean) / np.sqrt(variance + 1e-5) * layer['norm']['scale'] + layer['norm']['bias']
             x = np.maximum(y.reshape(len(y), 3, 2, 3, 2, 4).max((2, 4)) if y.shape[-1] == 4 else y, 0)
         seen.append(of_batch)
     return [np.mean(values, axis=0) for values in zip(*seen, strict=True)]
 
 
-@pytest.mark.parametrize('by_rows', [False, True])
-def test_cumulative_average(by_rows):
-    model = toy.model(split_index=1, top_norm=True)
+@pytest.mark.parametrize(('by_rows', 'variance'), [(False, 'biased'), (True, 'biased'), (False, 'unbiased')])
+def test_cumulative_average(by_rows, variance):
+    model = toy.model(split_index=1, top_norm=True, variance=variance)
     variables = model.init(jax.random.key(0))
     variables = variables._replace(  # old statistics must not matter
         bottom={**variables.bottom, 'batch_stats': jax.tree.map(lambda x: x + 7.0, variables.bottom['batch_stats'])}
@@ -46,8 +46,8 @@ def test_cumulative_average(by_rows):
         got = jax.jit(lambda v, batches: static_batch_norm.recompute(model, v, batches, KEY))(variables, images[rows])
     found = [got.bottom['batch_stats']['layer_0']['norm'], got.top['batch_stats']['layer_1']['norm']]
     found = [norm[kind] for norm in found for kind in ('mean', 'var')]
-    for value, expected in zip(found, statistics(variables, images[rows]), strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    for value, expected in zip(found, statistics(variables, images[rows], variance == 'unbiased'), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)  # n is 216 and 54
     for name in ('bottom', 'top'):
         assert getattr(got, name)['params'].keys() == getattr(variables, name)['params'].keys()
     for old, new in zip(jax.tree.leaves(variables.top['params']), jax.tree.leaves(got.top['params']), strict=True):

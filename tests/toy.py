@@ -42,9 +42,9 @@ HPARAMS = HParams(
 
 
 @functools.cache
-def model(split_index=None, projection='mlp', axes=(), top_norm=False):
+def model(split_index=None, projection='mlp', axes=(), top_norm=False, variance='biased', dtype='float32'):
     """conv (BatchNorm, pool) | conv (BatchNorm if `top_norm`) | dense with dropout | dense."""
-    conv = partial(ConvLayer, compute=Compute(convolution='patches'))
+    conv = partial(ConvLayer, compute=Compute(dtype, 'patches', variance))
     layers = (
         partial(conv, 4, norm=True, pool='floor'),
         partial(conv, 5, norm=top_norm),

@@ -6,7 +6,7 @@ import jax
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import zoo
-from semisfl_jax.models.layers import Compute
+from semisfl_jax.models.layers import BATCH_NORM_VARIANCES, Compute
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import SplitModel, cut
 from semisfl_jax.wording import use_one_of
@@ -27,12 +27,13 @@ def build(
     convolution: str = 'auto',
     dtype: str = 'float32',
     axes: tuple[str, ...] = (),
+    batch_norm_variance: str = 'biased',
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
     `dtype` is that of the computation, 'float32' or 'bfloat16'; parameters are float32.
     `convolution` 'auto' is 'direct' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
-    `axes` as in `split.cut`.
+    `axes` as in `split.cut`. `batch_norm_variance`: 'biased' or 'unbiased', what BatchNorm's running variance follows.
 
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.
@@ -41,9 +42,18 @@ def build(
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
     if convolution == 'auto':
         convolution = 'direct' if jax.default_backend() == 'cpu' else 'native'
-    compute = Compute(dtype, convolution)
+    compute = Compute(dtype, convolution, batch_norm_variance)
     architecture = ARCHITECTURES[name](num_classes, compute)
     return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes)
 
 
-__all__ = ['ARCHITECTURES', 'CONVOLUTIONS', 'NAMES', 'PROJECTIONS', 'SplitModel', 'build', 'cut']
+__all__ = [
+    'ARCHITECTURES',
+    'BATCH_NORM_VARIANCES',
+    'CONVOLUTIONS',
+    'NAMES',
+    'PROJECTIONS',
+    'SplitModel',
+    'build',
+    'cut',
+]

@@ -18,6 +18,7 @@ from semisfl_jax.models.pooling import max_of_corners, max_pool
 from semisfl_jax.types import Array
 
 MOMENTUM = 0.9  # share that BatchNorm's running statistics keep of themselves in every training step
+BATCH_NORM_VARIANCES = ('biased', 'unbiased')
 FEW_CHANNELS = 4  # up to here, `lowerings.direct_corners` is the faster form
 
 
@@ -26,6 +27,7 @@ class Compute(NamedTuple):
 
     dtype: str = 'float32'  # of activations and of the arithmetic on them
     convolution: str = 'native'  # a key of `lowerings.LOWERINGS`
+    batch_norm_variance: str = 'biased'  # that BatchNorm's running variance follows, one of BATCH_NORM_VARIANCES
 
 
 FLOAT32 = Compute()
@@ -41,15 +43,36 @@ def torch_uniform(fan_in: int):
     return initialise
 
 
+class UnbiasedBatchNorm(nn.BatchNorm):
+    """BatchNorm whose running variance follows the unbiased variance of the batch, as PyTorch's does.
+
+    The batch itself is normalised by the biased variance, as everywhere.
+    """
+
+    def __call__(self, x: Array) -> Array:
+        """x [B, ..., C]."""
+        before = self.get_variable('batch_stats', 'var')
+        y = super().__call__(x)
+        if self.use_running_average or self.is_initializing():
+            return y
+        rows = x.size // x.shape[-1]
+        if self.axis_name:
+            rows *= jax.lax.axis_size(self.axis_name)
+        after = self.get_variable('batch_stats', 'var')
+        share = after - self.momentum * before  # (1 - momentum) times the biased variance
+        self.put_variable('batch_stats', 'var', after + share / max(rows - 1, 1))
+        return y
+
+
 def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) -> nn.BatchNorm:
-    """BatchNorm that uses batch statistics in training and moves its running ones by 0.1, as PyTorch does, except that
-    the running variance is the biased one, Flax's convention.
+    """BatchNorm that uses batch statistics in training and moves its running ones by 0.1, as PyTorch does.
+
+    The running variance is the biased one, Flax's convention, or PyTorch's (`compute.batch_norm_variance`).
 
     `axes`: mapped axes that hold more rows of the batch.
     """
-    return nn.BatchNorm(
-        not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=axes or None, name=name
-    )
+    kind = UnbiasedBatchNorm if compute.batch_norm_variance == 'unbiased' else nn.BatchNorm
+    return kind(not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=axes or None, name=name)
 
 
 class ConvLayer(nn.Module):
@@ -72,7 +95,7 @@ class ConvLayer(nn.Module):
         """x [B, H, W, C] -> [B, H', W', features], of type `compute.dtype`."""
         uniform = torch_uniform(self.kernel**2 * x.shape[-1])
         shape = self.kernel, self.kernel, x.shape[-1], self.features
-        dtype, lowering = self.compute
+        dtype, lowering = self.compute.dtype, self.compute.convolution
         kernel = self.param('kernel', self.kernel_init or uniform, shape).astype(dtype)
         bias = self.param('bias', uniform, (self.features,)).astype(dtype) if self.bias else None
         x = x.astype(dtype)
