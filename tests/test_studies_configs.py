@@ -1,25 +1,31 @@
 """The studies of the paper: all resolve at all scales, share their runs, and have the paper's numbers."""
 
+import importlib
+import re
+from pathlib import Path
+
 import pytest
 
+import launch
 from configs.studies import paper
 from semisfl_jax import command_line
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import plan, spec
+from semisfl_jax.studies import collect, document, plan, report, spec
 from tests import runs
 
 NAMES = (
     *('table2', 'table3', 'table4', 'table5', 'table6', 'fig5_6_cost', 'fig9_labels', 'fig10_client_labels'),
     *('fig11_frequency', 'fig12_ablation'),
 )
-# Cells with a run at scale full, counted by hand in the paper.
+STAND_INS = {'smoke': 'digits', 'cpu': 'fashion_mnist'}  # files in configs/
+# Cells at scale full, counted by hand in the paper.
 CELLS = {
     'table2': 6 * 4,
     'table3': 5 * 3,
     'table4': 5 * 4,
     'table5': 3 * 4,
-    'table6': 3 * 4 * 3,
+    'table6': 2 * 3 * 4 * 3,  # under the settings of paper and code
     'fig5_6_cost': 2 * 5 * 5,
     'fig9_labels': 6 * 5 + 2 * 5,
     'fig10_client_labels': 2 * 4,
@@ -44,9 +50,9 @@ def test_every_study_resolves(name, scale):
     found = study(name, scale)
     plan.check(found)
     assert (found.name, found.scale, bool(found.warning)) == (name, scale, scale != 'full')
-    made = [cell for cell in found.cells() if cell.config]
+    made = list(found.cells())
     if scale == 'full':
-        assert len(made) == len(list(found.cells())) == CELLS[name]
+        assert len(made) == CELLS[name]
         assert {tuple(cell.config.seeds) for cell in made} == {tuple(range(10))}
         assert {cell.config.rounds for cell in made} == {1000}
     for table in found.tables:
@@ -83,7 +89,7 @@ def test_every_study_is_known():
     ],
 )
 def test_numbers_of_the_paper(name, row, column, number):
-    assert tuple(study(name, 'full').tables[0].at(row, column).paper) == number
+    assert study(name, 'full').tables[0].at(row, column).paper[:2] == number
 
 
 def test_numbers_of_table_6():
@@ -96,6 +102,60 @@ def test_numbers_of_table_6():
         'svhn_cropped',
         ['beta = 4', 'beta = 8', 'beta = 12'],
     )
+
+
+# The data sets of the paper and their labels (its section on data sets).
+LABELS = {'svhn_cropped': 1000, 'cifar10': 4000, 'stl10': 5000, 'image100': 5000}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_numbers_of_the_paper_belong_to_its_data(name):
+    """At full scale all of them stand beside a run on their data set; on other data, or made-up images, none does."""
+    full = study(name, 'full')
+    for cell in full.cells():
+        if cell.published:
+            assert cell.paper == cell.published
+            place = f'{title_of(full, cell)}, {cell.column}'
+            assert cell.published.labels == (250 if '250 labels' in place else LABELS[cell.published.data])
+    made_up = plan.with_given(full, {'data.fake': True})
+    assert [cell for cell in made_up.cells() if cell.paper] == []
+    for scale in ('smoke', 'cpu'):
+        assert [cell for cell in study(name, scale).cells() if cell.paper] == []
+
+
+def title_of(whole, cell):
+    return next(table.title for table in whole.tables if cell in table.cells)
+
+
+def test_another_number_of_labels_is_another_experiment():
+    full = study('table4', 'full')
+    assert all(cell.paper for cell in full.cells())
+    assert not any(cell.paper for cell in plan.with_given(full, {'data.num_labeled': 250}).cells())
+
+
+@pytest.mark.parametrize('scale', ['smoke', 'cpu'])
+@pytest.mark.parametrize('name', NAMES)
+def test_small_scales_quote_no_number_of_the_paper(name, scale):
+    found = study(name, scale)
+    assert not [note for note in found.notes if 'paper' in note.lower()]
+    titles = ' '.join(
+        [*(table.title for table in found.tables), *(column for t in found.tables for column in t.columns)]
+    )
+    assert not [word for word in ('CIFAR', 'SVHN', 'STL', 'IMAGE') if word in titles]
+
+
+@pytest.mark.parametrize('ending', ['', ':'])
+@pytest.mark.parametrize('name', NAMES)
+def test_a_study_without_a_scale_lists_the_scales(name, ending, tmp_path, capsys):
+    words = [f'--config={runs.ROOT}/configs/studies/{name}.py{ending}', f'--workdir={tmp_path}/made']
+    assert launch.main(['launch.py', *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ''
+    assert said.err.startswith('error: ')
+    assert said.err.count('\n') == 1
+    for scale, cost in (('smoke', 'minutes'), ('cpu', 'hour'), ('full', 'days')):
+        assert re.search(rf'\b{scale} \([^)]*{cost}', said.err), said.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_gains_that_the_paper_states():
@@ -113,6 +173,50 @@ def test_studies_share_runs():
     assert cost < table2
     assert len(table3 & table4) == 5 * 10  # CIFAR-10 at Dir(0.1), each seed apart
     assert not table2 & table3
+
+
+@pytest.mark.parametrize('scale', spec.SCALES)
+def test_costs_to_an_accuracy_are_seen_after_every_round(scale):
+    configs = [cell.config for cell in study('fig5_6_cost', scale).cells()]
+    assert {config.eval_every for config in configs} == {1}
+    assert {job.name for job in plan.jobs(study('fig5_6_cost', scale))} <= {
+        job.name for job in plan.jobs(study('table2', scale))
+    }
+
+
+@pytest.mark.parametrize('scale', spec.SCALES)
+def test_table_6_also_stands_under_the_settings_of_the_code(scale):
+    for table in study('table6', scale).tables:
+        assert table.rows == [f'alpha = {a}{end}' for end in ('', ', code') for a in ('1.5', '2', '3', '4')]
+        for cell in table.cells:
+            code = cell.row.endswith(', code')
+            config, base, settings = cell.config, STAND_INS.get(scale, cell.base), 'code' if code else 'paper'
+            assert (config.queue, config.k_s_rule) == (('single_ring', 'code') if code else ('two_level', 'auto'))
+            expected = importlib.import_module(f'configs.{base}').get_config(settings)
+            differing = {line.split(':')[0] for line in config_lib.differences(config, expected)}
+            small = {'seeds', 'lr_rounds', 'eval_every', 'k_u', 'federation.partition', 'data.num_labeled'}
+            full = {'cost.bandwidth_unit', 'cost.bill_model_size'}
+            assert {key for key in differing - small - full if not key.startswith('frequency.')} <= {
+                'data.partition_seed'
+            }
+            twin = table.at(cell.row.removesuffix(', code'), cell.column)
+            assert (cell.published, cell.config.data) == (twin.published, twin.config.data)
+        assert ('probably come from the code' in table.caption) == (scale == 'full')
+    found = study('table6', scale)
+    text = document.markdown(report.build(found, collect.find(found, Path('nowhere'), {})))
+    assert text.count("Rows with 'code' run under the settings of the authors' code") == (3 if scale == 'full' else 1)
+
+
+def test_table_6_shares_the_main_runs():
+    """alpha = 1.5 and beta = 8 are the configurations' own: those cells are runs of Table II and of Fig. 9 and 12."""
+    svhn, many, few = study('table6', 'full').tables
+    table2, fig9, fig12 = (
+        {job.name for job in plan.jobs(study(n, 'full'))} for n in ('table2', 'fig9_labels', 'fig12_ablation')
+    )
+    for table, others in ((svhn, table2), (many, table2), (many, fig9), (few, fig9), (few, fig12)):
+        names = {job.name for job in plan.jobs_of(table.at('alpha = 1.5', 'beta = 8'))}
+        assert names <= others
+        assert not {job.name for job in plan.jobs_of(table.at('alpha = 1.5, code', 'beta = 8'))} & others
 
 
 def test_seeds_share_a_program_where_models_are_small():
@@ -189,4 +293,4 @@ def test_runs_of_single_seeds_are_one_command():
     command = plan.command(plan.jobs_of(cell)[:3])
     assert command.startswith('for seed in 0 1 2; do python launch.py --config=configs/cifar10.py ')
     assert command.endswith(' --config.seed=$seed; done')
-    assert command.count('seed=') == 1
+    assert command.count('config.seed=') == 1

@@ -46,23 +46,25 @@ def test_figures_of_a_study(tmp_path):
         assert b'<svg' in figure.svg
         assert figure.caption.endswith('Made up.')
     assert [figure.caption for figure in drawn if 'values' in figure.name] == [
-        'All values with standard errors, hollow: the paper. Made up.',
+        'All values with standard errors, hollow: the paper. Made up.',  # of the same data; its minutes are not
         *['All values with standard errors. Made up.'] * 2,
     ]
 
 
-def test_a_column_of_the_paper_alone_is_not_drawn(tmp_path, monkeypatch):
+def test_values_are_those_of_the_runs_beside_the_paper(tmp_path, monkeypatch):
     study = studies_toy.study()
     engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
     calls = []
     monkeypatch.setattr(grids, 'points', lambda *arguments: calls.append(arguments))
     list(figures.draw(study, collect.find(study, tmp_path / 'root', {})))
     _, columns, ours, paper, unit = calls[0]
-    assert columns == ['Dir(1)', 'Dir(0.5)']  # of three: CIFAR-10 has no run
+    assert columns == ['Dir(1)', 'Dir(0.5)']
     np.testing.assert_allclose(ours['SemiSFL'][0], [92.0, 80.0])  # means of studies_toy.ACCURACY
     np.testing.assert_allclose(ours['SemiSFL'][1], [2.0 / 3**0.5, 0.0], atol=1e-9)  # 90, 92, 94 and 80, 80, 80
     np.testing.assert_allclose(paper['FedSwitch'], [85.5, 85.5])
     assert unit == 'Test accuracy after the last round (%)'
+
+    assert np.isnan(calls[1][3]['SemiSFL']).all()  # minutes: the paper's are of CIFAR-10
 
 
 def test_progress_tells_what_is_left(tmp_path, capsys):

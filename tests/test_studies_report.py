@@ -31,8 +31,26 @@ def test_means_and_errors(folder):
     assert (ours['seeds_asked'], ours['seeds_run'], ours['seeds_counted'], ours['state']) == ('3', '3', '3', 'done')
     assert ours['hardware'].startswith('toy, ')
     assert ours['command'].startswith('python launch.py --config=configs/digits.py ')
-    absent = cells['Accuracies', 'SemiSFL', 'CIFAR-10']
-    assert (absent['mean'], absent['paper_mean'], absent['state']) == ('', '83.8', 'no run at scale smoke')
+
+
+def test_the_paper_stands_beside_runs_on_its_own_data_alone(folder):
+    """The toy's runs are on digits with 40 labels, and so are its accuracies 'of the paper'; its minutes are not."""
+    cells = {row['table']: row for row in table(folder, 'cells.csv')}
+    assert (cells['Accuracies']['paper_mean'], cells['Minutes']['paper_mean']) == ('85.5', '')
+    text = (folder / 'report.md').read_text()
+    accuracies, minutes = (part for part in text.split('\n## ') if part.startswith(('Accuracies', 'Minutes')))
+    assert '92.00 ± 1.15 (3); paper 85.5 (0.5)' in accuracies
+    assert 'paper: its mean' in accuracies
+    assert '86.5' not in text
+    assert 'paper' not in minutes
+
+
+@pytest.mark.parametrize('changes', [{'data.num_labeled': 50}, {'data.fake': True}])
+def test_changed_data_take_the_paper_out_of_a_report(tmp_path, changes):
+    made = engine.run(studies_toy.study(), changes, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+    assert 'paper' not in (made / 'report.md').read_text()
+    assert 'paper' not in (made / 'cells.csv').read_text()
+    assert b'paper' not in (made / 'figures' / '1-values.svg').read_bytes()
 
 
 def test_the_way_to_a_target(folder):
@@ -71,7 +89,7 @@ def test_every_page_says_whose_data_they_are(folder):
     text = (folder / 'report.md').read_text()
     for part in text.split('\n## ')[:-1]:  # the last one lists commands
         assert '**Made up.**' in part
-    assert '6 of 6 cells of this scale are done; of the paper, 1 more that this scale has no run for.' in text
+    assert '6 of 6 cells are done.' in text
 
 
 def test_html_needs_no_other_file(folder):
@@ -100,6 +118,6 @@ def test_nothing_run_yet(tmp_path):
     found = collect.find(study, tmp_path, {})
     report.write(tmp_path / 'report', study, found)
     text = (tmp_path / 'report' / 'report.md').read_text()
-    assert '0 of 6 cells of this scale are done' in text
+    assert '0 of 6 cells are done' in text
     assert 'not run yet; paper 85.5 (0.5)' in text
     assert not list((tmp_path / 'report' / 'figures').iterdir())

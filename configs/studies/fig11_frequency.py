@@ -12,7 +12,7 @@ LABELS = {'smoke': (20, 40, 80), 'cpu': (100, 250, 1000), 'full': (250, 500, 100
 ROWS = {'with adaptation': 'paper', 'without': 'fixed'}  # -> config.k_s_rule
 
 
-def get_config(scale: str = 'smoke') -> ConfigDict:
+def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     cells = []
@@ -21,8 +21,8 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
             changes = {'k_s_rule': rule, 'data.num_labeled': labels, **scales.LONGER[scale]}
             cells.append(scales.cell(scale, row, f'{labels:,} labels', 'cifar10', changes))
     table = Table('Fig. 11: test accuracy', tuple(cells), 'K_s', 'with adaptation', ('values', 'k_s'))
-    notes = [
+    of_paper = [
         "The paper's text: with 250 labels adaptation gains 10.8 %, and K_s is mostly below 30. Its figure cannot be "
         'read off the text; of the numbers of labels it names 250.'
     ]
-    return scales.study('fig11_frequency', scale, 'SemiSFL, Fig. 11', [table], notes)
+    return scales.study('fig11_frequency', scale, 'SemiSFL, Fig. 11', [table], of_paper=of_paper)

@@ -18,7 +18,7 @@ KINDS = {  # title -> kind of measure, the paper's numbers
 SMALL_TARGETS = {'smoke': (0.4, 0.6), 'cpu': (0.6, 0.7)}
 
 
-def get_config(scale: str = 'smoke') -> ConfigDict:
+def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     tables = []
@@ -33,21 +33,21 @@ def get_config(scale: str = 'smoke') -> ConfigDict:
                     own = Measure(kind, target)
                     changes = {'algorithm': algorithm}
                     cells.append(scales.cell(scale, row, f'{name} to {target:.0%}', '', changes, None, own))
+                continue
             for data, base in paper.DATA.items():
                 for target in paper.TARGETS[data]:
-                    number, own = numbers.get((row, data, target)), Measure(kind, target)
-                    place = row, f'{data} to {target:.0%}'
-                    if scale == 'full':
-                        cells.append(scales.cell(scale, *place, base, {'algorithm': algorithm}, number, own))
-                    elif number is not None:
-                        cells.append(scales.absent(*place, number, own))
+                    number = paper.number(data, numbers.get((row, data, target)))
+                    changes, own = {'algorithm': algorithm}, Measure(kind, target)
+                    cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, own))
         figures = ('values', f'accuracy_{kind}')
         tables.append(Table(title, tuple(cells), 'Method', 'SemiSFL', figures))
     notes = [
         'Means are over the seeds that reach the target; where some do not, they are of the luckier ones.',
-        'An accuracy is seen at evaluations alone, so a target counts as reached at the first evaluation from it on.',
+        'A target counts as reached in the first round after which the test accuracy is at least as high.',
+    ]
+    of_paper = [
         "The paper's text, of all other federated methods together: CIFAR-10 to 80 %: 279.9 to 702.4 min and 441.9 to "
         '560.5 GB; to 85 %: 591.9 to 1211.9 min.',
         "The paper's GB are taken to be GiB: 106 rounds of CIFAR-10, by the true shapes, are its 181.95 of these.",
     ]
-    return scales.study('fig5_6_cost', scale, 'SemiSFL, Fig. 5 and 6', tables, notes)
+    return scales.study('fig5_6_cost', scale, 'SemiSFL, Fig. 5 and 6', tables, notes, of_paper)

@@ -1,5 +1,7 @@
 """The numbers of the SemiSFL paper: Tables II to VI, and those that its text gives of Fig. 5, 6 and 9."""
 
+from semisfl_jax.studies.spec import Paper
+
 DIRICHLET = (1.0, 0.5, 0.1, 0.05)
 METHODS = {  # rows of the tables -> config.algorithm
     'Supervised-only': 'supervised_only',
@@ -10,6 +12,14 @@ METHODS = {  # rows of the tables -> config.algorithm
     'SemiSFL': 'semisfl',
 }
 DATA = {'SVHN': 'svhn', 'CIFAR-10': 'cifar10', 'STL-10': 'stl10', 'IMAGE-100': 'image100'}  # columns -> configs/
+
+# Column -> config.data.name, and the labels that the paper's section on data sets gives it
+SETS = {
+    'SVHN': ('svhn_cropped', 1000),
+    'CIFAR-10': ('cifar10', 4000),
+    'STL-10': ('stl10', 5000),
+    'IMAGE-100': ('image100', 5000),
+}
 
 # (mean, standard error) of the test accuracy in %, by column
 TABLE_2 = {
@@ -73,4 +83,20 @@ GIGABYTES = {
     ('FedSwitch-SL', 'CIFAR-10', 0.80): 241.65,  # 59.7 more
     ('SemiSFL', 'SVHN', 0.85): 74.4,
 }
+# Of Fig. 9, which varies the labels: (row, labels) -> %
 FIG_9 = {('FedSwitch-SL', 4000): 87.9, ('FedSwitch-SL', 250): 63.0}
+
+
+def number(column: str, value: tuple[float, float] | float | None, labels: int | None = None) -> Paper | None:
+    """A number of the paper with the data that it is of.
+
+    Args:
+      column: of SETS.
+      value: mean, alone or with its standard error; None: the paper has none here.
+      labels: where they are not those of SETS.
+    """
+    if value is None:
+        return None
+    mean, error = value if isinstance(value, tuple) else (value, None)
+    name, usual = SETS[column]
+    return Paper(mean, error, name, labels or usual)

@@ -1,8 +1,6 @@
 """What the scales of all studies have in common: `smoke` on digits, `cpu` on Fashion-MNIST, `full` as the paper.
 
-`smoke` takes minutes on 2 cores and no download, `cpu` an hour or two and prepared data, `full` accelerators, the
-paper's data and days. What differs from a file in configs/ stands here and in the studies, and in every command that a
-report gives.
+What differs from a file in configs/ stands here and in the studies, and in every command that a report gives.
 """
 
 from __future__ import annotations
@@ -19,25 +17,36 @@ from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
 from semisfl_jax.wording import use_one_of
 
+COSTS = {  # scale -> what it is and takes, as a command without a scale is told
+    'smoke': 'digits, a few minutes on 2 cores, no download',
+    'cpu': 'Fashion-MNIST, prepared beforehand, an hour or two on 2 cores',
+    'full': "the paper's data, 1,000 rounds and ten seeds, days on accelerators",
+}
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': tuple(range(10))}
-PARTITION_SEED = 2020  # of all trials at scale `full`; at the small scales each seed draws its own split
+# Of all trials at scale `full`; at the small scales each seed draws its own split, also under the settings of the code.
+PARTITION_SEED = {'smoke': -1, 'cpu': -1, 'full': 2020}
 STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist'}  # file in configs/
 STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST'}
 FEW_LABELS = {'smoke': 20, 'cpu': 100}  # in place of CIFAR-10's 250
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything. "
     'No accuracy here says anything about a method.',
-    'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so the numbers "
-    'of the paper beside ours are of another experiment.',
+    'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so that no number "
+    'of the paper stands beside ours.',
     'full': '',
 }
 UNIFORM = {'federation.partition': 'uniform'}
+# After every round, for Fig. 5 and 6 ask in which round an accuracy is reached; in all studies, for they share runs.
+EVALUATED = {'eval_every': 1}
 # For studies of K_s, which on the digits begins to fall after some fifty rounds.
 LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'full': {}}
 
 
 def check(scale: str) -> None:
-    """Raises UserError for a scale that there is not."""
+    """Raises UserError for a scale that there is not, or none, which would cost minutes or days without a word."""
+    if not scale:
+        listed = ', '.join(f'{name} ({COSTS[name]})' for name in spec.SCALES)
+        raise UserError(f'a study needs a scale, after a colon at the end of --config: {listed}')
     if scale not in spec.SCALES:
         raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, spec.SCALES)}")
 
@@ -53,37 +62,51 @@ def cell(
     column: str,
     base: str,
     changes: dict[str, Any],
-    paper: tuple[float, float] | float | None = None,
+    published: Paper | None = None,
     measure: Measure = ACCURACY,
+    settings: str = 'paper',
 ) -> Cell:
-    """A cell with a run.
+    """A cell of a run.
 
     Args:
       scale: of SEEDS.
       row, column: its place.
       base: file in configs/ without .py; at small scales always the stand-in.
       changes: flat, what the study changes of the scale's settings.
-      paper: the paper's number, alone or with its standard error.
+      published: the paper's number (`paper.number`), reported where the run has its data.
       measure: what is read off the run.
+      settings: of that file, 'paper' or 'code'.
     """
     base = STAND_IN.get(scale, base)
-    unchanged = importlib.import_module(f'configs.{base}').get_config()
-    config = unchanged.copy_and_resolve_references()
+    file = importlib.import_module(f'configs.{base}')
+    unchanged, config = file.get_config(), file.get_config(settings)
     config.update_from_flattened_dict(_settings(scale, config) | changes)
-    return spec.cell(row, column, base, config, unchanged, _paper(paper), measure)
+    return spec.cell(row, column, base, config, unchanged, published, measure)
 
 
-def absent(row: str, column: str, paper: tuple[float, float] | float | None, measure: Measure = ACCURACY) -> Cell:
-    """A cell of the paper for which a scale has no run."""
-    return Cell(row, column, paper=_paper(paper), measure=measure)
+def study(
+    name: str,
+    scale: str,
+    title: str,
+    tables: Sequence[Table],
+    notes: Sequence[str] = (),
+    of_paper: Sequence[str] = (),
+) -> ConfigDict:
+    """What a file in configs/studies gives: the default configuration, whose keys can be changed, with the study.
 
-
-def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Sequence[str] = ()) -> ConfigDict:
-    """What a file in configs/studies gives: the default configuration, whose keys can be changed, with the study."""
+    Args:
+      name: of the file.
+      scale: of SEEDS.
+      title: of the report.
+      tables: its cells.
+      notes: above them, at every scale.
+      of_paper: notes on the paper's numbers, which stand at scale 'full' alone, beside its data.
+    """
+    notes = (*notes, *(of_paper if scale == 'full' else ()))
     config = default.get_config()
     config.seeds = SEEDS[scale]
     with config.unlocked():
-        config.study = Study(name, scale, title, tuple(tables), tuple(notes), WARNING[scale])
+        config.study = Study(name, scale, title, tuple(tables), notes, WARNING[scale])
     return config
 
 
@@ -96,13 +119,15 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
         paper_sizes = {} if config.model.name == 'cnn' else {'cost.bill_model_size': 'paper'}
         return {
             'seeds': SEEDS[scale],
-            'data.partition_seed': PARTITION_SEED,
+            'data.partition_seed': PARTITION_SEED[scale],
             'cost.bandwidth_unit': 'MBps',
             **paper_sizes,
+            **EVALUATED,
         }
     if scale == 'smoke':
         return {
             'seeds': SEEDS[scale],
+            'data.partition_seed': PARTITION_SEED[scale],
             'rounds': 40,
             'lr_rounds': 0,
             'checkpoint_every': 20,
@@ -111,21 +136,17 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
             'frequency.horizon': 10,
             'frequency.check_every': 10,
             **UNIFORM,
+            **EVALUATED,
         }
     return {
         'seeds': SEEDS[scale],
+        'data.partition_seed': PARTITION_SEED[scale],
         'rounds': 40,
         'lr_rounds': 0,
-        'eval_every': 4,
         'checkpoint_every': 8,
         'frequency.period': 1,
         'frequency.horizon': 10,
         'frequency.check_every': 10,
         **UNIFORM,
+        **EVALUATED,
     }
-
-
-def _paper(number: tuple[float, float] | float | None) -> Paper | None:
-    if number is None:
-        return None
-    return Paper(*number) if isinstance(number, tuple) else Paper(number)

@@ -13,7 +13,7 @@ from semisfl_jax.studies.spec import Table
 CURVES = ('values', 'accuracy_rounds')
 
 
-def get_config(scale: str = 'smoke') -> ConfigDict:
+def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     table = Table('Table II: overall test accuracy', by_data(scale, paper.TABLE_2, {}), 'Method', 'SemiSFL', CURVES)
@@ -33,9 +33,7 @@ def by_data(scale: str, numbers: dict, changes: dict) -> tuple:
         own = {'algorithm': paper.METHODS[row], **changes}
         if scale != 'full':
             cells.append(scales.cell(scale, row, scales.STAND_IN_NAME[scale], '', own))
-        for column, number in columns.items():
-            if scale == 'full':
-                cells.append(scales.cell(scale, row, column, paper.DATA[column], own, number))
-            else:
-                cells.append(scales.absent(row, column, number))
+            continue
+        for column, value in columns.items():
+            cells.append(scales.cell(scale, row, column, paper.DATA[column], own, paper.number(column, value)))
     return tuple(cells)

@@ -11,7 +11,7 @@ from configs.studies import paper, scales, table2
 from semisfl_jax.studies.spec import Table
 
 
-def get_config(scale: str = 'smoke') -> ConfigDict:
+def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     cells = table2.by_data(scale, paper.TABLE_3, scales.dirichlet(0.1))

@@ -9,14 +9,16 @@ from configs.studies import paper, scales
 from semisfl_jax.studies.spec import Table
 
 
-def get_config(scale: str = 'smoke') -> ConfigDict:
+def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     cells = []
     for row, numbers in paper.TABLE_4.items():
-        for alpha, number in zip(paper.DIRICHLET, numbers, strict=True):
+        for alpha, value in zip(paper.DIRICHLET, numbers, strict=True):
             changes = {'algorithm': paper.METHODS[row], **scales.dirichlet(alpha)}
-            cells.append(scales.cell(scale, row, f'Dir({alpha:g})', 'cifar10', changes, number))
+            cells.append(
+                scales.cell(scale, row, f'Dir({alpha:g})', 'cifar10', changes, paper.number('CIFAR-10', value))
+            )
     title = 'Table IV: test accuracy on different data distributions'
     table = Table(title, tuple(cells), 'Method', 'SemiSFL', ('values', 'accuracy_rounds'))
     return scales.study('table4', scale, 'SemiSFL, Table IV', [table])

@@ -14,14 +14,16 @@ from semisfl_jax.studies.spec import Table
 ROWS = {'none': 'No projection head', 'linear': 'Linear', 'mlp': 'MLP'}
 
 
-def get_config(scale: str = 'smoke') -> ConfigDict:
+def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke', 'cpu' or 'full'."""
     scales.check(scale)
     cells = []
     for head, numbers in paper.TABLE_5.items():
-        for alpha, number in zip(paper.DIRICHLET, numbers, strict=True):
+        for alpha, value in zip(paper.DIRICHLET, numbers, strict=True):
             changes = {'model.projection': head, **scales.dirichlet(alpha)}
-            cells.append(scales.cell(scale, ROWS[head], f'Dir({alpha:g})', 'cifar10', changes, number))
+            cells.append(
+                scales.cell(scale, ROWS[head], f'Dir({alpha:g})', 'cifar10', changes, paper.number('CIFAR-10', value))
+            )
     table = Table('Table V: projection heads', tuple(cells), 'Projection head', ROWS['mlp'])
-    notes = ['The last two columns, Dir(1.0) in the paper, are read as Dir(0.1) and Dir(0.05): see its Table IV.']
-    return scales.study('table5', scale, 'SemiSFL, Table V', [table], notes)
+    of_paper = ['The last two columns, Dir(1.0) in the paper, are read as Dir(0.1) and Dir(0.05): see its Table IV.']
+    return scales.study('table5', scale, 'SemiSFL, Table V', [table], of_paper=of_paper)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from semisfl_jax import metrics, runs, workdir
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
-from semisfl_jax.studies.spec import Cell, Measure, Study
+from semisfl_jax.studies.spec import Measure, Study
 
 PROVENANCE = 'provenance.json'  # in the folder of a run: where and of which commit it was made
 Place = tuple[str, str, str]  # title of a table, row, column
@@ -51,13 +51,11 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
             if not own:
                 missing.append(faults.get(job.name, ''))
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        found[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(cell, study, missing), made)
+        found[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made)
     return found
 
 
-def _why(cell: Cell, study: Study, missing: list[str]) -> str:
-    if cell.config is None:
-        return f'no run at scale {study.scale}'
+def _why(missing: list[str]) -> str:
     if not missing:
         return ''
     reasons = sorted({line for line in missing if line})
@@ -88,7 +86,10 @@ def _accuracy(run: Run, target: float) -> float | None:
 
 
 def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, float], float | None]:
-    """Reads a price at the first evaluation that reaches the target, None where none does."""
+    """Reads a price at the first evaluation that reaches the target, None where none does.
+
+    The studies of Fig. 5 and 6 evaluate after every round: it is the first round, then.
+    """
 
     def read(run: Run, target: float) -> float | None:
         key = f'{run.headline}_accuracy'

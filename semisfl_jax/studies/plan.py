@@ -53,7 +53,7 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
     if not given:
         return study
     for key in given:
-        values = {json.dumps(flat(cell.config)[key]) for cell in study.cells() if cell.config}
+        values = {json.dumps(flat(cell.config)[key]) for cell in study.cells()}
         if len(values) > 1:
             raise UserError(
                 f'config.{key} is not the same in all runs of {study.name}:{study.scale} '
@@ -69,8 +69,6 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
 
 
 def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
-    if cell.config is None:
-        return cell
     config = cell.config.copy_and_resolve_references().unlock()
     before = flat(config)
     config.update_from_flattened_dict(dict(given))
@@ -83,9 +81,7 @@ def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
 
 
 def jobs_of(cell: Cell) -> list[Job]:
-    """The runs of a cell, none where this scale has none."""
-    if cell.config is None:
-        return []
+    """The runs of a cell."""
     seeds = tuple(cell.config.seeds) or (cell.config.seed,)
     together = cell.config.model.name in TOGETHER or cell.config.parallel.devices != 1
     return [_job(cell, own) for own in ([seeds] if together else [(seed,) for seed in seeds])]
@@ -124,8 +120,6 @@ def check(study: Study) -> None:
       UserError: the first mistake, and the cell that has it.
     """
     for cell in study.cells():
-        if cell.config is None:
-            continue
         try:
             config_lib.check(cell.config)
         except UserError as error:

@@ -20,6 +20,7 @@ CELL_KEYS = (
     *('table', 'row', 'column', 'measure', 'target', 'unit', 'seeds_asked', 'seeds_run', 'seeds_counted', 'mean'),
     *('standard_error', 'paper_mean', 'paper_standard_error', 'state', 'runs', 'commits', 'hardware', 'command'),
 )
+PAPER_KEYS = ('paper_mean', 'paper_standard_error')  # left out where no cell has a number of the paper
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
 DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'p')
 
@@ -39,7 +40,9 @@ def write(folder: Path, study: Study, found: Mapping[Place, Found]) -> None:
     for path in sorted(pictures.iterdir()):
         if path.name not in kept:
             path.unlink()
-    _replace(folder / 'cells.csv', _csv(CELL_KEYS, cell_rows(study, found)))
+    beside = any(cell.paper for cell in study.cells())
+    keys = [key for key in CELL_KEYS if beside or key not in PAPER_KEYS]
+    _replace(folder / 'cells.csv', _csv(keys, cell_rows(study, found)))
     _replace(folder / 'runs.csv', _csv(RUN_KEYS, run_rows(study, found)))
     _replace(folder / 'differences.csv', _csv(DIFFERENCE_KEYS, difference_rows(study, found)))
     blocks = build(study, found, drawn)
@@ -82,7 +85,7 @@ def build(study: Study, found: Mapping[Place, Found], drawn: Sequence[Figure] = 
 
 
 def cell_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]:
-    """A row of cells.csv for every cell; None is left empty."""
+    """A row of cells.csv for every cell, with all of CELL_KEYS; None is left empty."""
     rows = []
     for table, cell, own in _cells(study, found):
         summary = statistics.summary(collect.values(own, cell.measure))
@@ -153,19 +156,13 @@ def _place(table: Table, cell: Cell) -> dict[str, Any]:
 
 
 def _state(found: Mapping[Place, Found]) -> str:
-    wanted = [own for own in found.values() if own.jobs]
-    done = sum(not own.missing for own in wanted)
-    elsewhere = len(found) - len(wanted)
-    text = f'{done} of {len(wanted)} cells of this scale are done'
-    return f'{text}; of the paper, {elsewhere} more that this scale has no run for.' if elsewhere else f'{text}.'
+    return f'{sum(not own.missing for own in found.values())} of {len(found)} cells are done.'
 
 
 def _splits(study: Study) -> str:
     """Whether the seeds of a cell share a split of the data."""
     said = []
     for cell in study.cells():
-        if cell.config is None:
-            continue
         data = cell.config.data
         if data.partition_file:
             said.append(f'one split for all seeds (partition_file={data.partition_file})')
@@ -173,8 +170,7 @@ def _splits(study: Study) -> str:
             said.append(f'one split for all seeds (partition_seed={data.partition_seed})')
         else:
             said.append('each seed draws its own split')
-    kinds = list(dict.fromkeys(said)) or ['no cell has a run']
-    first, *others = kinds
+    first, *others = dict.fromkeys(said)
     text = '; '.join([f'{first} in some cells', *(f'{own} in others' for own in others)]) if others else first
     return f'{text[0].upper()}{text[1:]}.'
 
@@ -185,12 +181,13 @@ def _caption(table: Table) -> str:
         kind = collect.KINDS[measure.kind]
         titles.append(f'{kind.title} ({kind.unit})')
     what = '; '.join(dict.fromkeys(titles))
-    numbers = 'mean ± standard error over seeds (their number); paper: its mean (standard error).'
-    return f'{what[0].upper()}{what[1:]}: {numbers}'
+    theirs = '; paper: its mean (standard error)' if any(cell.paper for cell in table.cells) else ''
+    numbers = f'{what[0].upper()}{what[1:]}: mean ± standard error over seeds (their number){theirs}.'
+    return ' '.join(filter(None, (numbers, table.caption)))
 
 
 def _values(table: Table, found: Mapping[Place, Found]) -> Grid:
-    """Ours above the paper's in every cell."""
+    """Ours, and the paper's beside it where it is of the same data."""
     rows = []
     for row in table.rows:
         line = [row]
@@ -246,10 +243,8 @@ def _making(study: Study, found: Mapping[Place, Found]) -> Grid:
     """A row for every set of runs, with all cells that are read off it."""
     groups: dict[tuple[str, ...], list[tuple[str, Found]]] = {}
     for table, cell, own in _cells(study, found):
-        if own.jobs:
-            groups.setdefault(tuple(job.name for job in own.jobs), []).append(
-                (f'{table.title}: {cell.row}, {cell.column}', own)
-            )
+        names = tuple(job.name for job in own.jobs)
+        groups.setdefault(names, []).append((f'{table.title}: {cell.row}, {cell.column}', own))
     rows = []
     for names, members in groups.items():
         own = members[0][1]
@@ -269,7 +264,7 @@ def _hardware(own: Found) -> str:
 
 def _paper(paper: Paper, unit: str) -> str:
     """As the paper prints them: percentages with one decimal."""
-    mean, error = (x if x is None else format(x, '.1f' if unit == '%' else 'g') for x in paper)
+    mean, error = (x if x is None else format(x, '.1f' if unit == '%' else 'g') for x in paper[:2])
     return mean if error is None else f'{mean} ({error})'
 
 
@@ -284,7 +279,7 @@ def _csv(keys: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
     table = csv.DictWriter(written, keys, lineterminator='\n')
     table.writeheader()
     for row in rows:
-        plain = {key: '' if value is None or value != value else value for key, value in row.items()}
+        plain = {key: '' if row[key] is None or row[key] != row[key] else row[key] for key in keys}
         table.writerow(plain)
     return written.getvalue().encode()
 

@@ -1,4 +1,4 @@
-"""What a study is: tables of cells, each the run of a configuration beside the number that the paper has for it."""
+"""What a study is: tables of cells, each the run of a configuration, and the number that the paper has for it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ SCALES = ('smoke', 'cpu', 'full')
 
 
 class Paper(NamedTuple):
-    """What the paper reports, in the unit of the measure."""
+    """What the paper reports, in the unit of the measure, and the data that it is of."""
 
     mean: float
-    error: float | None = None  # standard error, where it is given
+    error: float | None  # standard error, where it is given
+    data: str  # config.data.name
+    labels: int  # config.data.num_labeled
 
 
 class Measure(NamedTuple):
@@ -40,11 +42,18 @@ class Cell:
 
     row: str
     column: str
-    base: str = ''  # file in configs/ without .py
-    config: ConfigDict | None = None  # complete; None: this scale has no run for it
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # flat: what makes `config` of the base
-    paper: Paper | None = None
+    base: str  # file in configs/ without .py
+    config: ConfigDict  # complete
+    changes: Mapping[str, Any]  # flat: what makes `config` of the base
+    published: Paper | None = None  # the paper's number in this place of its table, whatever the run is trained on
     measure: Measure = ACCURACY
+
+    @property
+    def paper(self) -> Paper | None:
+        """The paper's number, None where the run has other data: another set, other labels, or made-up images."""
+        data, theirs = self.config.data, self.published
+        same = theirs is not None and (data.name, data.num_labeled) == (theirs.data, theirs.labels) and not data.fake
+        return theirs if same else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +65,7 @@ class Table:
     row_name: str = 'Method'
     reference: str = ''  # row that all others are compared with over shared seeds; '': no comparison
     figures: tuple[str, ...] = ('values',)  # names of `figures.NAMES`
+    caption: str = ''  # sentences that follow on what the numbers are
 
     @property
     def rows(self) -> list[str]:
@@ -120,22 +130,22 @@ def cell(
     base: str,
     config: ConfigDict,
     unchanged: ConfigDict,
-    paper: Paper | None = None,
+    published: Paper | None = None,
     measure: Measure = ACCURACY,
 ) -> Cell:
-    """A cell with a run.
+    """A cell of a run.
 
     Args:
       row, column: its place.
       base: file in configs/ without .py.
       config: of its run.
       unchanged: what that file gives; the differences are what the command of the run has to say.
-      paper: the paper's number.
+      published: the paper's number.
       measure: what is read off the run.
     """
     before, after = flat(unchanged), flat(config)
     changes = {key: value for key, value in after.items() if before[key] != value}
-    return Cell(row, column, base, config, changes, paper, measure)
+    return Cell(row, column, base, config, changes, published, measure)
 
 
 def flat(config: ConfigDict) -> dict[str, Any]:
