@@ -47,10 +47,11 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data = ConfigDict()
     config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, and without it the default of tensorflow-datasets
-    config.data.num_labeled = 4000  # labelled images in total, taken out of the training split
+    config.data.num_labeled = 4000  # labelled images in total, taken out of the training split; of no use where all
+    # images are dealt to clients that know their labels (client_labels=-1 with k_s=0)
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
     config.data.client_labels = 0  # how many of `num_labeled` sit at the clients instead of the server;
-    # -1: clients know the labels of all their images, and the server keeps its own (upper bounds)
+    # -1: clients know the labels of all their images (upper bounds); the server keeps its own, with k_s=0 it has none
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # made-up images of the true shapes; marks every output as fake
     config.data.fake_size = 0  # number of made-up training images, 0: as many as the true set has
@@ -70,8 +71,12 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
     config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
+    config.federation.labeled_partition = 'same'  # how labelled images of clients (data.client_labels) are dealt:
+    # 'same': as the rest | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
     config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
     # 0: their labels are ignored
+    config.federation.ignored_labeled = 'dropped'  # with mu=0, their labelled images: 'dropped': nobody has them, as in
+    # the authors' code | 'unlabeled': they are dealt among the unlabelled ones
 
     # --- model
     config.model = ConfigDict()
@@ -205,6 +210,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     if settings == 'code':
         config.data.partition_seed = 2020
+        config.federation.labeled_partition = 'uniform'
         config.queue = 'single_ring'
         config.k_s_rule = 'code'
         config.client_teacher_bn = 'train'

@@ -26,7 +26,7 @@ from semisfl_jax import (
 )
 from semisfl_jax.algorithms.splitfed import VERSIONS
 from semisfl_jax.data.federation import RESIDENCIES
-from semisfl_jax.data.partition import LABELED_SPLITS, PARTITIONS
+from semisfl_jax.data.partition import IGNORED_LABELED, LABELED_PARTITIONS, LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.wording import shorten, use_one_of
@@ -54,6 +54,8 @@ _CHOICES = {
     'data.labeled_split': LABELED_SPLITS,
     'data.residency': RESIDENCIES,
     'federation.partition': PARTITIONS,
+    'federation.labeled_partition': LABELED_PARTITIONS,
+    'federation.ignored_labeled': IGNORED_LABELED,
     'federation.client_map': parallel.CLIENT_MAPS,
     'model.name': models.ARCHITECTURES,
     'model.projection': models.PROJECTIONS,

@@ -165,6 +165,18 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     )
 
 
+def _count(images: int) -> str:
+    return f'{images:,} labelled images' if images else 'no images'
+
+
+def _labels(experiment: Experiment) -> str:
+    """What clients hold with labels, beside or among what they hold."""
+    if experiment.config.data.client_labels == -1:
+        return 'all of them labelled, '
+    labeled = int(np.sum(experiment.held[1]))
+    return f'{labeled:,} more with labels, ' if labeled else ''
+
+
 def _origin(trials: Sequence[Experiment]) -> str:
     """Where the split of these trials comes from."""
     config = trials[0].config
@@ -195,9 +207,9 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
         f'images of {height}x{width}x{channels}, {dataset.num_classes} classes',
-        f'split      {len(partition.server_index):,} labelled images at the server; {partition.num_clients} clients, '
-        f'{split}, {min(sizes):,} to {max(sizes):,} images each, {config.federation.num_active} active in a round, '
-        f'{_origin(trials)}',
+        f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, {split}, '
+        f'{min(sizes):,} to {max(sizes):,} images each, {_labels(experiment)}{config.federation.num_active} active in '
+        f'a round, {_origin(trials)}',
         f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
         f'device     {device.platform} ({device.device_kind}){devices}',

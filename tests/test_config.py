@@ -133,6 +133,8 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('optimizer', 'rmsprop'),
         ('data.client_labels', -2),
         ('data.partition_seed', -2),
+        ('federation.labeled_partition', 'equal'),
+        ('federation.ignored_labeled', 'kept'),
         ('local.objective', 'mixmatch'),
         ('local.epochs', -1),
         ('local.weighting', 'equal'),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.default import get_config
+from semisfl_jax import config as config_lib
 from semisfl_jax import data, rng
 from semisfl_jax.data.apportion import largest_remainder, level
 from semisfl_jax.data.dataset import holdout
@@ -17,6 +18,7 @@ from semisfl_jax.errors import UserError
 
 SVHN_TRAIN = [4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659]  # images per digit, 73,257 in all
 SKEWED = [300, 170, 120, 61, 49]
+IGNORED = ['unlabeled', 'dropped']
 
 
 def dataset_of(sizes, unknown=0, seed=0, checksum='c0ffee'):
@@ -78,20 +80,27 @@ def test_level_columns_and_totals_stay_within_one(sizes, parts):
 
 
 @pytest.mark.parametrize(
-    ('partition', 'alpha', 'split', 'client_labels', 'mu', 'unknown'),
+    ('partition', 'alpha', 'split', 'client_labels', 'mu', 'ignored', 'unknown'),
     [
-        *itertools.product(['uniform'], [0.1], ['natural', 'balanced'], [0, 40], [0, 7], [0, 333]),
-        *itertools.product(['dirichlet'], [0.01, 0.1, 1.0, 100.0], ['natural'], [0, 40], [0, 7], [0]),
+        *itertools.product(['uniform'], [0.1], ['natural', 'balanced'], [0, 40], [0, 7], IGNORED, [0, 333]),
+        *itertools.product(['dirichlet'], [0.01, 0.1, 1.0, 100.0], ['natural'], [0, 40], [0, 7], IGNORED, [0]),
     ],
 )
-def test_nothing_is_lost_and_nothing_twice(partition, alpha, split, client_labels, mu, unknown):
+def test_nothing_twice_and_nothing_lost_but_what_is_dropped(
+    partition, alpha, split, client_labels, mu, ignored, unknown
+):
     dataset = dataset_of(SKEWED, unknown)
-    config = config_of(
-        partition=partition, alpha=alpha, labeled_split=split, client_labels=client_labels, mu=mu, num_clients=9
-    )
-    made = data.make_partition(dataset, config)
-    everyone = np.concatenate([made.server_index, *made.client_index, *made.client_labeled_index])
-    assert sorted(everyone.tolist()) == list(range(sum(SKEWED) + unknown))
+    changes = {'partition': partition, 'alpha': alpha, 'labeled_split': split, 'num_clients': 9}
+    changes |= {'client_labels': client_labels, 'mu': mu, 'ignored_labeled': ignored}
+    made = data.make_partition(dataset, config_of(**changes))
+    everyone = np.concatenate([made.server_index, *made.client_index, *made.client_labeled_index]).tolist()
+    dropped = set()
+    if mu == 0 and ignored == 'dropped':  # just what the clients would hold with labels
+        dropped = set(
+            np.concatenate(data.make_partition(dataset, config_of(**changes | {'mu': 7})).client_labeled_index)
+        )
+        assert len(dropped) == client_labels
+    assert sorted([*everyone, *dropped]) == list(range(sum(SKEWED) + unknown))
     assert len(made.server_index) == 100 - client_labels
     assert sum(map(len, made.client_labeled_index)) == (client_labels if mu else 0)
     assert made.num_clients == len(made.client_labeled_index) == 9
@@ -171,15 +180,87 @@ def test_no_client_is_empty_however_many_there_are():
 
 
 def test_client_labels_are_stratified_and_ignored_at_mu_zero():
+    """The images then go unlabelled, or nowhere; that is in the settings, where it decides anything."""
     dataset = dataset_of([500] * 4)
     labels = dataset.train_labels
-    used, ignored = (data.make_partition(dataset, config_of(client_labels=60, mu=mu)) for mu in (7, 0))
+    used, ignored, dropped = (
+        data.make_partition(dataset, config_of(client_labels=60, **changes))
+        for changes in ({'mu': 7}, {'mu': 0, 'ignored_labeled': 'unlabeled'}, {'mu': 0})
+    )
     np.testing.assert_array_equal(used.server_index, ignored.server_index)
+    np.testing.assert_array_equal(used.server_index, dropped.server_index)
+    for ours, theirs in zip(dropped.client_index, used.client_index, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert sum(map(len, dropped.client_labeled_index)) == 0
+    assert [own.settings.get('ignored_labeled') for own in (used, ignored, dropped)] == [None, 'unlabeled', 'dropped']
+    assert 'ignored_labeled' not in data.make_partition(dataset, config_of(mu=0)).settings
     assert class_counts(labels, used.server_index, 4).tolist() == [10] * 4
     assert class_counts(labels, np.concatenate(used.client_labeled_index), 4).tolist() == [15] * 4
     assert np.ptp([len(rows) for rows in used.client_labeled_index]) <= 1
     assert sum(map(len, ignored.client_labeled_index)) == 0
     assert sum(map(len, ignored.client_index)) == sum(map(len, used.client_index)) + 60
+
+
+def test_labels_of_clients_are_dealt_equally_whatever_the_rest():
+    """As the authors' code deals them (not on STL-10): to each client the share `client_labels` / N / n of every class,
+    round(48 / 12 / 2000 * 500) = 1 image, and the same of all classes, beside unlabelled images by Dirichlet."""
+    dataset = dataset_of([500] * 4)
+    changes = {'partition': 'dirichlet', 'num_labeled': 100, 'client_labels': 48, 'num_clients': 12}
+    same, equal = (data.make_partition(dataset, config_of(**changes, labeled_partition=x)) for x in ('same', 'uniform'))
+    theirs = np.array([[round(48 / 12 / 2000 * 500)] * 4] * 12)
+    dealt = [class_counts(dataset.train_labels, rows, 4) for rows in equal.client_labeled_index]
+    np.testing.assert_array_equal(dealt, theirs)
+    skewed = np.array([class_counts(dataset.train_labels, rows, 4) for rows in same.client_labeled_index])
+    draws = rng.host(0, 'partition', 'dirichlet').dirichlet([0.1] * 4, 12)
+    assert np.abs(skewed - draws / draws.sum(axis=0) * 12).max() <= 1 + 1e-6  # 48 labels are 12 of every class
+    np.testing.assert_array_equal(same.server_index, equal.server_index)
+    for ours, other in zip(same.client_index, equal.client_index, strict=True):
+        np.testing.assert_array_equal(ours, other)
+    held = [np.sort(np.concatenate(own.client_labeled_index)) for own in (same, equal)]
+    np.testing.assert_array_equal(*held)
+    assert [own.settings['labeled_partition'] for own in (same, equal)] == ['same', 'uniform']
+    for none in ({}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
+        assert 'labeled_partition' not in data.make_partition(dataset, config_of(**none)).settings
+
+
+def test_labels_of_clients_by_dirichlet_beside_equal_shares():
+    """The rest has no known class and goes equally, as on STL-10 in the authors' code; alpha is in the settings."""
+    dataset = dataset_of([100] * 4, unknown=700)
+    changes = {'num_labeled': 400, 'client_labels': 200, 'labeled_partition': 'dirichlet', 'alpha': 0.5}
+    made = data.make_partition(dataset, config_of(**changes))
+    assert [len(rows) for rows in made.client_index] == [100] * 7
+    draws = rng.host(0, 'partition', 'dirichlet').dirichlet([0.5] * 4, 7)
+    held = np.array([class_counts(dataset.train_labels, rows, 4) for rows in made.client_labeled_index])
+    assert np.abs(held - draws / draws.sum(axis=0) * 50).max() <= 1 + 1e-6
+    assert made.settings['alpha'] == 0.5
+    same = data.make_partition(dataset_of([500] * 4), config_of(partition='dirichlet', client_labels=48))
+    rule = {'labeled_partition': 'dirichlet'}
+    named = data.make_partition(dataset_of([500] * 4), config_of(partition='dirichlet', client_labels=48, **rule))
+    for ours, other in zip(same.client_labeled_index, named.client_labeled_index, strict=True):
+        np.testing.assert_array_equal(ours, other)
+
+
+def test_a_rule_from_outside_deals_labels(monkeypatch):
+    monkeypatch.setitem(data.PARTITIONS, 'first', lambda sizes, chosen: np.eye(7, 1, dtype=int) * sizes)
+    config = config_of(client_labels=48, labeled_partition='first')
+    config_lib.check(config)
+    made = data.make_partition(dataset_of([500] * 4), config)
+    assert [len(rows) for rows in made.client_labeled_index] == [48, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize('partition', ['uniform', 'dirichlet'])
+def test_where_the_server_has_no_phase_all_images_with_labels_at_the_clients_are_theirs(partition):
+    """700 images, none set aside; with K_s above 0 the server keeps its 100."""
+    dataset = dataset_of(SKEWED)
+    changes = {'client_labels': -1, 'partition': partition, 'labeled_split': 'balanced', 'num_labeled': 300}
+    made = data.make_partition(dataset, config_of(**changes, k_s=0))
+    assert (len(made.server_index), made.settings['num_labeled']) == (0, 0)
+    assert sorted(np.concatenate(made.client_index).tolist()) == list(range(700))
+    assert data.describe(made, dataset.train_labels).sum(axis=0).tolist() == SKEWED
+    other = data.make_partition(dataset, config_of(**changes | {'num_labeled': 5}, k_s=0))
+    assert other.content_hash == made.content_hash
+    kept = data.make_partition(dataset, config_of(client_labels=-1, partition=partition))
+    assert (len(kept.server_index), sum(map(len, kept.client_index))) == (100, 600)
 
 
 def test_unknown_labels_are_dealt_equally_and_never_labelled():
@@ -219,6 +300,9 @@ def test_the_seed_decides():
         ({'num_labeled': 700}, '0 unlabelled images are left'),
         ({'partition': 'dirichlett'}, "partition is 'dirichlett'"),
         ({'labeled_split': 'equal'}, "labeled_split is 'equal'"),
+        ({'labeled_partition': 'equal'}, "labeled_partition is 'equal'"),
+        ({'ignored_labeled': 'kept'}, "ignored_labeled is 'kept'"),
+        ({'labeled_partition': 'dirichlet', 'client_labels': 9, 'alpha': 0.0}, 'alpha is 0.0'),
     ],
 )
 def test_impossible_settings_are_one_clear_line(changes, message):
@@ -228,14 +312,23 @@ def test_impossible_settings_are_one_clear_line(changes, message):
 
 
 def test_all_labels_at_the_clients(tmp_path):
-    """The server may be left without, and a file of such a split can be read; -1 splits as 0 does."""
-    dataset, config = dataset_of(SKEWED), config_of(client_labels=100)
+    """The server may be left without, and a file of such a split can be read; with a server phase -1 splits as 0."""
+    dataset, config = dataset_of(SKEWED), config_of(client_labels=100, k_s=0)
     made = data.make_partition(dataset, config)
     assert (len(made.server_index), sum(map(len, made.client_labeled_index))) == (0, 100)
     data.save(made, tmp_path / 'all.npz')
     assert data.load_for(tmp_path / 'all.npz', dataset, config).content_hash == made.content_hash
     none, every = (data.make_partition(dataset, config_of(client_labels=count)) for count in (0, -1))
     assert none.content_hash == every.content_hash
+
+
+def test_a_file_without_images_for_the_server_is_refused_where_it_needs_some(tmp_path):
+    dataset, config = dataset_of(SKEWED), config_of(client_labels=-1, k_s=0)
+    made = data.make_partition(dataset, config)
+    data.save(made, tmp_path / 'all.npz')
+    assert data.load_for(tmp_path / 'all.npz', dataset, config).content_hash == made.content_hash
+    with pytest.raises(UserError, match=r'leaves the server without images, and config\.k_s=100 trains on some'):
+        data.load_for(tmp_path / 'all.npz', dataset, config_of())
 
 
 def test_dirichlet_needs_known_labels():
@@ -253,6 +346,19 @@ def test_holdout_is_a_stratified_fifth():
 
 
 # --- files
+
+
+@pytest.mark.parametrize('changes', [{'ignored_labeled': 'dropped'}, {'ignored_labeled': 'unlabeled'}])
+def test_a_file_says_what_became_of_ignored_labels(tmp_path, changes, caplog):
+    dataset, config = dataset_of(SKEWED), config_of(client_labels=40, mu=0, **changes)
+    made = data.make_partition(dataset, config)
+    data.save(made, tmp_path / 'p.npz')
+    read = data.load_for(tmp_path / 'p.npz', dataset, config)
+    assert (read.content_hash, read.settings['ignored_labeled']) == (made.content_hash, changes['ignored_labeled'])
+    assert not caplog.records
+    other = {'unlabeled': 'dropped', 'dropped': 'unlabeled'}[changes['ignored_labeled']]
+    data.load_for(tmp_path / 'p.npz', dataset, config_of(client_labels=40, mu=0, ignored_labeled=other))
+    assert [record.getMessage().split(' of ')[0] for record in caplog.records] == ['ignored_labeled']
 
 
 @pytest.fixture

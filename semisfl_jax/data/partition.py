@@ -1,6 +1,7 @@
 """Who holds which training image: the server's labelled ones, and every client's own (facts: SemiSFL, data protocol).
 
-A partition is disjoint and complete, and a function of the configuration alone. Nothing here draws from anywhere
+A partition is disjoint, and complete but for the labelled images that `federation.ignored_labeled` 'dropped' leaves to
+nobody. It is a function of the configuration alone. Nothing here draws from anywhere
 but `config.data.partition_seed`, or `config.seed` where that is -1.
 """
 
@@ -10,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections import ChainMap
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +22,7 @@ from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.errors import UserError
 
 LABELED_SPLITS = ('natural', 'balanced')
+IGNORED_LABELED = ('dropped', 'unlabeled')  # what becomes of the clients' labelled images with mu = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,17 +53,27 @@ class Partition:
 
 
 def settings(config) -> dict:
-    """The keys of a configuration that decide a partition, in JSON types."""
-    fed = config.federation
+    """The keys of a configuration that decide a partition, in JSON types.
+
+    Those of labelled images at the clients are there only where there are such images. Where all images are dealt to
+    clients that know their labels, no image is set aside as labelled: `num_labeled` is 0.
+    """
+    fed, count = config.federation, config.data.client_labels
+    if count > 0:
+        of_labels = {'labeled_partition': fed.labeled_partition} if fed.mu else {'ignored_labeled': fed.ignored_labeled}
+    else:
+        of_labels = {}
+    rules = {fed.partition, of_labels.get('labeled_partition', 'same')}
     return {
         'seed': config.seed if config.data.partition_seed == -1 else config.data.partition_seed,
-        'num_labeled': config.data.num_labeled,
+        'num_labeled': 0 if count == -1 and config.k_s == 0 else config.data.num_labeled,
         'labeled_split': config.data.labeled_split,
-        'client_labels': 0 if (count := config.data.client_labels) == -1 else count,  # -1 moves no image
+        'client_labels': 0 if count == -1 else count,  # -1 moves no image
         'use_client_labels': fed.mu > 0,
         'num_clients': fed.num_clients,
         'partition': fed.partition,
-        'alpha': None if fed.partition == 'uniform' else float(fed.alpha),
+        'alpha': None if rules <= {'uniform', 'same'} else float(fed.alpha),
+        **of_labels,
     }
 
 
@@ -71,12 +84,14 @@ def make_partition(dataset: Dataset, config) -> Partition:
     and the whole rest without labels. 'uniform' deals every class equally. 'dirichlet' draws Dir(alpha) over the
     classes once per client, p [N, K], and gives client i the share p_ic / sum_j p_jc of class c, so all data is used
     and clients differ in size. A client that this leaves with nothing gets one image of the largest client. The
-    labelled images of the clients follow the same shares. With mu = 0 their labels are ignored. `client_labels` -1
-    splits as 0 does: clients then know the labels of what they hold (`federation.build_federations`).
+    labelled images of the clients follow the same shares, or a rule of their own (`labeled_partition`). With mu = 0
+    their labels are ignored: nobody gets the images, or clients get them among the unlabelled ones
+    (`ignored_labeled`). `client_labels` -1 splits as 0 does, clients then know the labels of what they hold
+    (`federation.build_federations`); without a server phase (k_s = 0) they get the server's images, too.
 
     Args:
       dataset: the data set.
-      config: the whole configuration; reads `seed`, `data` and `federation`.
+      config: the whole configuration; reads `seed`, `data` and `federation`, and whether `k_s` is 0.
 
     Returns:
       The partition, the same one for the same data and settings.
@@ -85,7 +100,7 @@ def make_partition(dataset: Dataset, config) -> Partition:
       UserError: settings that are wrong or that the data set cannot meet.
     """
     chosen = settings(config)
-    _check_settings(chosen, config.federation)
+    _check_settings(chosen, config)
     groups = _shuffled_classes(dataset, chosen['seed'])  # K arrays, and one of unknown labels
     sizes = np.array([len(rows) for rows in groups])
     labelled = np.append(_labelled_counts(dataset, chosen, sizes[:-1]), 0)
@@ -97,16 +112,19 @@ def make_partition(dataset: Dataset, config) -> Partition:
         with_labels.append(rows[total - client : total])
         pool.append(rows[total:])
     if not chosen['use_client_labels']:
-        pool = [np.concatenate(pair) for pair in zip(with_labels, pool, strict=True)]
+        if chosen.get('ignored_labeled') == 'unlabeled':
+            pool = [np.concatenate(pair) for pair in zip(with_labels, pool, strict=True)]
         with_labels = [rows[:0] for rows in with_labels]
+    rule = chosen['partition']
+    of_labels = chosen.get('labeled_partition', 'same')
 
     return Partition(
         dataset=dataset.name,
         checksum=dataset.checksum,
         settings=chosen,
         server_index=np.sort(np.concatenate(server)).astype(np.int32),
-        client_index=_deal(pool, chosen, leave_none_empty=True),
-        client_labeled_index=_deal(with_labels, chosen, leave_none_empty=False),
+        client_index=_deal(pool, rule, chosen, leave_none_empty=True),
+        client_labeled_index=_deal(with_labels, rule if of_labels == 'same' else of_labels, chosen, False),
     )
 
 
@@ -135,25 +153,27 @@ def check_counts(num_clients: int, num_active: int) -> None:
         )
 
 
-def _check_settings(chosen: dict, federation) -> None:
+def _check_settings(chosen: dict, config) -> None:
     """What can be said without looking at the data."""
+    federation, labeled = config.federation, config.data.num_labeled
     check_counts(chosen['num_clients'], federation.num_active)
     for key, allowed, value in (
         ('federation.partition', PARTITIONS, chosen['partition']),
+        ('federation.labeled_partition', LABELED_PARTITIONS, federation.labeled_partition),
+        ('federation.ignored_labeled', IGNORED_LABELED, federation.ignored_labeled),
         ('data.labeled_split', LABELED_SPLITS, chosen['labeled_split']),
     ):
         if value not in allowed:
             raise UserError(f"config.{key} is '{value}': use {' or '.join(map(repr, allowed))}")
-    if chosen['partition'] == 'dirichlet' and not 0 < chosen['alpha'] < float('inf'):
+    if 'dirichlet' in (chosen['partition'], chosen.get('labeled_partition')) and not 0 < chosen['alpha'] < float('inf'):
         raise UserError(f'config.federation.alpha is {federation.alpha}: a Dirichlet distribution needs alpha > 0')
     if federation.mu < 0:
         raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabelled images per labelled one')
-    if chosen['num_labeled'] < 1:
-        raise UserError(f'config.data.num_labeled is {chosen["num_labeled"]}: the server needs labelled images')
-    if not 0 <= chosen['client_labels'] <= chosen['num_labeled']:
+    if labeled < 1:
+        raise UserError(f'config.data.num_labeled is {labeled}: the server needs labelled images')
+    if not 0 <= chosen['client_labels'] <= labeled:
         raise UserError(
-            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = '
-            f'{chosen["num_labeled"]}'
+            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = {labeled}'
         )
 
 
@@ -172,7 +192,7 @@ def _labelled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nd
             f"config.data.num_labeled is {wanted}: data set '{dataset.name}' has {available} training images with a "
             'label, use that many at most'
         )
-    if chosen['labeled_split'] == 'natural':
+    if chosen['labeled_split'] == 'natural' or not wanted:
         return largest_remainder(sizes, wanted)
     if wanted < dataset.num_classes:
         raise UserError(
@@ -189,13 +209,13 @@ def _labelled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nd
     return counts
 
 
-def _deal(groups: list[np.ndarray], chosen: dict, leave_none_empty: bool) -> tuple[np.ndarray, ...]:
-    """Deals K + 1 shuffled groups to N clients: N ascending int32 arrays."""
+def _deal(groups: list[np.ndarray], rule: str, chosen: dict, leave_none_empty: bool) -> tuple[np.ndarray, ...]:
+    """Deals K + 1 shuffled groups to N clients by a rule of PARTITIONS: N ascending int32 arrays."""
     clients = chosen['num_clients']
     sizes = np.array([len(rows) for rows in groups])
-    counts = PARTITIONS[chosen['partition']](sizes, chosen)
+    counts = PARTITIONS[rule](sizes, chosen)
     if counts.shape != (clients, len(sizes)) or (counts < 0).any() or (counts.sum(axis=0) != sizes).any():
-        raise ValueError(f"partition '{chosen['partition']}' does not deal every image once")
+        raise ValueError(f"partition '{rule}' does not deal every image once")
     if leave_none_empty:
         if sizes.sum() < clients:
             raise UserError(
@@ -232,6 +252,8 @@ PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
     'uniform': _uniform_counts,
     'dirichlet': _dirichlet_counts,
 }
+# Rules by which the labelled images of the clients are dealt: one of these, or that of the rest
+LABELED_PARTITIONS = ChainMap({'same': None}, PARTITIONS)
 
 
 def _fill_empty(counts: np.ndarray) -> None:

@@ -126,7 +126,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
             f'--config.federation.num_clients={partition.num_clients}, which is {clients}'
         )
     partition_lib.check_counts(clients, config.federation.num_active)
-    _check_rows(partition, dataset, path)
+    _check_rows(partition, dataset, path, config.k_s)
     wanted = partition_lib.settings(config)
     for key in sorted(wanted):
         if (kept := partition.settings.get(key)) != wanted[key]:
@@ -134,8 +134,9 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
     return partition
 
 
-def _check_rows(partition: Partition, dataset: Dataset, path) -> None:
-    """Rows of a file that somebody else made: in range, nothing twice, labels where labels are used, nobody empty."""
+def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
+    """Rows of a file that somebody else made: in range, nothing twice, labels where labels are used, nobody empty but a
+    server without a phase of its own."""
     labelled = np.concatenate([partition.server_index, *partition.client_labeled_index])
     rows = np.concatenate([labelled, *partition.client_index])
     if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
@@ -144,18 +145,15 @@ def _check_rows(partition: Partition, dataset: Dataset, path) -> None:
         fault = 'gives a row twice'
     elif (dataset.train_labels[labelled] < 0).any():
         fault = 'uses images as labelled whose label is unknown'
-    elif not (len(partition.server_index) or _all_at_clients(partition)) or not _sizes(partition.client_index).all():
-        fault = 'leaves the server or a client without images'
+    elif not len(partition.server_index) and k_s:
+        fault = f'leaves the server without images, and config.k_s={k_s} trains on some'
+    elif not _sizes(partition.client_index).all():
+        fault = 'leaves a client without images'
     elif len(partition.client_labeled_index) != partition.num_clients:
         fault = 'lists another number of clients with labels than without'
     else:
         return
     raise UserError(f"the partition file '{path}' {fault}: correct it or leave config.data.partition_file empty")
-
-
-def _all_at_clients(partition: Partition) -> bool:
-    """Whether the split was made to leave the server none of the labels."""
-    return partition.settings.get('client_labels', 0) == partition.settings.get('num_labeled', -1)
 
 
 def _flat(parts: tuple[np.ndarray, ...]) -> np.ndarray:
