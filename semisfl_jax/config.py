@@ -113,6 +113,7 @@ _RANGES = {
             'fedmatch.helpers',
             *(f'fedmatch.lambda_{name}' for name in ('s', 'a', 'i', 'l2', 'l1')),
             'fedmatch.l1_threshold',
+            'fedmatch.delta_threshold',
             'fedmatch.psi_start',
             'semifl.clip_norm',
             'semifl.max_passes',

@@ -57,6 +57,7 @@ class FedMatch:
     lambda_l2: float = 0.05
     lambda_l1: float = 1e-5
     l1_threshold: float = 1e-5
+    delta_threshold: float = 0.0
     psi_start: float = 0.2
 
 

@@ -94,7 +94,8 @@ def _fedmatch(flat: dict[str, Any]) -> dict[str, Any]:
     the server: one pass over them a round, batches of 100. Labels at the clients: 10 in a batch beside 100 unlabelled
     images. In theirs all labels are here or there; where the server keeps some, it trains on these.
 
-    Unlabelled images have the RandAugment of their file as the only augmentation, labelled ones none.
+    Unlabelled images have the RandAugment of their file as the only augmentation, labelled ones none. Of an upload only
+    entries that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) count.
 
     Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations, and
     no images are held out for that here, so it stays; one pass of a client is one over its unlabelled images.
@@ -131,6 +132,7 @@ def _fedmatch(flat: dict[str, Any]) -> dict[str, Any]:
         'fedmatch.lambda_l2': 10.0,
         'fedmatch.lambda_l1': 1e-4 if at_clients else 1e-5,
         'fedmatch.l1_threshold': 5e-6 if at_clients else 1e-5,
+        'fedmatch.delta_threshold': 5e-5 if at_clients else 1e-5,
     }
     if at_clients:
         values['federation.mu'] = 10

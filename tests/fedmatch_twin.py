@@ -32,6 +32,27 @@ def helpers_of(client, embeddings, count):
     return [n for _, n in sorted(others)[:count]]
 
 
+def arriving(new, received, delta, smallest):
+    """What the server makes of trained trees, entry by entry, and the share of entries that were sent.
+
+    An entry that changed by no more than `delta` is not sent, and the server has the one that it gave out. Whether it
+    changed is seen with entries up to `smallest` set to 0; one that is sent goes as it is.
+    """
+    sent, count = 0, 0
+
+    def leaf(now, before):
+        nonlocal sent, count
+        result = []
+        for a, b in zip(np.ravel(now), np.ravel(before), strict=True):
+            seen = a if abs(a) > smallest else np.float32(0.0)
+            changed = abs(seen - b) > delta
+            result.append(a if changed else b)
+            sent, count = sent + changed, count + 1
+        return jnp.asarray(result).reshape(np.shape(now))
+
+    return jax.tree.map(leaf, new, received), sent / count
+
+
 def agreed(own, helpers):
     """The class with most votes, the lowest of equals."""
     votes = [own, *helpers]
@@ -132,4 +153,10 @@ class Twin:
                 sums[name] += float(term)
         if h.local.optimizer_state == 'kept':
             self.kept[client] = sgd
-        return (whole, psi), {k: v / h.k_u for k, v in sums.items()} | {'helpers_used': len(helpers)}
+        found = {k: v / h.k_u for k, v in sums.items()} | {'helpers_used': len(helpers)}
+        if own.delta_threshold:
+            psi, found['psi_sent'] = arriving(psi, self.psi, own.delta_threshold, own.l1_threshold)
+            sigma = parameters(whole), parameters(self.student)
+            sigma, found['sigma_sent'] = arriving(*sigma, own.delta_threshold, 0.0)
+            whole = filled(whole, sigma)
+        return (whole, psi), found

@@ -149,6 +149,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('fedmatch.lambda_l2', -0.5),
         ('fedmatch.l1_threshold', math.nan),
         ('fedmatch.psi_start', -0.2),
+        ('fedmatch.delta_threshold', -1e-5),
         ('semifl.order', 'random'),
         ('semifl.mixup_alpha', 0.0),
         ('semifl.clip_norm', -1.0),

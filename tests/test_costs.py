@@ -167,7 +167,7 @@ STATISTICS = 4 * 2 * (64 + 128 + 2 * 128 + 256 + 512 + 2 * 512)
 @pytest.mark.parametrize('labeled_rows', [0, 4])
 def test_fedmatch(labeled_rows):
     """sigma and psi down, psi up (both with labels at the clients), two psi of helpers in every tenth round."""
-    settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False}
+    settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False, 'delta_threshold': 0.0}
     facts = small(fedmatch=settings, labeled_rows=labeled_rows)
     for index, helpers in ((0, 0), (8, 0), (9, 2), (19, 2)):
         visit = methods.price('fedmatch', facts._replace(index=index))
@@ -175,6 +175,37 @@ def test_fedmatch(labeled_rows):
         assert visit.up == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
     few = facts._replace(index=9, found={'helpers_used': np.float32(0.7)})  # three of ten know two, one knows one
     assert 10 * methods.price('fedmatch', few).down == pytest.approx((20 + 7) * RESNET9 + 10 * STATISTICS, rel=1e-12)
+
+
+@pytest.mark.parametrize('labeled_rows', [0, 4])
+def test_fedmatch_sends_what_changed(labeled_rows):
+    """A quarter of psi and a half of sigma; statistics whole. Downloads, and what it can cost at most, as ever."""
+    settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False, 'delta_threshold': 1e-5}
+    facts = small(fedmatch=settings, labeled_rows=labeled_rows)
+    found = {'helpers_used': np.float32(0), 'psi_sent': np.float32(0.25), 'sigma_sent': np.float32(0.5)}
+    visit, most = (methods.price('fedmatch', facts._replace(found=known)) for known in (found, None))
+    assert visit.up == (0.75 if labeled_rows else 0.25) * RESNET9 + STATISTICS
+    assert most.up == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
+    assert visit.down == most.down == 2 * RESNET9 + STATISTICS
+    assert visit.step_work == most.step_work
+
+
+def test_bytes_and_seconds_of_fedmatch_follow_what_was_sent():
+    """Psi and sigma of 13,706 entries each; five clients at 1 Mbps, which is 125,000 bytes a second."""
+    changes = {'fedmatch.delta_threshold': 1e-3, 'data.client_labels': 20, 'cost.client_out': (1.0, 1.0)}
+    config = runs.config(algorithm='fedmatch', federation__mu=1, federation__num_active=5)
+    config.update_from_flattened_dict(changes)
+    model = model_of(config)
+    bills = []
+    for psi, sigma in ((0.25, 0.5), (0.0, 0.0)):
+        found = {'helpers_used': np.float32(0), 'psi_sent': np.float32(psi), 'sigma_sent': np.float32(sigma)}
+        bills.append(costs.bill(model, 0, 8, everybody(model), found))
+    some, none = bills
+    assert some.bytes_up == 4 * round(5 * 13_706 * 0.25) + 4 * round(5 * 13_706 * 0.5)
+    assert none.bytes_up == 0
+    assert some.bytes_down == none.bytes_down == 5 * 2 * 4 * 13_706
+    seconds = some.bytes_up / 5 / 125_000
+    assert some.simulated_seconds - none.simulated_seconds == pytest.approx(seconds, rel=1e-9)
 
 
 def test_semifl():

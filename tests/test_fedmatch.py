@@ -13,6 +13,7 @@ from jax.extend import core
 
 from semisfl_jax import agreement, algorithms, parallel, phases, rng, sampling
 from semisfl_jax.hparams import FedMatch, Local, learning_rate
+from semisfl_jax.phases import disjoint
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
 from tests import fedmatch_twin, runs, toy
@@ -25,6 +26,7 @@ PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0, 'k_u': 1}
 NO_L_U = FedMatch(lambda_a=0.0, lambda_i=0.0, lambda_l2=0.0, lambda_l1=0.0)
 AT_SERVER = FedMatch(helper_every=2, lambda_a=0.7, lambda_i=0.5, lambda_l2=1.0)
 AT_CLIENTS = FedMatch(helper_every=2, helpers_persist=True, lambda_s=1.5, lambda_a=0.7, lambda_i=0.5, lambda_l2=0.3)
+LOSSY = dataclasses.replace(AT_CLIENTS, delta_threshold=4e-3, l1_threshold=6e-3)
 # A compiled round takes seconds, so the tests below share a few. The cohort has three places, of which some may be
 # padding.
 CASES = {
@@ -33,7 +35,7 @@ CASES = {
         'labeled_rows': 1,
         'threshold': 0.8,
         'local': Local(optimizer_state='kept'),
-        'fedmatch': AT_CLIENTS,
+        'fedmatch': LOSSY,
     },
     'no helpers': {
         'labeled_rows': 0,
@@ -154,6 +156,27 @@ def test_regularisers_act_without_a_confident_sample():
         np.testing.assert_allclose(new, expected, rtol=1e-5, atol=1e-7)
         size += 0.7 * np.sum((sigma - psi) ** 2) + 0.3 * np.sum(np.abs(psi))
     np.testing.assert_allclose(metrics['loss_local'], size, rtol=1e-5)
+
+
+def test_what_hardly_changed_is_not_sent_by_hand():
+    """More than an eighth from the received entry, where entries up to 1/16 are seen as 0; what is sent goes as is."""
+    rows = (  # trained, received, arriving
+        (0.7, 0.5, 0.7),
+        (0.55, 0.5, 0.5),
+        (0.125, 0.0, 0.0),  # by just an eighth
+        (0.04, 0.3, 0.04),
+        (0.04, 0.13, 0.04),  # seen as 0
+        (0.04, 0.0, 0.0),
+        (-0.07, 0.05, 0.05),
+        (-0.2, -0.05, -0.2),
+    )
+    trained, received, expected = ([jnp.array(x[:3]), jnp.array(x[3:])] for x in zip(*rows, strict=True))
+    found, share = disjoint.only_changes(trained, received, 0.125, 0.0625)
+    chex.assert_trees_all_equal(found, expected)
+    assert float(share) == 4 / 8
+    found, share = disjoint.only_changes(trained, received, 0.125)
+    assert float(found[1][1]) == np.float32(0.13)  # 0.04 is 0.09 away
+    assert float(share) == 3 / 8
 
 
 def test_psi_starts_as_a_share_of_sigma():
@@ -298,6 +321,10 @@ def test_rounds_equal_the_plain_twin(case):
     assert any(0.05 < rate < 0.95 for rate in rates)  # both sides of the threshold were compared
     used = [float(found['helpers_used']) for found in metrics]
     np.testing.assert_allclose(used, [0, 4 / 3, 4 / 3 if 'persist' in case else 0], rtol=1e-6)
+    for name in ('psi_sent', 'sigma_sent'):
+        assert (name in metrics[0]) == bool(hparams.fedmatch.delta_threshold)
+        shares = [float(found.get(name, 0.5)) for found in metrics]
+        assert all(0.1 < share < 0.95 for share in shares), shares
 
 
 def test_the_order_of_the_cohort_and_its_padding_change_nothing():
@@ -351,6 +378,7 @@ def test_helpers_are_decided_on_by_the_round_alone():
 
 RUN = {'algorithm': 'fedmatch', 'fedmatch__helper_every': 1, 'rounds': 4, 'federation__num_active': 4}
 RUN |= {'data__client_labels': 20, 'federation__mu': 1, 'local__epochs': 1, 'threshold': 0.3}
+RUN |= {'fedmatch__delta_threshold': 5e-3}
 
 
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_bytes(tmp_path):
@@ -362,3 +390,13 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_same_bytes(tmp_path):
     assert last['helpers_used'] > 0
     assert last['loss_inter_client'] > 0
     assert 0 <= last['student_accuracy'] <= 1
+
+    # The model has 13,706 entries and no BatchNorm; four clients send of psi and of sigma, 4 bytes an entry.
+    entries = (9 + 1) * 16 + (9 * 16 + 1) * 32 + (2 * 2 * 32 + 1) * 64 + (64 + 1) * 10
+    assert entries == 13_706
+    before = 0
+    for record in runs.records(tmp_path / 'whole'):
+        shares = record['psi_sent'], record['sigma_sent']
+        assert all(0.05 < share < 0.95 for share in shares), shares
+        assert record['bytes_up'] - before == pytest.approx(4 * entries * 4 * sum(shares), abs=1)
+        before = record['bytes_up']

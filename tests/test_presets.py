@@ -94,11 +94,14 @@ def test_the_setting_of_fedmatch():
     assert (config.k_s, config.k_s_rule, config.batch_size, config.local.epochs) == (1, 'fixed', 100, 1)
     own = config.fedmatch
     assert (own.lambda_s, own.lambda_a, own.lambda_i, own.lambda_l2, own.lambda_l1) == (10.0, 1e-2, 1e-2, 10.0, 1e-5)
-    assert (own.helpers, own.helper_every, own.l1_threshold, own.psi_start) == (2, 10, 1e-5, 0.2)
+    assert (own.helpers, own.helper_every, own.psi_start) == (2, 10, 0.2)
+    assert (own.l1_threshold, own.delta_threshold) == (1e-5, 1e-5)
     config = parse(*words, '--config.data.client_labels=40')
     assert (config.data.client_labels, config.k_s, config.batch_size // (1 + config.federation.mu)) == (40, 0, 10)
     assert parse(*words, '--config.data.client_labels=20').k_s == 1
     assert (config.fedmatch.lambda_l1, config.fedmatch.l1_threshold) == (1e-4, 5e-6)
+    assert config.fedmatch.delta_threshold == 5e-5
+    assert parse('--config.algorithm=fedmatch').fedmatch.delta_threshold == 0.0
 
 
 @pytest.mark.parametrize('name', presets.OFFICIAL)

@@ -44,6 +44,10 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
     fixed; the server averages psi. With labels at the clients, each of their iterations is a step of sigma on labelled
     images, then one of psi on the others, and the server averages both, after K_s steps of its own where K_s is not 0.
 
+    With `delta_threshold`, an entry of what a client trains is sent only if it changed by more than that, and in the
+    average, as in what the server keeps of the client, the value that it had given out stands for an entry not sent.
+    Downloads are whole.
+
     In every `helper_every`-th round, a client that has taken part before is sent the last psi of the H others whose
     models predict one image of noise most alike. With the sigma that it has received itself, they are its helpers: in
     that round alone, as in the authors' code, or with `helpers_persist` until it is sent others. Where fewer than H
@@ -86,6 +90,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
 
         if not own.helpers:
             used, (parts, moved, momentum, means, counts) = train(None)
+            parts, shares = arriving(parts, state)
             record = Record(momentum)
         else:
             # The conditions are on the round alone, so that rounds without helpers do not pay for their predictions.
@@ -97,11 +102,23 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
             used, (parts, moved, momentum, means, counts) = jax.lax.cond(
                 helped, lambda: train(new()), lambda: train(None)
             )
+            parts, shares = arriving(parts, state)
             image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
             whole = with_parameters(moved, disjoint.total(**parts))
             embedding = jax.nn.softmax(phases.predict(model, views, whole, image[None])[0])
             record = Record(momentum, parts['psi'], embedding, jnp.array(True), sent)
-        return phases.Work(upload(parts, moved), record, means | {'helpers_used': used}, counts)
+        return phases.Work(upload(parts, moved), record, means | {'helpers_used': used} | shares, counts)
+
+    def arriving(parts: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
+        """The parts as the server gets them and, where some entries are not sent, the shares of those that are."""
+        if not own.delta_threshold:
+            return parts, {}
+        psi, share = disjoint.only_changes(parts['psi'], state.server, own.delta_threshold, own.l1_threshold)
+        parts, shares = parts | {'psi': psi}, {'psi_sent': share}
+        if labels_at_clients:
+            sigma, share = disjoint.only_changes(parts['sigma'], trainable(state.student), own.delta_threshold)
+            parts, shares = parts | {'sigma': sigma}, shares | {'sigma_sent': share}
+        return parts, shares
 
     def upload(parts: disjoint.Parts, moved: SplitParams) -> dict[str, SplitParams]:
         sigma = {'sigma': parts['sigma']} if labels_at_clients else {}

@@ -147,9 +147,10 @@ def fedswitch(facts: Facts) -> Visit:
 def fedmatch(facts: Facts) -> Visit:
     """sigma + psi down, psi up, and sigma as well where clients have labels; in helper rounds the psi of helpers down.
 
-    How many helpers there were is a mean over clients (`helpers_used`); before the round, all there can be. Nothing is
-    thinned out: the authors count non-zero entries, which is an upper bound's share. Statistics of BatchNorm, which
-    their model has not, go along once.
+    How many helpers there were is a mean over clients (`helpers_used`); before the round, all there can be. With
+    `delta_threshold` the entries that were sent are billed, on average over the clients (`psi_sent`, `sigma_sent`);
+    which ones they are travels free, as in the authors' count. Downloads are billed whole. Statistics of BatchNorm,
+    which their model has not, go along once.
     """
     h, pieces = facts.hparams, facts.pieces
     work = pieces.whole_work
@@ -160,11 +161,20 @@ def fedmatch(facts: Facts) -> Visit:
         helpers = round(float(facts.found['helpers_used']) * facts.survivors) / facts.survivors
     helping = helpers if sends or h.fedmatch.helpers_persist else 0.0
     agreement = work.train + (work.train if helping else work.forward) + helping * work.forward
+    sent = _sent(facts, 'psi', part) + (_sent(facts, 'sigma', part) if h.labeled_rows else 0)
     return Visit(
         down=facts.whole + part + (helpers if sends else 0) * part,
-        up=facts.whole + (part if h.labeled_rows else 0),
+        up=sent + pieces.statistics,
         step_work=h.batch_size * agreement + h.labeled_rows * work.train,
     )
+
+
+def _sent(facts: Facts, name: str, part: int) -> float:
+    """Bytes that a client of FedMatch sends of a part of so many bytes: a mean, of whole entries in the sum."""
+    if not facts.hparams.fedmatch.delta_threshold or facts.found is None or not facts.survivors:
+        return part
+    entries = round(float(facts.found[f'{name}_sent']) * facts.survivors * part / NUMBER)
+    return NUMBER * entries / facts.survivors
 
 
 def semifl(facts: Facts) -> Visit:

@@ -68,6 +68,27 @@ def _size(x: Array) -> Array:
     return x * jax.lax.stop_gradient(jnp.sign(x))
 
 
+def only_changes(
+    trained: SplitParams, received: SplitParams, threshold: float, smallest: float = 0.0
+) -> tuple[SplitParams, Array]:
+    """What the server gets of a part when a client sends only the entries that it changed.
+
+    An entry is sent, as it is, if it is more than `threshold` away from the one received; entries up to `smallest` in
+    size are taken for 0 in that comparison. One that is not sent stays at the value received.
+
+    Returns:
+      the part, and the share [] of its entries that were sent.
+    """
+
+    def differs(new: Array, old: Array) -> Array:
+        return jnp.abs(jnp.where(jnp.abs(new) > smallest, new, 0.0) - old) > threshold
+
+    changed = jax.tree.map(differs, trained, received)
+    part = jax.tree.map(jnp.where, changed, trained, received)
+    leaves = jax.tree.leaves(changed)
+    return part, sum(jnp.sum(leaf) for leaf in leaves) / sum(leaf.size for leaf in leaves)
+
+
 def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Callable:
     """The loss of sigma at a client: lambda_s times the cross-entropy of the labelled images in a batch.
 
