@@ -25,6 +25,8 @@ def _federated_baseline(flat: dict[str, Any]) -> dict[str, Any]:
     unlabelled images in a batch is not given; 9 for each labelled one pass through both of CIFAR-10's client sets (50
     and 450 images) alike.
 
+    Their labeled images are cropped after padding with zeros, flipped, and lose a square; here they have the weak view.
+
     UDA has what its authors' scripts for CIFAR-10 and SVHN pass: confidence above 0.8, temperature 0.4, no annealing,
     and 7 unlabeled images for each labeled one, here 70 beside the 10 labeled images of that comparison.
     """
@@ -98,7 +100,8 @@ def _fedmatch(flat: dict[str, Any]) -> dict[str, Any]:
     entries that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) count.
 
     Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations, and
-    no images are held out for that here, so it stays; one pass of a client is one over its unlabelled images.
+    no images are held out for that here, so it stays; one pass of a client is one over its unlabelled images, in full
+    batches; images are normalized as in every method, theirs are divided by 255. docs/ledger.md has each.
     """
     at_clients = flat['data.client_labels'] > 0
     kept = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)

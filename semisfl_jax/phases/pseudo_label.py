@@ -1,7 +1,8 @@
 """What clients learn from unlabelled images in full-model methods: FixMatch and UDA, and how pseudo-labels are judged.
 
 Both label a weak view and train on a strong one. Labels are made in evaluation mode (running BatchNorm statistics, no
-dropout), as SemiSFL's teacher makes its own; the published codes make them in training mode, within one batch.
+dropout), as SemiSFL's teacher makes its own; the published codes make them in training mode, in one batch with the rows
+that are trained on (docs/ledger.md).
 """
 
 from __future__ import annotations
