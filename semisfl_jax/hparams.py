@@ -103,6 +103,7 @@ class HParams:
     nesterov: bool = True
     weight_decay: float = 5e-4
     clip_norm: float = 0.0  # of every gradient, 0: off; no key, methods that clip set it
+    short_batches: bool = False  # the server's last batch of a pass is as short as it comes; no key, likewise
     threshold: float = 0.95
     temperature: float = 0.2
     consistency_weight: float = 1.0
@@ -137,6 +138,7 @@ def from_config(config) -> HParams:
         'server_trains': config.k_s > 0,
         'num_clients': config.federation.num_clients,
         'clip_norm': HParams.clip_norm,
+        'short_batches': HParams.short_batches,
     }
     groups = {
         name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})

@@ -104,6 +104,9 @@ def images_per_round(
     if 'client_steps' in measured:
         trained = (1 - measured.get('clients_sitting_out', 0.0)) * np.sum(there.survived)
         steps = round(float(measured['client_steps'] * trained))
+        if 'client_images' in measured:  # passes that end with a short batch, at the server as well
+            labels, batch = len(experiment.partition.server_index), experiment.config.server_batch_size
+            return round(k_s * labels / -(-labels // batch)) + round(float(measured['client_images'] * trained))
     return count + steps * experiment.config.batch_size
 
 

@@ -62,10 +62,32 @@ def read(word: Array, offset: Array, size: Array) -> Array:
     return permute(word, offset // size, offset % size, size)
 
 
+def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
+    """Batch `step` [] int32 where every pass over range(size) ends with a batch as short as it comes.
+
+    Returns:
+      offsets [B] in the endless sequence, for `read`, and which of them are there [B] bool, at least the first. Pass e
+      has the ceil(size / B) batches from step e * ceil(size / B) on.
+    """
+    size = jnp.maximum(size, 1)
+    batches = -(-size // batch_size)
+    place = step % batches * batch_size + jnp.arange(batch_size)
+    return step // batches * size + jnp.minimum(place, size - 1), place < size
+
+
 def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
     """Which [B_s] of `size` labelled images supervised step `step`, counted over the whole run, reads."""
-    word = jax.random.bits(rng.fold(key, 'server_batches'))
-    return read(word, step * batch_size + jnp.arange(batch_size), jnp.int32(size))
+    return _of_server(key, step * batch_size + jnp.arange(batch_size), size)
+
+
+def server_pass_rows(key: Array, step: Array, batch_size: int, size: int) -> tuple[Array, Array]:
+    """As `server_rows`, every pass ending with a short batch: rows [B_s], and which are there [B_s] bool."""
+    offset, there = of_pass(step, batch_size, size)
+    return _of_server(key, offset, size), there
+
+
+def _of_server(key: Array, offset: Array, size: int) -> Array:
+    return read(jax.random.bits(rng.fold(key, 'server_batches')), offset, jnp.int32(size))
 
 
 def rows(

@@ -75,7 +75,7 @@ class Twin:
         if self.h.local.optimizer_state == 'kept':
             self.kept['server'] = optimizer
         for _ in range(k_s):
-            rows = sampling.server_rows(self.key, self.step, self.h.server_batch_size, len(federation.server_labels))
+            rows = self.server_rows(len(federation.server_labels))
             key = rng.fold(self.key, 'supervised', self.step)
             labels = np.asarray(federation.server_labels)[rows]
             x = self.views.supervised(rng.fold(key, 'views'), federation.server_images[rows])
@@ -89,6 +89,19 @@ class Twin:
             self.student, value = self.descend(self.student, optimizer, loss)
             self.step, total = self.step + 1, total + float(value)
         return {'loss_supervised': total / k_s}
+
+    def server_rows(self, count):
+        """What the next step reads; in local epochs, every pass over the labels ends with a short batch."""
+        size = self.h.server_batch_size
+        if not self.h.local.epochs:
+            return sampling.server_rows(self.key, self.step, size, count)
+        batches = []
+        while len(batches) <= self.step:
+            number = len(batches) // math.ceil(count / size)
+            word = jax.random.bits(rng.fold(self.key, 'server_batches'))
+            order = sampling.read(word, number * count + jnp.arange(count), jnp.int32(count))
+            batches += [order[start : start + size] for start in range(0, count, size)]
+        return batches[self.step]
 
     def refresh(self, federation):
         """Statistics over batches of all images in one line, read in an order that the package draws."""
@@ -107,7 +120,7 @@ class Twin:
         order = np.asarray(sampling.read(word, jnp.arange(batches * size), jnp.int32(len(images))))
         assert set(order) == set(range(len(images)))
         x = np.asarray(self.views.normalise(images[order])).reshape(batches, size, *images.shape[1:])
-        found = [jnp.float32(value) for value in statistics(self.student, x)]
+        found = [jnp.float32(value) for value in statistics(self.student, x, ddof=0)]
         self.student = self.student._replace(
             bottom={**self.student.bottom, 'batch_stats': {'layer_0': {'norm': {'mean': found[0], 'var': found[1]}}}},
             top={**self.student.top, 'batch_stats': {'layer_1': {'norm': {'mean': found[2], 'var': found[3]}}}},
@@ -131,7 +144,8 @@ class Twin:
         self.velocity = step
         moved = jax.tree.map(lambda a, b: a - b, old, step)
         self.student = SplitParams(*({**a, 'params': b} for a, b in zip(self.student, moved, strict=True)))
-        names = ('loss_local', 'loss_fix', 'loss_mix', 'client_steps')
+        names = ['loss_local', 'loss_fix', 'loss_mix', 'client_steps']
+        names += ['client_images'] if self.h.local.epochs else []
         return measured | {name: np.mean([work[name] for work in trained]) for name in names}
 
     def label(self, whole, images, key):
@@ -156,14 +170,17 @@ class Twin:
         optimizer, losses = self.kept.get(client, Sgd(h, lr)), []
         optimizer.lr = lr
         size, a = h.batch_size, h.semifl.mixup_alpha
-        steps = math.ceil((h.local.epochs or h.semifl.max_passes) * len(fix) / size)
-        if not h.local.epochs:
-            steps = min(steps, h.k_u)
-        words = [jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix')]
-        for t in range(steps):
-            offset, count, step_key = t * size + jnp.arange(size), jnp.int32(len(fix)), rng.fold(key, t)
-            places = [sampling.read(word, offset, count) for word in words]
-            rows = [[own[i] for i in order] for own, order in zip((fix, mix), places, strict=True)]
+        if h.local.epochs:
+            batches = self.epochs(key, fix, len(images))
+        else:
+            words = [jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix')]
+            batches = []
+            for t in range(min(h.k_u, math.ceil(h.semifl.max_passes * len(fix) / size))):
+                offset, count = t * size + jnp.arange(size), jnp.int32(len(fix))
+                places = [sampling.read(word, offset, count) for word in words]
+                batches.append([[own[i] for i in order] for own, order in zip((fix, mix), places, strict=True)])
+        for t, rows in enumerate(batches):
+            step_key = rng.fold(key, t)
             labels, others = ([guesses[place][0] for place in places] for places in rows)
             strong = self.views.normalise(self.views.strong(rng.fold(step_key, 'strong'), images[np.array(rows[0])]))
             weak = self.views.normalise(self.views.weak(rng.fold(step_key, 'weak'), images[np.array(rows[0])]))
@@ -190,5 +207,18 @@ class Twin:
             'loss_local': of_fix + of_mix,
             'loss_fix': of_fix,
             'loss_mix': of_mix,
-            'client_steps': steps,
+            'client_steps': len(batches),
+            'client_images': sum(len(own) for own, _ in batches),
         }
+
+    def epochs(self, key, fix, images):
+        """[(places of FIX, places of MIX)] for every batch of all passes; the last one of a pass may be short."""
+        size, batches = self.h.batch_size, []
+        word = jax.random.bits(rng.fold(key, 'fix'))
+        for number in range(self.h.local.epochs):
+            order = sampling.read(word, number * len(fix) + jnp.arange(len(fix)), jnp.int32(len(fix)))
+            for start in range(0, len(fix), size):
+                own = [fix[i] for i in order[start : start + size]]
+                drawn = jax.random.randint(rng.fold(key, len(batches), 'mix'), (size,), 0, images)
+                batches.append((own, [int(place) for place in drawn[: len(own)]]))
+        return batches

@@ -220,6 +220,23 @@ def test_semifl():
     assert (visit.idle_down, visit.idle_up) == (RESNET9, STATISTICS)
 
 
+def test_semifl_in_epochs():
+    """Five passes over confident images, each in a strong view and in a mixture, however many batches they make."""
+    facts = small(semifl={'batch_norm_data': 'server'}, local={'epochs': 5}, batch_size=10)
+    facts = facts._replace(images=np.array([100, 42]), steps=np.array([50, 21]))  # steps: full batches of 10
+    image = 2 * facts.pieces.whole_work.train
+    before = methods.price('semifl', facts)  # all may be confident
+    np.testing.assert_allclose(before.step_work * facts.steps, [500 * image, 210 * image], rtol=1e-12)
+    # client 0 has 30 confident images, client 1 two: 5 (3 + 1) steps in all, 5 (30 + 2) images
+    found = {'clients_sitting_out': 0.0, 'client_steps': 10.0, 'client_images': 80.0}
+    after = methods.price('semifl', facts._replace(found=found, survivors=2))
+    np.testing.assert_allclose(np.sum(after.step_work * facts.steps), 5 * 32 * image, rtol=1e-12)
+    # client 1 sits out: a mean over client 0 alone
+    found = {'clients_sitting_out': 0.5, 'client_steps': 15.0, 'client_images': 150.0}
+    after = methods.price('semifl', facts._replace(found=found, survivors=2))
+    np.testing.assert_allclose(np.sum(after.step_work * facts.steps), 5 * 30 * image, rtol=1e-12)
+
+
 def test_fedswitch_sl_sends_what_semisfl_sends():
     pieces = measure('small_cnn', 10, (8, 8, 1), None, 'mlp', 128)
     facts = methods.Facts(pieces, pieces.whole, paper_model('cifar10').hparams, 10)

@@ -19,6 +19,27 @@ def test_every_epoch_is_a_permutation(size):
         assert sorted(order(12345, epoch, size).tolist()) == list(range(size))
 
 
+@pytest.mark.parametrize(('size', 'batch'), [(1, 4), (3, 4), (4, 4), (9, 4), (12, 5), (20, 10)])
+def test_a_pass_ends_with_a_short_batch(size, batch):
+    """As a PyTorch DataLoader without drop_last: every pass reads each image once, in ceil(n / B) batches."""
+    word, per = jnp.uint32(7), -(-size // batch)
+    orders = []
+    for number in range(3):
+        read = []
+        for step in range(per):
+            offset, there = sampling.of_pass(jnp.int32(number * per + step), batch, jnp.int32(size))
+            assert there.shape == (batch,)
+            assert int(there.sum()) == min(batch, size - step * batch)
+            assert not np.any(np.diff(there.astype(int)) > 0)  # the rows that are there come first
+            places = np.asarray(sampling.read(word, offset, jnp.int32(size)))
+            assert set(places) <= set(range(size))
+            read += places[np.asarray(there)].tolist()
+        assert sorted(read) == list(range(size))
+        orders.append(read)
+    if size > 5:
+        assert orders[0] != orders[1] != orders[2]
+
+
 def test_epochs_and_words_differ():
     assert not np.array_equal(order(1, 0, 100), order(1, 1, 100))
     assert not np.array_equal(order(1, 0, 100), order(2, 0, 100))

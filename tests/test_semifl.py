@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, compare, diagnostics, parallel, phases, rng, trees
-from semisfl_jax.algorithms.semifl import draw_sets, mix_loss, pair
+from semisfl_jax.algorithms.semifl import draw_sets, mix_loss, of_epochs, pair
 from semisfl_jax.hparams import HParams, Local, SemiFL, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
@@ -63,7 +63,7 @@ def test_the_loss_of_mixtures_by_hand():
         p = np.exp(logits) / np.exp(logits).sum()
         expected -= (share * np.log(p[labels[j]]) + (1 - share) * np.log(p[others[j]])) / 4
     mixed = jnp.float32(share * x + (1 - share) * other)
-    found = mix_loss(mixed @ jnp.float32(w), jnp.array(labels), jnp.array(others), jnp.float32(share))
+    found = mix_loss(mixed @ jnp.float32(w), jnp.array(labels), jnp.array(others), jnp.float32(share), jnp.ones(4))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -104,6 +104,24 @@ def test_both_sets_are_read_epoch_after_epoch_and_paired_at_random():
     assert partners == [set(np.asarray(sets.mix[:4]))] * 4
     orders = {tuple(row) for row in fix.reshape(epochs, 4)}
     assert len(orders) == 24
+
+
+def test_in_epochs_mix_is_drawn_anew_at_every_access():
+    """From all images, with replacement, whatever was drawn before: `MixDataset` of the authors' code."""
+    sets = draw_sets(jax.random.key(1), jnp.asarray(CONFIDENT), jnp.int32(9))  # 4 confident images
+    draw = jax.jit(jax.vmap(lambda t: of_epochs(jax.random.key(2), sets, jnp.int32(9), t, 3)))
+    fix, mix, there = jax.device_get(draw(jnp.arange(4000)))  # 2,000 passes of batches of 3 and 1
+    np.testing.assert_array_equal(there, np.tile([[1, 1, 1], [1, 0, 0]], (2000, 1)))
+    for read in np.split(fix[there], 2000):
+        np.testing.assert_array_equal(np.sort(read), [1, 4, 5, 7])
+    by_pass = mix[there].reshape(2000, 4)
+    assert len({tuple(sorted(row)) for row in by_pass}) > 300  # of 9 * 10 * 11 * 12 / 24 = 495; once drawn: 1
+    counts = np.bincount(by_pass.ravel(), minlength=9)
+    assert len(counts) == 9
+    # chi-square of 8 degrees of freedom: above 26.1 once in a thousand times
+    assert np.sum((counts - 8000 / 9) ** 2) / (8000 / 9) < 26.1
+    distinct = np.mean([len(set(row)) == 4 for row in by_pass])  # 9 * 8 * 7 * 6 / 9^4 with replacement
+    np.testing.assert_allclose(distinct, 9 * 8 * 7 * 6 / 9**4, atol=0.04)
 
 
 def test_clipping_by_hand():

@@ -46,9 +46,22 @@ def pair(key: Array, sets: Sets, offset: Array) -> tuple[Array, Array]:
     return sets.fix[sampling.read(fix, offset, sets.count)], sets.mix[sampling.read(mix, offset, sets.count)]
 
 
-def mix_loss(logits: Array, labels: Array, others: Array, share: Array) -> Array:
-    """`share` CE(logits, labels) + (1 - `share`) CE(logits, others) [] of mixtures: logits [B, K], labels [B]."""
-    rows = jnp.ones(labels.shape)
+def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) -> tuple[Array, Array, Array]:
+    """Batch `t` [] of passes over FIX that each end with a short batch, and as many new draws from all `size` images.
+
+    Returns:
+      fix [B], mix [B], and which rows are there [B] bool. MIX is drawn at every access: no two passes have the same.
+    """
+    offset, there = sampling.of_pass(t, batch_size, sets.count)
+    fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.count)]
+    return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), there
+
+
+def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Array) -> Array:
+    """`share` CE(logits, labels) + (1 - `share`) CE(logits, others) [] of mixtures: logits [B, K], labels [B].
+
+    A mean over `rows` [B], 1 for those that are there.
+    """
     return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
 
 
@@ -59,8 +72,10 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     images once, in a weak view, with the model that it received. FIX are those whose label reaches the threshold, MIX
     as many draws from all of them, labelled whatever their confidence; without a confident image the client sits
     out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but at most
-    `semifl.max_passes` over FIX, or `local.epochs` passes. The server takes the average of the models as a step of SGD,
-    with momentum over the rounds (`semifl.global_momentum`).
+    `semifl.max_passes` over FIX, one endless sequence of full batches over both sets. With `local.epochs` it makes so
+    many passes, as the loaders of the authors' code do: each ends with a batch as short as it comes, and MIX is drawn
+    anew at every access. The server's passes over its labels then end so, too. The server takes the average of the
+    models as a step of SGD, with momentum over the rounds (`semifl.global_momentum`).
 
     BatchNorm's statistics are taken afresh whenever a model is about to label or to be evaluated, and never otherwise.
     Under `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the round before,
@@ -72,8 +87,8 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     Arguments as of `semisfl`; the model runs whole.
     """
     own = hparams.semifl
-    hparams = dataclasses.replace(hparams, clip_norm=own.clip_norm)
-    server_first, batch = own.order == 'server_first', own.pass_batch_size
+    epochs, server_first, batch = hparams.local.epochs, own.order == 'server_first', own.pass_batch_size
+    hparams = dataclasses.replace(hparams, clip_norm=own.clip_norm, short_batches=epochs > 0)
     server = phases.build_server(model, views, hparams)
     statistics = phases.build_statistics(model, views, own.batch_norm_data, batch)
     global_step = optax.sgd(1.0, momentum=own.global_momentum)
@@ -97,31 +112,39 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         size = federation.size[visit.id]
         labels, confident = label(visit, state.student, federation)
         sets = draw_sets(rng.fold(visit.key, 'sets'), confident, size)
-        steps, passes = visit.steps, hparams.local.epochs or own.max_passes
-        if passes:
-            limit = -(-passes * sets.count // hparams.batch_size)
-            steps = limit if hparams.local.epochs else jnp.minimum(steps, limit)
+        steps, rows = visit.steps, hparams.batch_size
+        if epochs:
+            steps = epochs * -(-sets.count // rows)
+        elif own.max_passes:
+            steps = jnp.minimum(steps, -(-own.max_passes * sets.count // rows))
 
         def loss(parameters, student, _, t):
-            key = rng.fold(visit.key, t)
-            fix, mix = pair(visit.key, sets, t * hparams.batch_size + jnp.arange(hparams.batch_size))
+            key, there = rng.fold(visit.key, t), None
+            if epochs:
+                fix, mix, there = of_epochs(visit.key, sets, size, t, rows)
+            else:
+                fix, mix = pair(visit.key, sets, t * rows + jnp.arange(rows))
+            weight = jnp.ones(fix.shape) if there is None else there.astype(jnp.float32)
             images, others = (federation.client_images[visit.rows[places]] for places in (fix, mix))
             strong = views.normalise(views.strong(rng.fold(key, 'strong'), images))
             weak = views.normalise(views.weak(rng.fold(key, 'weak'), images))
             other = views.normalise(views.weak(rng.fold(key, 'other'), others))
             share = jax.random.beta(rng.fold(key, 'share'), own.mixup_alpha, own.mixup_alpha)
             now, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True)
-            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True)
-            loss_fix = losses.cross_entropy(logits, labels[fix], jnp.ones(fix.shape))
-            loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share)
+            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True, there)
+            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True, there)
+            loss_fix = losses.cross_entropy(logits, labels[fix], weight)
+            loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
             value = loss_fix + loss_mix
             means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
             return value, (now, means, {})
 
         def train():
             student, kept_on, means, _ = phases.descend(loss, state.student, kept, optimizer(hparams, lr), steps)
-            return student, kept_on, means | {'client_steps': jnp.float32(steps)}
+            means['client_steps'] = jnp.float32(steps)
+            if epochs:
+                means['client_images'] = jnp.float32(epochs * sets.count)
+            return student, kept_on, means
 
         def sit_out():
             return state.student, kept, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])

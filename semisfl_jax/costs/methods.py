@@ -44,7 +44,7 @@ class Visit(NamedTuple):
     up: float | np.ndarray = 0  # bytes after its last iteration
     ask_up: float = 0  # bytes before its first iteration
     ask_work: float | np.ndarray = 0  # operations before its first iteration
-    step_work: float = 0  # operations of an iteration
+    step_work: float | np.ndarray = 0  # operations of an iteration
     server_work: float = 0  # operations of the server in an iteration, for one client's rows
     idle_down: int = 0  # bytes to each client outside the cohort
     idle_up: int = 0
@@ -183,24 +183,26 @@ def semifl(facts: Facts) -> Visit:
     Statistics of BatchNorm over the images of all clients, where they are taken so: once a round every client gets the
     server's parameters and sends statistics back, and the active ones get those of all. The time of clients outside
     the cohort is not counted, nor is the second pass, for evaluation. Who sits out is not recorded, only how many, and
-    in local epochs the mean of the steps: every client is billed the mean.
+    in local epochs the mean of the images trained on: every client is billed the mean.
     """
     h, pieces = facts.hparams, facts.pieces
     work, statistics = pieces.whole_work, pieces.statistics
     parameters = facts.whole - statistics
     everywhere = h.semifl.batch_norm_data == 'all' and statistics > 0
-    trains, paces = 1.0, 1.0
+    trains, rows = 1.0, h.batch_size  # images in a step
+    if h.local.epochs:  # of which the last one of a pass is not full
+        rows = h.local.epochs * np.asarray(facts.images) / np.maximum(facts.steps, 1)
     if facts.found is not None and facts.survivors:
         trains = round((1 - float(facts.found['clients_sitting_out'])) * facts.survivors) / facts.survivors
-        if h.local.epochs and trains:
-            paces = float(facts.found['client_steps']) / max(float(np.mean(facts.steps)), 1.0)
+        if h.local.epochs:
+            rows = float(facts.found['client_images']) / max(float(np.mean(facts.steps)), 1.0)
     passes = 2 if everywhere else 1
     return Visit(
         down=facts.whole,
         ask_up=statistics if everywhere else 0,
         ask_work=passes * np.asarray(facts.images) * work.forward,
         up=trains * parameters,
-        step_work=trains * paces * h.batch_size * 2 * work.train,
+        step_work=trains * rows * 2 * work.train,
         idle_down=parameters if everywhere else 0,
         idle_up=statistics if everywhere else 0,
     )

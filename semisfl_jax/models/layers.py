@@ -49,18 +49,19 @@ class UnbiasedBatchNorm(nn.BatchNorm):
     The batch itself is normalised by the biased variance, as everywhere.
     """
 
-    def __call__(self, x: Array) -> Array:
-        """x [B, ..., C]."""
+    def __call__(self, x: Array, mask: Array | None = None) -> Array:
+        """x [B, ..., C]; `mask` [B, 1, ...] bool, the rows that are there, where no axes are mapped; None: all."""
         before = self.get_variable('batch_stats', 'var')
-        y = super().__call__(x)
+        y = super().__call__(x, mask=mask)
         if self.use_running_average or self.is_initializing():
             return y
         rows = x.size // x.shape[-1]
         if self.axis_name:
             rows *= jax.lax.axis_size(self.axis_name)
+        fewer = max(rows - 1, 1) if mask is None else jnp.maximum(rows // x.shape[0] * jnp.sum(mask) - 1, 1)
         after = self.get_variable('batch_stats', 'var')
         share = after - self.momentum * before  # (1 - momentum) times the biased variance
-        self.put_variable('batch_stats', 'var', after + share / max(rows - 1, 1))
+        self.put_variable('batch_stats', 'var', after + share / fewer)
         return y
 
 

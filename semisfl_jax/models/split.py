@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -20,13 +21,14 @@ from semisfl_jax.types import Array, SplitParams, Variables
 class SplitModel(NamedTuple):
     """Pure functions of the three pieces. Images are normalised floats [B, H, W, C].
 
-    `bottom` and `top` are called as f(variables, inputs, key, train) and return (outputs, variables): in training,
-    the variables with BatchNorm's running statistics moved on. `key` feeds dropout and may be None otherwise.
+    `bottom` and `top` are called as f(variables, inputs, key, train, rows=None) and return (outputs, variables): in
+    training, the variables with BatchNorm's running statistics moved on. `key` feeds dropout and may be None otherwise.
+    `rows` [B] bool: which rows are there, in training with a batch that is not full; BatchNorm leaves out the others.
     """
 
     init: Callable[[Array], SplitParams]
-    bottom: Callable[[Variables, Array, Array | None, bool], tuple[Array, Variables]]  # -> features e [B, D]
-    top: Callable[[Variables, Array, Array | None, bool], tuple[Array, Variables]]  # e -> logits [B, K]
+    bottom: Callable[..., tuple[Array, Variables]]  # -> features e [B, D]
+    top: Callable[..., tuple[Array, Variables]]  # e -> logits [B, K]
     # The top in training on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
     # variables): dropout is drawn for each client from its own key, BatchNorm takes the statistics of all rows.
     tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
@@ -123,12 +125,12 @@ def cut(
             proj=_filled(head.init(rng.fold(key, 'proj'), features)),
         )
 
-    def run_bottom(variables, images, key, train):
-        features, variables = _run(bottom, variables, images, key, train)
+    def run_bottom(variables, images, key, train, rows=None):
+        features, variables = _run(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
-    def run_top(variables, features, key, train):
-        return _run(top, variables, features.reshape(-1, *feature_map), key, train)
+    def run_top(variables, features, key, train, rows=None):
+        return _run(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables, features, keys):
         def one_client(rows, key):
@@ -147,12 +149,31 @@ def cut(
     )
 
 
-def _run(module: nn.Module, variables: Variables, inputs: Array, key: Array | None, train: bool):
+def _run(
+    module: nn.Module,
+    variables: Variables,
+    inputs: Array,
+    key: Array | None,
+    train: bool,
+    rows: Array | None = None,
+):
     if not train:
         return module.apply(variables, inputs, train=False).astype(jnp.float32), variables
     rngs = None if key is None else {'dropout': key}
-    outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
+    with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
+        outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
     return outputs.astype(jnp.float32), {**variables, **moved}
+
+
+def _of_rows(rows: Array) -> Callable:
+    """A Flax interceptor that lets BatchNorm take its statistics from the `rows` [B] that are there."""
+
+    def intercept(call, arguments, options, context):
+        if isinstance(context.module, nn.BatchNorm) and context.method_name == '__call__':
+            options = {**options, 'mask': rows.reshape(-1, *(1,) * (arguments[0].ndim - 1))}
+        return call(*arguments, **options)
+
+    return intercept
 
 
 def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:

@@ -19,7 +19,12 @@ from semisfl_jax.types import Array, Metrics, SplitParams, Views
 
 
 def forward(
-    model: SplitModel, variables: SplitParams, images: Array, key: Array | None, train: bool
+    model: SplitModel,
+    variables: SplitParams,
+    images: Array,
+    key: Array | None,
+    train: bool,
+    rows: Array | None = None,
 ) -> tuple[Array, SplitParams]:
     """Logits [B, K] of normalised images [B, H, W, C].
 
@@ -29,13 +34,14 @@ def forward(
       images: a batch.
       key: of dropout; None in evaluation mode.
       train: with dropout and batch statistics.
+      rows: [B] bool, those that are there, in training with a batch that is not full; None: all.
 
     Returns:
       logits, and the variables: in training, with BatchNorm's running statistics moved on.
     """
     keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
-    features, bottom = model.bottom(variables.bottom, images, keys[0], train)
-    logits, top = model.top(variables.top, features, keys[1], train)
+    features, bottom = model.bottom(variables.bottom, images, keys[0], train, rows)
+    logits, top = model.top(variables.top, features, keys[1], train, rows)
     return logits, SplitParams(bottom, top, variables.proj)
 
 

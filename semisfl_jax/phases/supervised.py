@@ -59,24 +59,31 @@ def build_supervised(
         itself = jnp.eye(batch, references.labels.shape[0], dtype=bool)  # the batch comes first
         return losses.contrastive(rows, labels, references, hparams.temperature, weight, comparable=~itself)
 
-    def loss(parameters, state, images, labels, keys, dropout_key):
+    def loss(parameters, state, images, labels, there, keys, dropout_key):
         student = with_parameters(state.student, parameters)
-        weight = jnp.ones(labels.shape, jnp.float32)
-        features, bottom = model.bottom(student.bottom, views.normalise(images), rng.fold(dropout_key, 'bottom'), True)
-        logits, top = model.top(student.top, features, rng.fold(dropout_key, 'top'), True)
+        weight = jnp.ones(labels.shape, jnp.float32) if there is None else there.astype(jnp.float32)
+        dropout_keys = (rng.fold(dropout_key, piece) for piece in ('bottom', 'top'))
+        x = views.normalise(images)
+        features, bottom = model.bottom(student.bottom, x, next(dropout_keys), True, there)
+        logits, top = model.top(student.top, features, next(dropout_keys), True, there)
         cross_entropy = losses.cross_entropy(logits, labels, weight)
         contrastive = jnp.zeros(())
         if keys is not None:
             rows = model.project(student.proj, features)
             contrastive = contrastive_loss(state, rows, labels, keys, weight)
         value = label_weight * cross_entropy + hparams.contrastive_weight * contrastive
-        accuracy = jnp.mean(jnp.argmax(logits, axis=-1) == labels)
+        accuracy = losses.row_mean(jnp.argmax(logits, axis=-1) == labels, weight)
         metrics = dict(zip(SUPERVISED_METRICS, (value, cross_entropy, contrastive, accuracy), strict=True))
         return value, (SplitParams(bottom, top, student.proj), metrics)
 
     def step(key: Array, state: State, momentum, federation: Federation, lr: Array):
         held = federation.server_index
-        rows = held[sampling.server_rows(key, state.step, hparams.server_batch_size, held.shape[0])]
+        batch, there = (hparams.server_batch_size, held.shape[0]), None
+        if hparams.short_batches:
+            rows, there = sampling.server_pass_rows(key, state.step, *batch)
+        else:
+            rows = sampling.server_rows(key, state.step, *batch)
+        rows = held[rows]
         images, labels = federation.server_images[rows], federation.server_labels[rows]
         step_key = rng.fold(key, 'supervised', state.step)
         keys = None
@@ -88,7 +95,7 @@ def build_supervised(
             keys = teacher_keys(state.teacher, other_view, labels)
         parameters = trainable(state.student)
         gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
-            parameters, state, view, labels, keys, rng.fold(step_key, 'dropout')
+            parameters, state, view, labels, there, keys, rng.fold(step_key, 'dropout')
         )
         updates, momentum = optimizer(hparams, lr).update(gradient, momentum, parameters)
         student = with_parameters(student, optax.apply_updates(parameters, updates))
