@@ -1,10 +1,14 @@
-"""The running account of a trial: what all rounds so far sent and how long they would have taken, for metrics.jsonl."""
+"""The running account of a trial: all that its summary says of the rounds so far, and what they sent and would have
+taken.
+
+It is kept in the checkpoints. metrics.jsonl is written and never read back for it: what somebody changes there reaches
+no later line and no summary.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +16,69 @@ from semisfl_jax import costs, failures, intake, metrics
 from semisfl_jax.costs import Bill, Clients
 from semisfl_jax.experiment import Experiment
 
+_LAST = 10  # evaluations that are averaged
 
-def balance(path: Path, rounds: int) -> Bill:
-    """The account after `rounds` rounds, as the last line of metrics.jsonl has it; that of a new run is empty."""
-    records = metrics.read(path)[:rounds]
-    if not records or metrics.COSTS[0] not in records[-1]:
-        return Bill()
-    return Bill(*(records[-1][name] for name in metrics.COSTS))
+
+class Account(NamedTuple):
+    """Of a trial, after some rounds; accuracies are shares in [0, 1] of the model that its method is judged by."""
+
+    rounds: int = 0
+    k_s: int = 0  # of the last round
+    bill: Bill = Bill()
+    wall_seconds: float = 0.0  # of the rounds, without compilation, evaluation and saving
+    evaluations: int = 0
+    last_accuracies: tuple[float, ...] = ()  # at most `_LAST`, oldest first
+    best_accuracy: float = 0.0
+    metrics_sha256: str = ''  # `metrics.chain` over the lines of metrics.jsonl
+
+
+def pay(account: Account, bill: Bill, record: Mapping[str, Any], headline: str) -> Account:
+    """The account after one more round.
+
+    Args:
+      account: before it.
+      bill: of all rounds, this one included.
+      record: its line of metrics.jsonl.
+      headline: the model a method is judged by, one of `types.MODELS`.
+    """
+    new = [record[key] for key in (f'{headline}_accuracy',) if key in record]
+    return Account(
+        rounds=record['round'],
+        k_s=record['k_s'],
+        bill=bill,
+        wall_seconds=account.wall_seconds + record['wall_seconds'],
+        evaluations=account.evaluations + len(new),
+        last_accuracies=(*account.last_accuracies, *new)[-_LAST:],
+        best_accuracy=max([account.best_accuracy, *new]),
+        metrics_sha256=metrics.chain(account.metrics_sha256, metrics.line(record).encode()),
+    )
+
+
+def to_json(account: Account) -> dict[str, Any]:
+    """As a checkpoint keeps it."""
+    return account._asdict()
+
+
+def from_json(value: Mapping[str, Any]) -> Account:
+    """What `to_json` made."""
+    own = {'bill': Bill(*value['bill']), 'last_accuracies': tuple(value['last_accuracies'])}
+    return Account(**{**value, **own})
+
+
+def figures(account: Account, headline: str, with_costs: bool) -> dict[str, Any]:
+    """What summary.json says of an account after the last round, which is evaluated."""
+    return {
+        'headline': headline,
+        'final_accuracy': account.last_accuracies[-1],
+        'mean_of_last_10_evaluations': float(np.mean(account.last_accuracies)),
+        'best_accuracy': account.best_accuracy,
+        'evaluations': account.evaluations,
+        'rounds': account.rounds,
+        'k_s': account.k_s,
+        **(dict(zip(metrics.COSTS, account.bill, strict=True)) if with_costs else {}),
+        'wall_seconds': round(account.wall_seconds, 3),
+        'metrics_sha256': account.metrics_sha256,
+    }
 
 
 def after_round(
@@ -28,14 +88,14 @@ def after_round(
     found: Sequence[Mapping[str, np.ndarray]],
     before: Sequence[Bill],
 ) -> list[Bill]:
-    """The accounts of several trials after round `index` (0-based).
+    """The bills of several trials for all rounds up to round `index` (0-based).
 
     Args:
       experiments: R of them, whose accounts are kept.
       index: the round.
       k_s: [R], its supervised steps.
       found: [R], its metrics.
-      before: [R], the accounts before it.
+      before: [R], the bills before it.
     """
     return [
         costs.add(old, costs.bill(own.costs, index, steps, intake.turnout(own, index), metrics_))

@@ -1,4 +1,8 @@
-"""The one exception meant for the eyes of a user."""
+"""What is meant for the eyes of a user: one exception, and warnings."""
+
+from __future__ import annotations
+
+import sys
 
 from semisfl_jax.wording import one_line
 
@@ -11,3 +15,8 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+
+def warn(message: str) -> None:
+    """Prints a warning of one line; the program goes on."""
+    print(f'warning: {one_line(message)}', file=sys.stderr, flush=True)

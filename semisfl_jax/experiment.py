@@ -12,7 +12,8 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, costs, data, failures, frequency, models, parallel, rng
+from semisfl_jax import algorithms, augment, checkpoint, costs, data, failures, frequency, models, parallel, rng
+from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Algorithm, Array, Federation, Views
@@ -112,6 +113,11 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         )
         for own, partition, federation in zip(configs, partitions, federations, strict=True)
     ]
+
+
+def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identity:
+    """Whose checkpoints a trial of `config` (resolved) writes."""
+    return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
 
 
 def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:

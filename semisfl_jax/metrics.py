@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import math
 import os
@@ -12,11 +14,14 @@ from typing import Any
 import numpy as np
 from tensorboardX import SummaryWriter
 
+from semisfl_jax import own_files
 from semisfl_jax.errors import UserError
+from semisfl_jax.types import MODELS
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, and what the paper calls GB
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
+_ACCURACIES = tuple(f'{model}_accuracy' for model in MODELS)
 
 
 def plain(value) -> Any:
@@ -32,67 +37,82 @@ def plain(value) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` in one step: a reader, or a killed run, sees the old file or the new one."""
-    _replace(path, json.dumps(value, indent=2) + '\n')
+    _replace(path, (json.dumps(value, indent=2) + '\n').encode())
+
+
+def line(record: dict[str, Any]) -> str:
+    """A line of metrics.jsonl."""
+    return json.dumps(record) + '\n'
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
     """Adds one line to metrics.jsonl."""
     with path.open('a') as file:
-        file.write(json.dumps(record) + '\n')
+        file.write(line(record))
+
+
+def chain(before: str, text: bytes) -> str:
+    """The running checksum of metrics.jsonl after one more line: SHA-256 over the checksum before it and its bytes."""
+    return hashlib.sha256(before.encode() + text).hexdigest()
+
+
+def fault(path: Path, rounds: int, expected: str) -> str:
+    """Why the first `rounds` lines of metrics.jsonl are not those of which `expected` is the checksum, '' if they are.
+
+    Raises:
+      UserError: there is no such file.
+    """
+    lines = own_files.content(path).split(b'\n')[:rounds]
+    if functools.reduce(chain, (text + b'\n' for text in lines), '') == expected:
+        return ''
+    return f'{path} is not as the run wrote it: its lines up to round {rounds} have changed'
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of metrics.jsonl. A last line cut short by a kill is left out."""
-    if not path.exists():
-        return []
-    *lines, _ = path.read_text().split('\n')
-    return [json.loads(line) for line in lines]
+    """The whole lines of metrics.jsonl. A last line cut short by a kill is left out.
+
+    Raises:
+      UserError: it is no file, or a line is not one that a run writes.
+    """
+    return [_record(text, f'{path}, line {number},') for number, text in enumerate(_lines(path), start=1)]
+
+
+def _lines(path: Path) -> list[bytes]:
+    return own_files.content(path).split(b'\n')[:-1] if os.path.lexists(path) else []
+
+
+def _record(text: bytes, what: str) -> dict[str, Any]:
+    record = own_files.parse(text, what)
+    if not isinstance(record, dict) or type(record.get('round')) is not int:
+        raise UserError(f'{what} is not one that a run writes: it has no round')
+    for key, value in record.items():
+        accuracy = key in _ACCURACIES
+        if not own_files.is_number(value) and (accuracy or value not in (None, True, False)):
+            raise UserError(f'{what} is not one that a run writes: its {key} is no number')
+    return record
 
 
 def check_rounds(path: Path, rounds: int) -> None:
-    """Makes sure that metrics.jsonl holds the rounds 1 .. `rounds`, and maybe more.
+    """Makes sure that metrics.jsonl holds the rounds 1 .. `rounds`, and maybe more, which a run may write anew.
 
     Raises:
-      UserError: it does not.
+      UserError: it does not, or it is somebody else's file.
     """
+    advice = 'restore the file, or start again in another --workdir'
+    lines = _lines(path)[: max(rounds, 1)]
     try:
-        seen = [record['round'] for record in read(path)]
-    except (ValueError, TypeError, KeyError):
-        seen = []
-    if seen[:rounds] != list(range(1, rounds + 1)):
-        raise UserError(
-            f'{path} does not hold the rounds 1 to {rounds} that the checkpoint has behind it; '
-            'restore the file, or start again in another --workdir'
-        )
+        seen = [_record(text, f'line {number}')['round'] for number, text in enumerate(lines, start=1)]
+    except UserError as error:
+        raise UserError(f'{path}, rounds 1 to {max(rounds, 1)}: {error}; {advice}') from error
+    if rounds and seen != list(range(1, rounds + 1)):
+        raise UserError(f'{path} does not hold the rounds 1 to {rounds} that the checkpoint has behind it; {advice}')
 
 
 def cut_back(path: Path, rounds: int) -> None:
     """Cuts metrics.jsonl to its first `rounds` lines."""
-    text = path.read_text() if path.exists() else ''
-    kept = ''.join(text.splitlines(keepends=True)[:rounds])
-    if kept != text:
+    kept = b''.join(text + b'\n' for text in _lines(path)[:rounds])
+    if os.path.lexists(path) and kept != own_files.content(path):
         _replace(path, kept)
-
-
-def summarize(records: list[dict[str, Any]], headline: str) -> dict[str, Any]:
-    """The figures of summary.json that follow from metrics.jsonl.
-
-    `headline` is the model a method is judged by, one of `types.MODELS`; accuracies are shares in [0, 1];
-    `wall_seconds` adds up the rounds, without compilation, evaluation and saving.
-    """
-    key = f'{headline}_accuracy'
-    accuracy = [record[key] for record in records if key in record]
-    return {
-        'headline': headline,
-        'final_accuracy': accuracy[-1],
-        'mean_of_last_10_evaluations': float(np.mean(accuracy[-10:])),
-        'best_accuracy': max(accuracy),
-        'evaluations': len(accuracy),
-        'rounds': len(records),
-        'k_s': records[-1]['k_s'],
-        **{name: records[-1][name] for name in COSTS if name in records[-1]},
-        'wall_seconds': round(sum(record['wall_seconds'] for record in records), 3),
-    }
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -114,10 +134,10 @@ def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
             events.add_scalar(group + key, value, record['round'])
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(path.name + '.tmp')
-    with temporary.open('w') as file:
-        file.write(text)
+    with temporary.open('wb') as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

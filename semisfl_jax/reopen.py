@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, frequency
+from semisfl_jax import checkpoint, data, frequency, own_files
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.experiment import Experiment
@@ -22,9 +23,9 @@ def config(folder: Path) -> ConfigDict:
       UserError: there is none that can be read.
     """
     try:
-        return ConfigDict(json.loads((folder / 'config.json').read_text()))
-    except (OSError, ValueError) as error:
-        raise UserError(f'{folder} holds no run: its config.json cannot be read ({error})') from error
+        return ConfigDict(own_files.read_object(folder / 'config.json'))
+    except (UserError, ValueError) as error:  # ConfigDict: a key that is none
+        raise UserError(f'{folder} holds no run: {error}') from error
 
 
 def experiment(folder: Path) -> Experiment:
@@ -39,12 +40,33 @@ def experiment(folder: Path) -> Experiment:
     own = config(folder)
     if own.get('seeds'):
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N')
-    try:
+    with _of_this_version(folder):
         own.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
         own.data.residency = 'host'
         return experiment_lib.build(own.lock())
+
+
+def dataset(folder: Path) -> data.Dataset:
+    """The data of the run in `folder`, of one seed or several.
+
+    Raises:
+      UserError: no run, one of another version of this package, or its data are not there.
+    """
+    own = config(folder)
+    with _of_this_version(folder):
+        return data.load(own.data)
+
+
+@contextmanager
+def _of_this_version(folder: Path) -> Iterator[None]:
+    """A block that reads the configuration of a run, which may lack keys, or have values that this version does not
+    take."""
+    try:
+        yield
     except (AttributeError, KeyError) as error:
         raise UserError(f'{folder} was made by another version of this package, which had no {error}') from error
+    except (TypeError, ValueError) as error:
+        raise UserError(f'{folder}/config.json holds a value that this version does not take ({error})') from error
 
 
 def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
@@ -72,4 +94,5 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
         'algorithm': jax.eval_shape(built.algorithm.init, built.key),
         'frequency': frequency.init(built.config.k_s, built.frequency),
     }
-    return number, checkpoint.read(folder / 'checkpoints', number, template)['algorithm']
+    identity = experiment_lib.identity(config(folder), built.partition)
+    return number, checkpoint.read(folder / 'checkpoints', number, template, identity)['algorithm']

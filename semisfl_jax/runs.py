@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import metrics
-from semisfl_jax.errors import UserError
+from semisfl_jax import metrics, own_files
+from semisfl_jax.errors import UserError, warn
+from semisfl_jax.types import MODELS
 
 
 class Run(NamedTuple):
@@ -24,26 +25,53 @@ class Run(NamedTuple):
 
 def trials(folder: Path) -> list[Path]:
     """The folders of single runs that `folder` stands for: those of its seeds, or itself."""
-    return sorted(folder.glob('seed_*')) or [folder]
+    return sorted(own for own in folder.glob('seed_*') if own.is_dir()) or [folder]
 
 
 def read(folder: Path) -> Run:
-    """Reads a finished run of one seed.
+    """Reads a finished run of one seed. Files that somebody changed are named on stderr, if their run had checksums.
 
     Raises:
       UserError: `folder` holds no finished run.
     """
     try:
-        config = config_lib.flatten(json.loads((folder / 'config.json').read_text()))
-        summary = json.loads((folder / 'summary.json').read_text())
-    except (OSError, ValueError) as error:
+        config = config_lib.flatten(own_files.read_object(folder / 'config.json'))
+        summary = own_files.read_object(folder / 'summary.json')
+    except UserError as error:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
-    try:
-        records = metrics.read(folder / 'metrics.jsonl')
-    except ValueError as error:
-        raise UserError(f'{folder / "metrics.jsonl"} cannot be read ({error})') from error
+    for name, found, wanted in (
+        ('config.json', config, {'seed': _is_count, 'algorithm': _is_text}),
+        ('summary.json', summary, {'rounds': _is_count, 'headline': MODELS.__contains__}),
+    ):
+        if wrong := [key for key, test in wanted.items() if key not in found or not test(found[key])]:
+            raise UserError(f'{folder / name} is not one that a run writes: its {wrong[0]} is missing or wrong')
+    rounds, headline = summary['rounds'], summary['headline']
+    records = metrics.read(folder / 'metrics.jsonl')[:rounds]
+    if len(records) < rounds or not any(f'{headline}_accuracy' in record for record in records):
+        lacking = f'{headline}_accuracy' if len(records) == rounds else f'{rounds} rounds, as summary.json has'
+        raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
+    _compare(folder, summary)
     settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
-    return Run(folder, {**settings, 'rounds': summary['rounds']}, config['seed'], summary['headline'], records)
+    return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline, records)
+
+
+def _compare(folder: Path, summary: dict[str, Any]) -> None:
+    """Names what is not as the run wrote it. Runs of earlier versions have no checksums."""
+    if not own_files.has_seal(summary):
+        return
+    fault = f'{folder / "summary.json"} is not as the run wrote it'
+    if own_files.is_sealed(summary):
+        fault = metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
+    if fault:
+        warn(fault)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import resource
 import sys
@@ -14,13 +13,13 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from semisfl_jax import accounts, metrics, versions
 from semisfl_jax import config as config_lib
-from semisfl_jax import metrics
+from semisfl_jax.accounts import Account
 from semisfl_jax.experiment import Experiment
 
 # The first of what a method measures in a line of metrics.jsonl, null if it does not; the rest follows by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 ACCURACIES = ('final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy')
 
 
@@ -53,17 +52,17 @@ def record(
 
 
 def of_trial(
-    experiment: Experiment, records: list[dict[str, Any]], compile_seconds: dict[str, float], together: int
+    experiment: Experiment, account: Account, compile_seconds: dict[str, float], together: int
 ) -> dict[str, Any]:
-    """The content of a trial's summary.json, one of `together` in a program. Memory and compile time are those of the
-    last process of the run."""
+    """The content of a trial's summary.json, one of `together` in a program, from its account after the last round.
+    Memory and compile time are those of the last process of the run."""
     config = experiment.config
     return {
         'algorithm': config.algorithm,
         'data': experiment.dataset.name,
         'fake': experiment.dataset.fake,
         'seed': config.seed,
-        **metrics.summarize(records, experiment.algorithm.headline),
+        **accounts.figures(account, experiment.algorithm.headline, config.cost.enabled),
         'trials_in_program': together,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,
@@ -78,7 +77,7 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     """The content of summary.json above several trials, from theirs: means, standard errors, and what all took."""
     first = summaries[0]
     means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
-    apart = {'seed', 'k_s', 'trials_in_program', *means}
+    apart = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *means}
     if len({own['partition_hash'] for own in summaries}) > 1:  # no split for all
         apart |= {'partition_seed', 'partition_hash'}
     together = {key: value for key, value in first.items() if key not in apart}
@@ -127,8 +126,5 @@ def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:
         'peak_memory_bytes': on_device or resident,
         'peak_memory_of': 'device' if on_device else 'process',
         'device': f'{device.platform} ({device.device_kind})',
-        'versions': {
-            'python': platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
+        'versions': {'python': platform.python_version(), **versions.installed()},
     }

@@ -42,7 +42,8 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import diagnostics as diagnostics_lib
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax import trials as trials_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.accounts import Account
+from semisfl_jax.errors import UserError, warn
 from semisfl_jax.evaluate import make_evaluate
 from semisfl_jax.experiment import Experiment
 from semisfl_jax.progress import Progress
@@ -56,6 +57,11 @@ class Trial(NamedTuple):
     experiment: Experiment
     folder: Path
     name: str  # how messages begin that concern this trial: 'seed 3: ', '' where there is one alone
+
+    @property
+    def identity(self) -> checkpoint.Identity:
+        """Whose checkpoints it writes."""
+        return experiment_lib.identity(self.experiment.config, self.experiment.partition)
 
 
 class Outputs(NamedTuple):
@@ -98,8 +104,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
 
     batch, everyone = trials_lib.batch(experiments, config.parallel.trials, config.parallel.devices), range(len(trials))
     algorithm, dataset, mesh = experiments[0].algorithm, experiments[0].dataset, experiments[0].mesh
-    done, state, controllers = _start(trials, batch)
-    balances = hosts.from_first(lambda: [accounts.balance(own.folder / 'metrics.jsonl', done) for own in trials])
+    done, state, controllers, books = _start(trials, batch)
     stream = batch.inputs(done)
     with interrupt.listen() as request:
         upcoming = next(stream)
@@ -148,12 +153,13 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     hosts.on_first(partial(_write_diagnostics, trials, number, found))
 
                 images = sum(map(intake.images_per_round, experiments, [index] * len(trials), k_s, measured))
-                balances = accounts.after_round(experiments, index, k_s, measured, balances)
-                entries = map(accounts.entries, experiments, clients, balances)
+                bills = accounts.after_round(experiments, index, k_s, measured, [own.bill for own in books])
+                entries = map(accounts.entries, experiments, clients, bills)
                 records = [
                     summary.record(number, *own, seconds, images, dataset.fake)
                     for own in zip(k_s, measured, accuracy, entries, strict=True)
                 ]
+                books = list(map(partial(accounts.pay, headline=algorithm.headline), books, bills, records))
                 hosts.on_first(partial(_write, outputs, progress, records))
 
                 signum = hosts.largest(request.signum)
@@ -162,20 +168,47 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     states = [batch.part(state, r) for r in everyone]
                     for trial, own in zip(trials, states, strict=True):
                         health.check_weights(trial.name, trial.folder, number, own)
-                    hosts.on_first(partial(_save, outputs, number, states, controllers))
+                    hosts.on_first(partial(_save, trials, outputs, number, states, controllers, books))
                 if stop:
                     message = f'stopped after round {number}; the same command goes on from there'
                     raise interrupt.Stopped(message, signum)
 
-            final = hosts.from_first(lambda: _write_summaries(trials, config, folder, batch.map, compile_seconds))
+            final = hosts.from_first(
+                lambda: _write_summaries(trials, config, folder, batch.map, compile_seconds, books)
+            )
     hosts.say(summary.last_words(final, folder), flush=True)
     return final
 
 
 def _finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
-    """summary.json if the run is done; whether `folder` can serve."""
+    """summary.json if the run is done; whether `folder` can serve.
+
+    A run with a summary that somebody changed is not done: it goes on from its last checkpoint and writes it anew.
+    """
     workdir.check(folder, config)
-    return workdir.finished(folder, config.rounds)
+    summary_, _ = workdir.summary_of(folder, config)
+    if summary_ is None or summary_['rounds'] < config.rounds:
+        return None
+    own = [
+        (home, *workdir.summary_of(home, alone))
+        for home, alone in zip(workdir.of_trials(folder, config), config_lib.trials(config), strict=True)
+    ]
+    if any(fault for *_, fault in own):
+        return None
+    for home, written, _ in own:
+        if written:
+            _compare_lines(home, written['rounds'], written['metrics_sha256'])
+    return summary_
+
+
+def _compare_lines(folder: Path, rounds: int, checksum: str) -> None:
+    """Says so if metrics.jsonl is not as the run wrote it up to round `rounds`."""
+    try:
+        fault = metrics.fault(folder / 'metrics.jsonl', rounds, checksum)
+    except UserError as error:
+        fault = str(error)
+    if fault:
+        warn(f'{fault}; checkpoints, later lines and summary.json do not depend on it, plots and comparisons do')
 
 
 def _build(config: ConfigDict, folder: Path) -> list[Trial]:
@@ -192,26 +225,37 @@ def _build(config: ConfigDict, folder: Path) -> list[Trial]:
     return list(map(Trial, experiments, folders, names))
 
 
-def _start(trials: list[Trial], batch: trials_lib.Batch) -> tuple[int, Any, list[frequency.FrequencyState]]:
-    """Rounds done, state and K_s controllers: those of the last checkpoints, or the initial ones."""
-    experiment, folders = trials[0].experiment, [trial.folder for trial in trials]
-    config = experiment.config
+class Start(NamedTuple):
+    """What a run of several trials, usually one, begins with."""
+
+    rounds: int  # behind it
+    state: Any
+    controllers: list[frequency.FrequencyState]  # of K_s
+    accounts: list[Account]
+
+
+def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
+    """Where the last checkpoints were, or the beginning."""
+    experiment, config = trials[0].experiment, trials[0].experiment.config
     init = jax.jit(experiment.algorithm.init, out_shardings=parallel.everywhere(experiment.mesh))
     controller = frequency.init(config.k_s, experiment.frequency)
     template = {'algorithm': jax.eval_shape(init, experiment.key), 'frequency': controller}
-    restored = hosts.from_first(lambda: _restore(folders, config.rounds, template))
+    restored = hosts.from_first(lambda: _restore(trials, config.rounds, template))
     if restored is None:
-        return 0, batch.stack([init(trial.experiment.key) for trial in trials]), [controller for _ in trials]
+        states = [init(trial.experiment.key) for trial in trials]
+        return Start(0, batch.stack(states), [controller for _ in trials], [Account() for _ in trials])
     hosts.say(f'going on from the checkpoint of round {restored.round}', flush=True)
     mesh = experiment.mesh
     states = [parallel.replicate(mesh, jax.tree.map(jnp.array, own['algorithm'])) for own in restored.state]
-    return restored.round, batch.stack(states), [own['frequency'] for own in restored.state]
+    controllers = [own['frequency'] for own in restored.state]
+    return Start(restored.round, batch.stack(states), controllers, list(map(accounts.from_json, restored.notes)))
 
 
-def _restore(folders: list[Path], rounds: int, template: Any) -> checkpoint.Restored | None:
+def _restore(trials: list[Trial], rounds: int, template: Any) -> checkpoint.Restored | None:
     """The last checkpoints of the trials, for a run that goes on to `rounds` rounds."""
+    folders = [trial.folder for trial in trials]
     saved = [folder / 'checkpoints' for folder in folders]
-    restored = checkpoint.restore_all(saved, template)
+    restored = checkpoint.restore_all(saved, template, [own.identity for own in trials])
     # Where some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
     # these rounds had been written for all. Anything else is no such run, and nothing of it may be overwritten.
     behind = restored.round if restored else max((checkpoint.rounds_saved(own) or [0])[-1] for own in saved)
@@ -220,7 +264,15 @@ def _restore(folders: list[Path], rounds: int, template: Any) -> checkpoint.Rest
             f'{folders[0]} is at round {behind} already, beyond config.rounds={rounds}; ask for more rounds'
         )
     for folder in folders:
+        if not behind and os.path.lexists(folder / workdir.SUMMARY):
+            raise UserError(
+                f'{folder} holds a {workdir.SUMMARY} and no checkpoint to go on from; restore its checkpoints, or '
+                'choose another --workdir'
+            )
         metrics.check_rounds(folder / 'metrics.jsonl', behind)
+    if restored:
+        for folder, notes in zip(folders, restored.notes, strict=True):
+            _compare_lines(folder, restored.round, notes['metrics_sha256'])
     return restored
 
 
@@ -250,6 +302,9 @@ def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -
             kept = max(kept, 2)  # one trial is saved after another, and one round must be whole in all
         for experiment, home, _ in trials:
             stack.enter_context(workdir.hold(home, experiment.config, experiment.partition))
+            workdir.set_aside_summary(home, experiment.config)
+        if config.seeds:
+            workdir.set_aside_summary(folder, config)
         outputs = []
         for _, home, _ in trials:
             metrics.cut_back(home / 'metrics.jsonl', done)
@@ -275,22 +330,33 @@ def _write_diagnostics(trials: list[Trial], number: int, found: list[dict[str, n
         diagnostics_lib.save(trial.folder, number, arrays)
 
 
-def _save(outputs: list[Outputs], number: int, states: list[Any], controllers: list[frequency.FrequencyState]) -> None:
+def _save(
+    trials: list[Trial],
+    outputs: list[Outputs],
+    number: int,
+    states: list[Any],
+    controllers: list[frequency.FrequencyState],
+    books: list[Account],
+) -> None:
     """The checkpoints after round `number`."""
-    for out, own, controller in zip(outputs, states, controllers, strict=True):
-        checkpoint.save(out.manager, number, {'algorithm': own, 'frequency': controller})
+    for trial, out, own, controller, account in zip(trials, outputs, states, controllers, books, strict=True):
+        tree = {'algorithm': own, 'frequency': controller}
+        checkpoint.save(out.manager, number, tree, trial.identity, accounts.to_json(account))
 
 
 def _write_summaries(
-    trials: list[Trial], config: ConfigDict, folder: Path, trial_map: str, compile_seconds: dict[str, float]
+    trials: list[Trial],
+    config: ConfigDict,
+    folder: Path,
+    trial_map: str,
+    compile_seconds: dict[str, float],
+    books: list[Account],
 ) -> dict[str, Any]:
     """Writes summary.json of every trial, and the one above them where there are several seeds; returns the last."""
     written = []
-    for experiment, home, _ in trials:
-        records = metrics.read(home / 'metrics.jsonl')
-        written.append(summary.of_trial(experiment, records, compile_seconds, len(trials)))
-        metrics.write_json(home / 'summary.json', written[-1])
+    for (experiment, home, _), account in zip(trials, books, strict=True):
+        own = summary.of_trial(experiment, account, compile_seconds, len(trials))
+        written.append(workdir.write_summary(home, own))
     if not config.seeds:
         return written[0]
-    metrics.write_json(folder / 'summary.json', together := summary.of_trials(config, trial_map, written))
-    return together
+    return workdir.write_summary(folder, summary.of_trials(config, trial_map, written))

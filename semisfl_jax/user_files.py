@@ -21,6 +21,11 @@ _KINDS = {
 }
 
 
+def other_kind(mode: int) -> str:
+    """What something of this `st_mode` is that is no file, '' for a file."""
+    return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'no file')
+
+
 def check(path: str | os.PathLike, what: str, limit: int) -> Path:
     """Makes sure that `path` is a file of at most `limit` bytes, without opening it, and gives it with ~ replaced.
 
@@ -37,8 +42,7 @@ def check(path: str | os.PathLike, what: str, limit: int) -> Path:
     except (OSError, ValueError, RuntimeError) as error:  # not there, a name that no file can have, ~ of nobody
         reason = getattr(error, 'strerror', None) or error
         raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), 'no file')
+    if kind := other_kind(found.st_mode):
         raise UserError(f"{what} '{path}' is {kind}; give a file")
     if found.st_size > limit:
         raise UserError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, metrics
-from semisfl_jax.errors import UserError
+from semisfl_jax import data, metrics, own_files
+from semisfl_jax.errors import UserError, warn
+
+SUMMARY = 'summary.json'
 
 
 def of_trials(folder: Path, config: ConfigDict) -> list[Path]:
@@ -34,14 +35,14 @@ def check(folder: Path, config: ConfigDict) -> None:
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f'no permission to write to {existing}; choose another --workdir')
     file = folder / 'config.json'
-    if not file.exists():
+    if not os.path.lexists(file):
         if foreign := [name for name in ('metrics.jsonl', 'checkpoints') if (folder / name).exists()]:
             raise UserError(f'{folder} holds {foreign[0]} but no config.json to go with it; choose another --workdir')
         return
     try:
-        written = json.loads(file.read_text())
-    except ValueError as error:
-        raise UserError(f'{file} cannot be read ({error}); choose another --workdir') from error
+        written = own_files.read_object(file)
+    except UserError as error:
+        raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, written):
         raise UserError(
             f'{folder} belongs to a different configuration ({"; ".join(differing[:6])}); choose another --workdir'
@@ -87,9 +88,42 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
 
 
 def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
-    """summary.json of a run that has `rounds` rounds behind it, else None."""
+    """summary.json, as a run wrote it, with `rounds` rounds or more; else None."""
+    summary, _ = _summary(folder)
+    return summary if summary and summary['rounds'] >= rounds else None
+
+
+def summary_of(folder: Path, config: ConfigDict) -> tuple[dict[str, Any] | None, str]:
+    """summary.json of a run of `config` (resolved) and '', or None and what is wrong with it, '' if there is none."""
+    summary, fault = _summary(folder)
+    if summary and summary.get('config_hash') != config_lib.identity_hash(config):
+        return None, f'{folder / SUMMARY} is of another run'
+    return summary, fault
+
+
+def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    file = folder / SUMMARY
+    if not os.path.lexists(file):
+        return None, ''
     try:
-        summary = json.loads((folder / 'summary.json').read_text())
-        return summary if summary['rounds'] >= rounds else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        summary = own_files.read_object(file)
+    except UserError as error:
+        return None, str(error)
+    return (summary, '') if own_files.is_sealed(summary) else (None, f'{file} is not as a run wrote it')
+
+
+def set_aside_summary(folder: Path, config: ConfigDict) -> None:
+    """Renames a summary.json that is none, or is not as a run of `config` wrote it, so that nothing of it is lost.
+
+    For a run that writes it anew and holds `folder`.
+    """
+    _, fault = summary_of(folder, config)
+    if fault:
+        aside = own_files.set_aside(folder / SUMMARY)
+        warn(f'{fault}; it is set aside as {aside.name}, and written anew from the checkpoint')
+
+
+def write_summary(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """Writes summary.json, and returns it: `summary` with a checksum of its own."""
+    metrics.write_json(folder / SUMMARY, sealed := own_files.seal(summary))
+    return sealed

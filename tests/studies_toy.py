@@ -20,7 +20,7 @@ ROUNDS = 4
 
 # Takes the lock of its folder, as a run does, goes on where it was, and writes what a finished run leaves.
 LAUNCHER = """
-import fcntl, json, os, sys, time
+import fcntl, hashlib, json, os, sys, time
 from pathlib import Path
 
 ACCURACY = {accuracy!r}
@@ -33,6 +33,14 @@ rounds = int(words['config.rounds'])
 if algorithm in os.environ.get('TOY_FAILS', ''):
     print('error: the toy does not like', algorithm)
     sys.exit(2)
+
+
+def write_summary(folder, **more):
+    content = dict(rounds=rounds, headline='teacher', device='toy', **more)
+    seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / 'summary.json').write_text(json.dumps(content | dict(sha256=seal)))
+
+
 folder.mkdir(parents=True, exist_ok=True)
 with (folder / '.lock').open('w') as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,8 +60,12 @@ with (folder / '.lock').open('w') as lock:
                 file.flush()
         config = dict(seed=seed, algorithm=algorithm, rounds=rounds)
         (home / 'config.json').write_text(json.dumps(config))
-        (home / 'summary.json').write_text(json.dumps(dict(rounds=rounds, headline='teacher', device='toy')))
-    (folder / 'summary.json').write_text(json.dumps(dict(rounds=rounds, headline='teacher', device='toy')))
+        checksum = ''
+        for line in (home / 'metrics.jsonl').read_bytes().splitlines(keepends=True):
+            checksum = hashlib.sha256(checksum.encode() + line).hexdigest()
+        write_summary(home, metrics_sha256=checksum)
+    if len(seeds) > 1:
+        write_summary(folder)
 """
 
 

@@ -9,10 +9,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
-from semisfl_jax import checkpoint
+from semisfl_jax import checkpoint, versions
+from semisfl_jax.checkpoint import Identity
 from semisfl_jax.errors import UserError
+
+OWN = Identity(seed=3, config_hash='c', partition_hash='p')
+NOTES = {'seconds': 0.1, 'lines': [1, 2]}
 
 
 class Pair(NamedTuple):
@@ -58,22 +63,23 @@ def folder(tmp_path):
     folder = tmp_path / 'checkpoints'
     manager = checkpoint.open_manager(folder, 2)
     for number in (1, 2, 4):
-        checkpoint.save(manager, number, tree(number))
+        checkpoint.save(manager, number, tree(number), OWN, NOTES)
     manager.close()
     return folder
 
 
 def test_the_newest_checkpoint_comes_back(folder):
     assert checkpoint.rounds_saved(folder) == [2, 4]
-    restored = checkpoint.restore(folder, template())
+    restored = checkpoint.restore(folder, template(), OWN)
     assert restored.round == 4
     assert_equal(restored.state, tree(4))
+    assert restored.notes == NOTES
 
 
 def test_no_checkpoint_is_no_error(tmp_path):
-    assert checkpoint.restore(tmp_path / 'nowhere', template()) is None
+    assert checkpoint.restore(tmp_path / 'nowhere', template(), OWN) is None
     (tmp_path / '7.orbax-checkpoint-tmp-0').mkdir()  # a save cut short
-    assert checkpoint.restore(tmp_path, template()) is None
+    assert checkpoint.restore(tmp_path, template(), OWN) is None
 
 
 def truncate(path):
@@ -86,51 +92,117 @@ def flip(path):
     path.write_bytes(content)
 
 
+def make_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def make_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     ('pattern', 'damage'),
     [
-        *itertools.product(('default/d/*', 'default/manifest.ocdbt', 'default/_METADATA'), (truncate, flip, os.remove)),
-        ('SHA256', truncate),
-        ('SHA256', flip),
+        *itertools.product(('state/d/*', 'state/manifest.ocdbt'), (truncate, flip, os.remove)),
+        ('state/_METADATA', truncate),
+        *itertools.product(('about/metadata',), (truncate, flip, os.remove, make_folder, make_pipe)),
+        ('state/d/*', make_pipe),
+        ('about', shutil.rmtree),
+        ('state', shutil.rmtree),
     ],
 )
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, capfd, pattern, damage):
     damage(next((folder / '4').glob(pattern)))
-    restored = checkpoint.restore(folder, template())
+    restored = checkpoint.restore(folder, template(), OWN)
     assert restored.round == 2
     assert_equal(restored.state, tree(2))
     errors = capfd.readouterr().err
-    assert errors.startswith('warning: the checkpoint of round 4 is damaged')
+    assert errors.startswith(f'warning: the checkpoint of round 4 in {folder} is set aside as damaged-4: ')
     assert errors.count('\n') == 1
     assert sorted(path.name for path in folder.iterdir()) == ['2', 'damaged-4']
 
     manager = checkpoint.open_manager(folder, 2)  # the run goes on and reaches round 4 again
-    checkpoint.save(manager, 4, tree(5))
+    checkpoint.save(manager, 4, tree(5), OWN, NOTES)
     manager.close()
-    assert_equal(checkpoint.restore(folder, template()).state, tree(5))
+    assert_equal(checkpoint.restore(folder, template(), OWN).state, tree(5))
 
 
-def test_a_checkpoint_without_a_digest_is_read_all_the_same(folder, capfd):
-    """Its process was killed right after saving it."""
-    (folder / '4' / 'SHA256').unlink()
-    restored = checkpoint.restore(folder, template())
-    assert restored.round == 4
-    assert_equal(restored.state, tree(4))
-    assert not capfd.readouterr().err
+def test_no_changed_byte_changes_what_comes_back(folder):
+    """At whatever place of whatever file: what was saved comes back, or the checkpoint before it."""
+    rng, whole = np.random.default_rng(0), {}
+    for path in sorted(path for path in (folder / '4').rglob('*') if path.is_file()):
+        whole[path] = path.read_bytes()
+    given_up = 0
+    for path in whole:
+        for at in rng.integers(len(whole[path]), size=6):
+            spoilt = bytearray(whole[path])
+            spoilt[at] ^= 1 << rng.integers(8)
+            path.write_bytes(spoilt)
+            restored = checkpoint.restore(folder, template(), OWN)
+            assert_equal(restored.state, tree(restored.round))
+            assert restored.notes == NOTES
+            if restored.round == 2:
+                given_up += 1
+                (folder / 'damaged-4').rename(folder / '4')
+        path.write_bytes(whole[path])
+    assert given_up > 6
+    assert checkpoint.restore(folder, template(), OWN).round == 4
 
 
-def test_without_a_digest_damage_is_still_noticed(folder):
-    (folder / '4' / 'SHA256').unlink()
-    flip(next((folder / '4').glob('default/d/*')))
-    assert checkpoint.restore(folder, template()).round == 2
+def test_nothing_beside_the_commit_is_needed(folder):
+    """What Orbax makes visible in one step is all: no file is added to it afterwards, so no kill can come between."""
+    assert sorted(path.name for path in (folder / '4').iterdir() if path.is_dir()) == ['about', 'state']
+    shutil.copytree(folder / '4', folder / '6')
+    (folder / '4').rename(folder / 'x')
+    assert checkpoint.restore(folder, template(), OWN).round == 2  # the copy says that it is of round 4
+    assert (folder / 'damaged-6').is_dir()
+
+
+@pytest.mark.parametrize(
+    ('own', 'reason'),
+    [
+        (OWN._replace(seed=4), 'it comes from a run of seed 3'),
+        (OWN._replace(config_hash='d'), 'it comes from a run of another configuration'),
+        (OWN._replace(partition_hash='q'), 'it comes from a run on other data, or on another split of them'),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(folder, own, reason):
+    with pytest.raises(UserError, match=f'round 4: {reason}; round 2: {reason}'):
+        checkpoint.restore(folder, template(), own)
+    with pytest.raises(UserError, match=f'the checkpoint of round 2 in .* cannot be used: {reason}'):
+        checkpoint.read(folder, 2, template(), own)
+    assert checkpoint.rounds_saved(folder) == [2, 4]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path):
+    """As 0.1.0 wrote them: the arrays under the item `default`, and a digest of the files beside them."""
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree(4))}
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(4, args=ocp.args.StandardSave({name: leaf for name, leaf in leaves.items() if np.size(leaf)}))
+    (tmp_path / '4' / 'SHA256').write_text('0' * 64)
+    with pytest.raises(UserError, match=r'no checkpoint .* can be used \(round 4: an earlier version of this package'):
+        checkpoint.restore(tmp_path, template(), OWN)
+
+
+def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, capfd):
+    here = versions.installed()
+    monkeypatch.setattr(versions, 'installed', lambda: {**here, 'jax': '99.0'})
+    assert checkpoint.restore(folder, template(), OWN).round == 4
+    errors = capfd.readouterr().err
+    assert errors.startswith(
+        f'warning: the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (here 99.0);'
+    )
+    assert errors.count('\n') == 1
 
 
 def test_all_damaged_is_an_error_and_nothing_is_touched(folder):
     for number in ('2', '4'):
-        flip(next((folder / number).glob('default/d/*')))
+        flip(next((folder / number).glob('state/d/*')))
     before = {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
     with pytest.raises(UserError, match=r'no checkpoint in .*round 4: .*; round 2: '):
-        checkpoint.restore(folder, template())
+        checkpoint.restore(folder, template(), OWN)
     assert before == {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
 
 
@@ -139,12 +211,12 @@ def test_a_state_of_another_shape_is_refused(folder, shape):
     wrong = template()
     wrong['params'] = wrong['params']._replace(first=jax.ShapeDtypeStruct(shape, jnp.float32))
     with pytest.raises(UserError, match='no checkpoint'):
-        checkpoint.restore(folder, wrong)
+        checkpoint.restore(folder, wrong, OWN)
 
 
 def test_a_copied_folder_is_as_good_as_the_original(folder, tmp_path):
     shutil.copytree(folder, tmp_path / 'copy')
-    assert checkpoint.restore(Path(tmp_path / 'copy'), template()).round == 4
+    assert checkpoint.restore(Path(tmp_path / 'copy'), template(), OWN).round == 4
 
 
 @pytest.fixture
@@ -154,14 +226,14 @@ def folders(tmp_path):
     for name, rounds in (('a', (2, 4, 6)), ('b', (2, 4))):
         manager = checkpoint.open_manager(tmp_path / name, 3)
         for number in rounds:
-            checkpoint.save(manager, number, tree(number + len(made)))
+            checkpoint.save(manager, number, tree(number + len(made)), OWN, NOTES)
         manager.close()
         made.append(tmp_path / name)
     return made
 
 
 def test_of_several_folders_the_newest_round_in_all(folders):
-    restored = checkpoint.restore_all(folders, template())
+    restored = checkpoint.restore_all(folders, template(), [OWN, OWN])
     assert restored.round == 4
     for state, seed in zip(restored.state, (4, 5), strict=True):
         assert_equal(state, tree(seed))
@@ -171,19 +243,17 @@ def test_of_several_folders_the_newest_round_in_all(folders):
 
 
 def test_of_several_folders_a_damaged_checkpoint_takes_all_further_back(folders, capfd):
-    flip(next((folders[1] / '4').glob('default/d/*')))
-    restored = checkpoint.restore_all(folders, template())
+    flip(next((folders[1] / '4').glob('state/d/*')))
+    restored = checkpoint.restore_all(folders, template(), [OWN, OWN])
     assert restored.round == 2
     assert_equal(restored.state[1], tree(3))
-    assert (
-        f'round 4 is damaged (its files have changed since they were written) in {folders[1]}' in capfd.readouterr().err
-    )
+    assert f'the checkpoint of round 4 in {folders[1]} is set aside as damaged-4: ' in capfd.readouterr().err
     assert sorted(path.name for path in folders[1].iterdir()) == ['2', 'damaged-4']
 
 
 def test_several_folders_without_a_common_round(folders, tmp_path):
-    assert checkpoint.restore_all([*folders, tmp_path / 'empty'], template()) is None
+    assert checkpoint.restore_all([*folders, tmp_path / 'empty'], template(), [OWN] * 3) is None
     checkpoint.cut_back(folders[1], 2)
     shutil.rmtree(folders[0] / '2')
     with pytest.raises(UserError, match=r'no round has a checkpoint of every trial .*a: 4, 6; .*b: 2'):
-        checkpoint.restore_all(folders, template())
+        checkpoint.restore_all(folders, template(), [OWN, OWN])

@@ -10,9 +10,14 @@ from semisfl_jax import compare, metrics
 
 def write(folder, seed, algorithm, teacher, student, headline):
     folder.mkdir()
-    config = {'seed': seed, 'algorithm': algorithm, 'rounds': 12, 'data': {'name': 'digits', 'data_dir': str(folder)}}
+    config = {
+        'seed': seed,
+        'algorithm': algorithm,
+        'rounds': len(teacher),
+        'data': {'name': 'digits', 'data_dir': str(folder)},
+    }
     (folder / 'config.json').write_text(json.dumps(config))
-    (folder / 'summary.json').write_text(json.dumps({'rounds': 12, 'headline': headline}))
+    (folder / 'summary.json').write_text(json.dumps({'rounds': len(teacher), 'headline': headline}))
     lines = [{'round': i, 'teacher_accuracy': t, 'student_accuracy': student} for i, t in enumerate(teacher)]
     (folder / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
     return folder

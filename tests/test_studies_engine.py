@@ -160,3 +160,36 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
         len(re.findall(r'^\| (SemiSFL|FedSwitch) \| \d+\.\d\d ± \d+\.\d\d \(2\) \|$', report.read_text(), re.MULTILINE))
         == 2
     )
+
+
+def spoilt(name, content):
+    """Puts `content` into a file of the first finished run, whose cell is that of SemiSFL and Dir(1)."""
+
+    def spoil(root):
+        job = plan.jobs(studies_toy.study())[0]
+        path = root / plan.RUNS / job.name / name
+        path.write_text(content)
+        return path
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    'spoil',
+    [
+        spoilt('provenance.json', '{"commit": 1}'),
+        spoilt('provenance.json', '[{"commit": "a"}]'),
+        spoilt('seed_1/config.json', '[]'),
+        spoilt('seed_1/metrics.jsonl', '[]\n'),
+        spoilt('seed_1/summary.json', 'null'),
+    ],
+)
+def test_a_file_of_a_run_that_is_none_is_named_in_the_report_and_left(tmp_path, spoil):
+    root, folder = make(tmp_path)
+    path = spoil(root)
+    before = path.read_bytes()
+    make(tmp_path)
+    text = (folder / 'report.md').read_text()
+    assert f'failed: {path}' in text or f'{path} ' in text
+    assert '80.00 ± 0.00 (3)' in text  # the others are there
+    assert path.read_bytes() == before

@@ -43,11 +43,19 @@ def cut_short(path, record):
         kill()
     append(path, record)
 metrics.append = cut_short""",
-    'between checkpoint 2 and its digest': 'from semisfl_jax import checkpoint; checkpoint._digest = kill',
+    'while checkpoint 2 is described': 'from semisfl_jax import own_files; own_files.seal = kill',
+    'between the arrays of checkpoint 4 and its commit': """
+import os
+rename = os.rename
+os.rename = lambda old, new, **kw: kill() if str(new).endswith('checkpoints/4') else rename(old, new, **kw)""",
+    'after checkpoint 4, before anything else': """
+import os
+rename = os.rename
+os.rename = lambda old, new, **kw: (rename(old, new, **kw), str(new).endswith('checkpoints/4') and kill())""",
     'before checkpoint 4': """
 from semisfl_jax import checkpoint
 save = checkpoint.save
-checkpoint.save = lambda manager, number, state: kill() if number == 4 else save(manager, number, state)""",
+checkpoint.save = lambda manager, number, *rest: kill() if number == 4 else save(manager, number, *rest)""",
     'before the summary': 'from semisfl_jax import summary; summary.of_trial = kill',
 }
 
@@ -137,7 +145,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, tmp_path, c
             os.truncate(path, path.stat().st_size // 2)
     assert runs.run(folder) == 0
     printed = capsys.readouterr()
-    assert printed.err.startswith('warning: the checkpoint of round 3 is damaged')
+    assert printed.err.startswith('warning: the checkpoint of round 3 in ')
+    assert printed.err.count('\n') == 1
     assert 'going on from the checkpoint of round 2' in printed.out
     assert runs.lines(folder) == runs.lines(reference)
 

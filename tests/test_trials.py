@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import launch
-from semisfl_jax import algorithms, checkpoint, experiment, frequency, intake, parallel, trials
+from semisfl_jax import algorithms, checkpoint, experiment, frequency, intake, parallel, reopen, trials
 from semisfl_jax import config as config_lib
 from tests import runs
 from tests.conftest import UNOPTIMISED
@@ -57,13 +57,13 @@ def seeds_of(folder):
 
 def state_of(folder):
     """The last checkpoint of a tiny run."""
-    config = config_lib.resolve(runs.config())
-    built = experiment.build(config)
+    built = reopen.experiment(folder)
     template = {
         'algorithm': jax.eval_shape(built.algorithm.init, built.key),
-        'frequency': frequency.init(config.k_s, built.frequency),
+        'frequency': frequency.init(built.config.k_s, built.frequency),
     }
-    return checkpoint.restore(folder / 'checkpoints', template)
+    own = experiment.identity(reopen.config(folder), built.partition)
+    return checkpoint.restore(folder / 'checkpoints', template, own)
 
 
 def assert_lines_close(folder, expected, tolerance=TOLERANCE):

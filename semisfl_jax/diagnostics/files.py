@@ -15,7 +15,7 @@ _NAME = 'round_{:06d}.npz'
 def rounds_written(folder: Path) -> list[int]:
     """The rounds of which the workdir `folder` holds diagnostics, in order."""
     names = (path.stem.removeprefix('round_') for path in (folder / 'diagnostics').glob('round_*.npz'))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None:
@@ -37,6 +37,8 @@ def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:
       UserError: it is not there, or damaged.
     """
     path = _path(folder, round_number)
+    if path.exists() and not path.is_file():
+        raise UserError(f'{path} is no file; delete it')
     try:
         with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
             return {name: entries[name] for name in entries.files}

@@ -122,7 +122,7 @@ def holdings(folder: Path) -> np.ndarray:
     Raises:
       UserError: the folder holds no split, its data are not there, or their labels are unknown.
     """
-    split, dataset = data.load_partition(folder / 'partition.npz'), data.load(reopen.config(folder).data)
+    split, dataset = data.load_partition(folder / 'partition.npz'), reopen.dataset(folder)
     if split.checksum != dataset.checksum:
         raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
     pairs = zip(split.client_index, split.client_labeled_index, strict=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from semisfl_jax import runs
+from semisfl_jax import own_files, runs
+from semisfl_jax.errors import UserError
 from semisfl_jax.studies.plan import Job
 
 _SECONDS_BETWEEN_LINES = 60.0
@@ -84,7 +85,7 @@ class Board:
         count = 0
         for folder in runs.trials(self._folder / job.name):
             try:
-                count += (folder / 'metrics.jsonl').read_bytes().count(b'\n')
-            except OSError:
+                count += own_files.content(folder / 'metrics.jsonl').count(b'\n')
+            except UserError:  # not begun
                 continue
         return min(count, self._work[job.name])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax import metrics, runs, workdir
+from semisfl_jax import metrics, own_files, runs, workdir
+from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Measure, Study
 
 PROVENANCE = 'provenance.json'  # in the folder of a run: where and of which commit it was made
+ENTRY = {'commit', 'machine'}  # keys of its entries
 Place = tuple[str, str, str]  # title of a table, row, column
 LAST = 10  # rounds over which pseudo-labels are averaged
 
@@ -38,18 +40,18 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
     Returns:
       (title of the table, row, column) -> what there is of the cell.
     """
-    read: dict[str, tuple[dict[int, Run], list[dict[str, str]]]] = {}
+    read: dict[str, tuple[dict[int, Run], list[dict[str, str]], str]] = {}
     found = {}
     for title, cell in [(table.title, cell) for table in study.tables for cell in table.cells]:
         jobs, members, made, missing = plan.jobs_of(cell), {}, [], []
         for job in jobs:
             if job.name not in read:
                 read[job.name] = _read(root / plan.RUNS / job.name, job)
-            own, where = read[job.name]
+            own, where, fault = read[job.name]
             members |= own
             made += [entry for entry in where if entry not in made]
             if not own:
-                missing.append(faults.get(job.name, ''))
+                missing.append(faults.get(job.name, fault))
         seeds = tuple(seed for job in jobs for seed in job.seeds)
         found[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made)
     return found
@@ -62,22 +64,34 @@ def _why(missing: list[str]) -> str:
     return f'failed: {"; ".join(reasons)}' if reasons else 'not run yet'
 
 
-def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]]]:
-    """The runs of a job by seed and where they were made; nothing as long as it is not finished."""
-    if workdir.finished(folder, job.rounds) is None:
-        return {}, []
-    members = {run.seed: run for run in (runs.read(own) for own in runs.trials(folder))}
-    made = provenance(folder)
-    device = json.loads((folder / 'summary.json').read_text()).get('device', 'unknown device')
-    return members, [{**entry, 'device': device} for entry in made or [{'commit': 'unknown', 'machine': 'unknown'}]]
+def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]], str]:
+    """The runs of a job by seed, where they were made, and what is wrong with them; nothing as long as the job is not
+    finished."""
+    summary = workdir.finished(folder, job.rounds)
+    if summary is None:
+        return {}, [], ''
+    try:
+        members = {run.seed: run for run in (runs.read(own) for own in runs.trials(folder))}
+        made = provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
+    except UserError as error:
+        return {}, [], str(error)
+    return members, [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made], ''
 
 
 def provenance(folder: Path) -> list[dict[str, str]]:
-    """Commits and machines that had a hand in a run; empty where nobody wrote it down."""
-    try:
-        return json.loads((folder / PROVENANCE).read_text())
-    except (OSError, ValueError):
+    """Commits and machines that had a hand in a run; empty where nobody wrote it down.
+
+    Raises:
+      UserError: what is written there is something else.
+    """
+    file = folder / PROVENANCE
+    if not os.path.lexists(file):
         return []
+    entries = own_files.parse(own_files.content(file), str(file))
+    whole = isinstance(entries, list) and all(isinstance(own, dict) and own.keys() == ENTRY for own in entries)
+    if not whole or not all(isinstance(text, str) for own in entries for text in own.values()):
+        raise UserError(f'{file} is no list of commits and machines; delete it, or restore it from a copy')
+    return entries
 
 
 def _accuracy(run: Run, target: float) -> float | None:

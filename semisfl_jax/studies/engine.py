@@ -114,7 +114,10 @@ def _make(home: Path, job: Job, launcher: Path, entry: dict[str, str], board: Bo
     folder, log = home / plan.RUNS / job.name, home / LOGS / f'{job.name}.log'
     config = launcher.parent / 'configs' / f'{job.base}.py'
     command = [sys.executable, str(launcher), f'--config={config}', f'--workdir={folder}', *job.options()]
-    provenance.note(folder, entry)
+    try:
+        provenance.note(folder, entry)
+    except UserError as error:
+        return str(error)
     with log.open('w') as out:
         # In a session of its own: Ctrl-C reaches this process alone, which passes it on once.
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)

@@ -19,7 +19,11 @@ def here(repository: Path) -> dict[str, str]:
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
-    """Adds `entry` to those of the run in `folder`, once. A run without a round behind it was made by nobody yet."""
+    """Adds `entry` to those of the run in `folder`, once. A run without a round behind it was made by nobody yet.
+
+    Raises:
+      UserError: provenance.json is there and is something else.
+    """
     begun = any((own / 'metrics.jsonl').exists() for own in runs.trials(folder))
     known = collect.provenance(folder) if begun else []
     if entry not in known:

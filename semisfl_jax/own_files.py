@@ -1,0 +1,117 @@
+"""The JSON files that runs write, read back. Whatever else is found in their place ends in one line that names it.
+
+A sealed object carries a checksum of its other entries, so that one that somebody changed, or that a disk damaged, is
+told from what was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from semisfl_jax import user_files
+from semisfl_jax.errors import UserError
+
+_SEAL = 'sha256'
+_DEEPEST = 20  # levels; what runs write has no more than four
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file. A pipe or a device, whose reader might wait for good, is not opened.
+
+    Raises:
+      UserError: it is not there, no file, or cannot be read.
+    """
+    try:
+        if kind := user_files.other_kind(path.stat().st_mode):
+            raise UserError(f'{path} is {kind}, not a file')
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f'{path} cannot be read: {error.strerror}') from error
+
+
+def parse(text: bytes, what: str) -> Any:
+    """The JSON value of `text`.
+
+    Raises:
+      UserError: it is none; the message begins with `what`.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested without end
+        raise UserError(f'{what} is not JSON ({error})') from error
+    if _depth(value) > _DEEPEST:
+        raise UserError(f'{what} is nested more than {_DEEPEST} levels deep')
+    return value
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+      UserError: there is none.
+    """
+    value = parse(content(path), str(path))
+    if not isinstance(value, dict):
+        raise UserError(f'{path} holds {_KINDS[type(value)]} instead of a JSON object')
+    return value
+
+
+def seal(value: Mapping[str, Any]) -> dict[str, Any]:
+    """`value` with its checksum: SHA-256 over its JSON, keys in order."""
+    return {**value, _SEAL: _checksum(value)}
+
+
+def is_sealed(value: Any) -> bool:
+    """Whether `value` is as `seal` made it."""
+    return isinstance(value, dict) and value.get(_SEAL) == _checksum({k: v for k, v in value.items() if k != _SEAL})
+
+
+def has_seal(value: Mapping[str, Any]) -> bool:
+    """Whether `value` carries a checksum, right or wrong."""
+    return _SEAL in value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number."""
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file or folder to damaged-NAME, or the next free name like it; returns the new path."""
+    count = 0
+    while os.path.lexists(target := path.with_name(f'damaged-{path.name}' + (f'-{count}' if count else ''))):
+        count += 1
+    return path.rename(target)
+
+
+_KINDS = {
+    list: 'a list',
+    str: 'a text',
+    int: 'a number',
+    float: 'a number',
+    bool: 'a truth value',
+    type(None): 'null',
+}
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        inner = [own.values() if isinstance(own, dict) else own for own in level if isinstance(own, dict | list)]
+        level = [leaf for own in inner for leaf in own]
+    return depth
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f'{name} is no number')
