@@ -3,7 +3,8 @@
     python launch.py --config=configs/cifar10.py --config.seed=1 --config.federation.alpha=0.5
 
 Settings are named after a colon: `configs/cifar10.py` is the paper's reading (where the paper is silent, the
-authors' code fills in), `configs/cifar10.py:code` is what the authors' published code does.
+authors' code fills in); `configs/cifar10.py:code` trains as the authors' published code does, but for the few things
+under "What `:code` leaves" in docs/ledger.md.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -98,6 +99,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.batch_size = 64  # B, images per client and iteration
     config.server_batch_size = 64  # B_s
     config.pre_rounds = 0  # first rounds without a cross-entity phase
+    config.sampling = 'epochs'  # the order of images in batches, at server and clients: 'epochs': all once, in random
+    # order, then all once again | 'replicated', as the authors' loaders read: a list too short for the batches of a
+    # (first) round is repeated until it is not, then shuffled, so that a batch may hold an image twice; the images that
+    # fill no whole batch at its end are left out
 
     # --- optimisation: fresh momentum each round, cosine from lr to lr_min over lr_rounds
     config.optimizer = 'sgd'  # 'sgd' | 'adam', with momentum as beta_1 and nesterov=False
@@ -174,6 +179,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.ema_warmup = True  # a_t = min(1 - 1 / (t + 1), gamma)
     config.client_teacher_ema = False  # Eq. 8: clients move their copy of the teacher bottom, too
     config.client_teacher_bn = 'eval'  # 'train': the teacher bottom at the clients uses batch statistics
+    config.server_teacher_bn = 'eval'  # 'train_first_round': the one at the server does in the first round, and moves
+    # its running ones with them, until the authors' code first puts it into evaluation mode to test it
 
     # --- adaptation of K_s
     config.frequency = ConfigDict()
@@ -218,6 +225,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
         config.queue = 'single_ring'
         config.k_s_rule = 'code'
         config.client_teacher_bn = 'train'
+        config.server_teacher_bn = 'train_first_round'
+        config.sampling = 'replicated'
         config.model.batch_norm_variance = 'unbiased'
     elif settings != 'paper':
         hint = use_one_of(settings, ('paper', 'code'))

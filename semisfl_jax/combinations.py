@@ -17,6 +17,7 @@ _CLUSTERING = (
     'supervised_references',
     'queue',
     'queue_empty_slots',
+    'server_teacher_bn',
 )
 _CLIENT_TEACHER = ('client_teacher_ema', 'client_teacher_bn')
 _SPLIT = ('model.split_index', *_CLUSTERING, *_CLIENT_TEACHER)
@@ -41,7 +42,8 @@ _FOREIGN = dict.fromkeys(algorithms.NAMES, (*_LOCAL, *_OBJECTIVE, *_UDA, *_FEDSW
         'local.optimizer_state',
         'pre_rounds',
     ),
-    'semifl': (*_SPLIT, *_TEACHER, 'consistency_weight', *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED, *_FEDMATCH),
+    'semifl': (*_SPLIT, *_TEACHER, 'consistency_weight', *_OBJECTIVE, *_UDA, *_FEDSWITCH, *_SPLITFED, *_FEDMATCH)
+    + ('sampling',),  # its clients read passes over their confident images
 }
 
 
@@ -68,6 +70,11 @@ def check(flat: dict[str, Any]) -> None:
     _check_helpers(flat)
     if flat['algorithm'] == 'semifl':
         _check_semifl(flat)
+    if flat['sampling'] == 'replicated' and flat['local.epochs']:
+        raise UserError(
+            f"config.sampling='replicated' repeats a client's images until they last for k_u iterations, and with "
+            f"local.epochs={flat['local.epochs']} whole passes are read; use sampling='epochs' or local.epochs=0"
+        )
     if flat['optimizer'] == 'adam' and flat['nesterov']:
         raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
 

@@ -22,6 +22,7 @@ from semisfl_jax import (
     parallel,
     placement,
     presets,
+    sampling,
     switching,
 )
 from semisfl_jax.algorithms.splitfed import VERSIONS
@@ -76,6 +77,8 @@ _CHOICES = {
     'queue': ('two_level', 'single_ring', 'off'),
     'queue_empty_slots': ('auto', 'ignore', 'count'),
     'client_teacher_bn': ('eval', 'train'),
+    'server_teacher_bn': ('eval', 'train_first_round'),
+    'sampling': sampling.ORDERS,
     'augment.supervised': ('strong', 'weak'),
     'parallel.trials': parallel.TRIAL_MAPS,
     'cost.bill_model_size': ('actual', 'paper'),

@@ -88,6 +88,7 @@ GROUPS = {
 class HParams:
     """Every number and switch that shapes a jitted round. Names and meanings are those of configs/default.py."""
 
+    k_s: int = 100  # of the first round; a round is told its own
     k_u: int = 50
     batch_size: int = 64
     server_batch_size: int = 64
@@ -95,6 +96,7 @@ class HParams:
     server_trains: bool = True  # whether K_s is above 0
     num_clients: int = 30
     pre_rounds: int = 0
+    sampling: str = 'epochs'
     optimizer: str = 'sgd'
     lr: float = 0.02
     lr_min: float = 0.005
@@ -118,6 +120,7 @@ class HParams:
     ema_warmup: bool = True
     client_teacher_ema: bool = False
     client_teacher_bn: str = 'eval'
+    server_teacher_bn: str = 'eval'
     local: Local = Local()
     uda: Uda = Uda()
     fedswitch: FedSwitch = FedSwitch()
@@ -129,6 +132,11 @@ class HParams:
     def batches(self) -> tuple[int, int, int, int]:
         """What `sampling` asks of a client's round: k_u, batch_size, labeled_rows, epochs."""
         return self.k_u, self.batch_size, self.labeled_rows, self.local.epochs
+
+    @property
+    def server_list_steps(self) -> int:
+        """Steps that the server's list of images is repeated for (`sampling.server_rows`), 0: it is not."""
+        return self.k_s if self.sampling == 'replicated' else 0
 
 
 def from_config(config) -> HParams:

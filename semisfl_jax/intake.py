@@ -86,7 +86,7 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
 
 @partial(jax.jit, static_argnames=('reads', 'hparams'))
 def _rows(key: Array, layout: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams) -> Array:
-    return sampling.rows(reads, key, layout, cohort, hparams.batches)[0]
+    return sampling.rows(reads, key, layout, cohort, hparams.batches, hparams.sampling)[0]
 
 
 def images_per_round(

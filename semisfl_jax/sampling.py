@@ -7,6 +7,8 @@ client has read, which follows from the rounds it has taken part in.
 
 The permutation is the swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle,
 CRYPTO 2012): in each pass, x is paired with (k - x) mod n, and a hash of the pair decides whether to swap.
+
+The loaders of the authors' code read otherwise (`read_replicated`), so that a batch may hold an image twice.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from semisfl_jax import rng
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array, Cohort, Federation
 
+ORDERS = ('epochs', 'replicated')  # of images in batches: `read` or `read_replicated`
 READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
 
 _PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
@@ -62,6 +65,18 @@ def read(word: Array, offset: Array, size: Array) -> Array:
     return permute(word, offset // size, offset % size, size)
 
 
+def read_replicated(word: Array, step: Array, slot: Array, batch_size: Array, size: Array, steps: int) -> Array:
+    """Element `slot` of batch `step` (int32) over range(size), as the loaders of the authors' code read; 0 if empty.
+
+    The list of images is repeated until it is long enough for `steps` batches, shuffled, and read batch by batch. What
+    is too little for another batch is dropped, and the list is shuffled anew.
+    """
+    size, batch_size = jnp.maximum(size, 1), jnp.maximum(batch_size, 1)
+    length = size * -(-steps * batch_size // size)
+    batches = length // batch_size
+    return permute(word, step // batches, step % batches * batch_size + slot, length) % size
+
+
 def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
     """Batch `step` [] int32 where every pass over range(size) ends with a batch as short as it comes.
 
@@ -75,29 +90,37 @@ def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Arr
     return step // batches * size + jnp.minimum(place, size - 1), place < size
 
 
-def server_rows(key: Array, step: Array, batch_size: int, size: int) -> Array:
-    """Which [B_s] of `size` labelled images supervised step `step`, counted over the whole run, reads."""
-    return _of_server(key, step * batch_size + jnp.arange(batch_size), size)
+def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
+    """Which [B_s] of `size` labelled images supervised step `step`, counted over the whole run, reads.
+
+    With `steps`, as `read_replicated` gives them.
+    """
+    slot = jnp.arange(batch_size)
+    if steps:
+        return read_replicated(_of_server(key), step, slot, jnp.int32(batch_size), jnp.int32(size), steps)
+    return read(_of_server(key), step * batch_size + slot, jnp.int32(size))
 
 
 def server_pass_rows(key: Array, step: Array, batch_size: int, size: int) -> tuple[Array, Array]:
     """As `server_rows`, every pass ending with a short batch: rows [B_s], and which are there [B_s] bool."""
     offset, there = of_pass(step, batch_size, size)
-    return _of_server(key, offset, size), there
+    return read(_of_server(key), offset, jnp.int32(size)), there
 
 
-def _of_server(key: Array, offset: Array, size: int) -> Array:
-    return read(jax.random.bits(rng.fold(key, 'server_batches')), offset, jnp.int32(size))
+def _of_server(key: Array) -> Array:
+    return jax.random.bits(rng.fold(key, 'server_batches'))
 
 
 def rows(
-    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: tuple[int, ...]
+    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: tuple[int, ...], order: str = 'epochs'
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
-    `reads` is one of READS, `batches` what follows the cohort among the arguments of `client_rows`.
+    `reads` is one of READS; `batches` is what follows the cohort in the arguments of `client_rows`, `order` its last.
     """
-    return whole_sets(federation, cohort) if reads == 'sets' else client_rows(key, federation, cohort, *batches)
+    if reads == 'sets':
+        return whole_sets(federation, cohort)
+    return client_rows(key, federation, cohort, *batches, order)
 
 
 def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
@@ -174,6 +197,7 @@ def client_rows(
     batch_size: int,
     labeled_rows: int,
     epochs: int = 0,
+    order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
 
@@ -187,6 +211,7 @@ def client_rows(
       batch_size: B.
       labeled_rows: labelled images in a batch (facts 1.9), 0 for none.
       epochs: as in `client_steps`.
+      order: one of ORDERS; 'replicated' goes without `epochs`.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. Of a streamed
@@ -202,13 +227,20 @@ def client_rows(
         step = visits * steps + iteration  # [K_u, 1]
         size, labeled_size = federation.size[client], federation.labeled_size[client]
         head = jnp.where(labeled_size > 0, labeled_rows, 0)
-        word = jax.random.bits(stream)
-        rows = federation.index[client][read(word, jnp.maximum(step * (batch_size - head) + slot - head, 0), size)]
+
+        def images(word, place, batch, count):
+            """Which of `count` images stand at `place` of the `batch` that each step takes of them."""
+            if order == 'replicated':
+                return read_replicated(word, step, jnp.maximum(place, 0), jnp.asarray(batch), count, k_u)
+            return read(word, jnp.maximum(step * batch + place, 0), count)
+
+        rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]
         labeled = jnp.broadcast_to(slot < head, rows.shape)
         if labeled_rows:
             word = jax.random.bits(rng.fold(stream, 'labeled'))
-            offset = step * labeled_rows + jnp.minimum(slot, labeled_rows - 1)
-            rows = jnp.where(labeled, federation.labeled_index[client][read(word, offset, labeled_size)], rows)
+            place = jnp.minimum(slot, labeled_rows - 1)
+            own = federation.labeled_index[client][images(word, place, labeled_rows, labeled_size)]
+            rows = jnp.where(labeled, own, rows)
         return rows, labeled
 
     steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs)

@@ -45,6 +45,9 @@ def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
     assert config.queue == ('two_level' if settings == 'paper' else 'single_ring')
     assert config.k_s_rule == ('auto' if settings == 'paper' else 'code')
     assert config.client_teacher_bn == ('eval' if settings == 'paper' else 'train')
+    assert config.server_teacher_bn == ('eval' if settings == 'paper' else 'train_first_round')
+    assert config.model.batch_norm_variance == ('biased' if settings == 'paper' else 'unbiased')
+    assert config.sampling == ('epochs' if settings == 'paper' else 'replicated')
 
 
 @pytest.mark.parametrize('algorithm', algorithms.NAMES)
@@ -244,6 +247,10 @@ def test_combinations_that_make_sense(changes):
         ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'fedavg leaves them unlabelled images'),
         ({'algorithm': 'fedavg', 'local__prox': 0.5}, 'local.prox=0.5 is no option of fedavg'),
         ({'local__epochs': 1}, 'local.epochs=1 is no option of semisfl'),
+        (
+            {'algorithm': 'fedavg', 'sampling': 'replicated', 'local__epochs': 2},
+            "sampling='replicated' repeats a client's images until they last for k_u iterations",
+        ),
         ({'local__objective': 'uda'}, 'local.objective=uda is no option of semisfl'),
         ({'algorithm': 'fedswitch', 'local__objective': 'uda'}, 'local.objective=uda is no option of fedswitch'),
         ({'algorithm': 'supervised_only', 'fedswitch__mode': 'teacher'}, 'fedswitch.mode=teacher is no option'),

@@ -140,3 +140,73 @@ def test_server_batches_are_epochs_over_steps():
     read = np.concatenate([np.asarray(sampling.server_rows(rng.root(0), jnp.int32(t), 16, 40)) for t in range(10)])
     for epoch in range(4):
         assert sorted(read[epoch * 40 : (epoch + 1) * 40].tolist()) == list(range(40))
+
+
+def lists_of_the_authors(size, batch, steps, batches):
+    """Sizes of whole shuffled lists, and how their images are counted, in the authors' code: the list is stacked
+    ceil(batch * steps / size) times, PyTorch's loader shuffles it for every pass and drops its last, short batch.
+
+    Returns copies of each image in a list, and the number of the pass of each of `batches` batches."""
+    copies = -(-batch * steps // size)
+    per_pass = copies * size // batch
+    return copies, np.arange(batches) // per_pass
+
+
+@pytest.mark.parametrize(('size', 'batch', 'steps'), [(3, 4, 6), (10, 4, 5), (7, 3, 4), (100, 8, 3), (1, 4, 2)])
+def test_replicated_lists_are_read_whole(size, batch, steps):
+    """Per pass no image comes more often than it stands in the list; where nothing is dropped, exactly so often."""
+    t = jnp.arange(60)[:, None]
+    read = np.asarray(
+        sampling.read_replicated(jnp.uint32(7), t, jnp.arange(batch)[None], jnp.int32(batch), jnp.int32(size), steps)
+    )
+    copies, passes = lists_of_the_authors(size, batch, steps, 60)
+    for number in range(passes[-1]):  # whole passes
+        counts = np.bincount(read[passes == number].ravel(), minlength=size)
+        assert counts.sum() == copies * size // batch * batch
+        assert counts.max() <= copies
+        if copies * size % batch == 0:
+            assert set(counts) == {copies}
+    assert size == 1 or not np.array_equal(read[passes == 0], read[passes == 1])
+
+
+def test_a_batch_of_a_replicated_list_repeats_images_as_often_as_chance_has_it():
+    """Ten images twice over, batches of four: 20/20 * 18/19 * 16/18 * 14/17 of the batches hold four images."""
+    words = jax.random.bits(jax.random.key(0), (8000,))
+    four = jnp.arange(4), jnp.int32(4), jnp.int32(10)
+    read = np.asarray(jax.vmap(lambda word: sampling.read_replicated(word, jnp.int32(1), *four, 5))(words))
+    different = np.mean([len(set(batch)) == 4 for batch in read.tolist()])
+    expected = 18 / 19 * 16 / 18 * 14 / 17
+    assert abs(different - expected) < 4 * (expected * (1 - expected) / 8000) ** 0.5
+    epochs = np.asarray(jax.vmap(lambda word: sampling.read(word, jnp.arange(4), jnp.int32(10)))(words))
+    assert all(len(set(batch)) == 4 for batch in epochs.tolist())
+
+
+def test_replicated_lists_go_on_across_rounds():
+    """Labelled and unlabelled images have lists of their own, and a client goes on where it stopped."""
+    data, read = federation([7, 6], labeled_sizes=[3, 0]), []
+    for visit in range(9):
+        cohort = Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([visit, visit]))
+        rows, labeled = sampling.client_rows(rng.root(0), data, cohort, 2, 4, 1, order='replicated')
+        np.testing.assert_array_equal(labeled[0], [[True, False, False, False]] * 2)
+        assert not labeled[1].any()
+        read.append(np.asarray(rows))
+    streams = np.concatenate(read, axis=1)  # [2, 18, 4]
+    cases = (
+        (streams[0, :, 0] - 500, 3, 1),  # a list of 3 lasts for 3 steps of one
+        (streams[0, :, 1:], 7, 3),  # 7: two steps of 3, one image dropped
+        (streams[1] - 1000, 6, 4),  # 12: three steps of 4
+    )
+    for stream, size, batch in cases:
+        copies, passes = lists_of_the_authors(size, batch, 2, 18)
+        for number in range(passes[-1]):
+            counts = np.bincount(stream[passes == number].ravel(), minlength=size)
+            assert counts.max() <= copies
+            assert counts.sum() == copies * size // batch * batch
+
+
+def test_the_server_replicates_for_its_first_round():
+    """40 images, batches of 16, K_s of 5: the list stands twice, and lasts for five steps."""
+    steps = [sampling.server_rows(rng.root(0), jnp.int32(t), 16, 40, 5) for t in range(15)]
+    read = np.asarray(steps).reshape(3, 80)
+    for one_pass in read:
+        assert set(np.bincount(one_pass, minlength=40)) == {2}

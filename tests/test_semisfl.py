@@ -41,6 +41,15 @@ VARIANTS = {
     'empty_slots_count': {'queue_empty_slots': 'count'},
     'client_teacher_ema': {'client_teacher_ema': True},
     'client_teacher_bn': {'client_teacher_bn': 'train'},
+    'server_teacher_bn': {'server_teacher_bn': 'train_first_round'},
+    'sampling': {'sampling': 'replicated'},
+    'code': {
+        'queue': 'single_ring',
+        'client_teacher_bn': 'train',
+        'server_teacher_bn': 'train_first_round',
+        'sampling': 'replicated',
+        'pre_rounds': 1,
+    },
     'both_teacher_switches': {'client_teacher_ema': True, 'client_teacher_bn': 'train'},
     'student_supcon': {'supervised_references': 'student_supcon'},
     'no_warmup': {'ema_warmup': False},
@@ -53,13 +62,15 @@ VARIANTS = {
 }
 
 
+MODELS = {'code': {'variance': 'unbiased'}}  # options of `toy.model`
 ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its visits, K_s
 
 
 @functools.cache
 def fast_rounds(variant):
     """Two rounds of the package: first student, then (state, metrics) after each."""
-    algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, **VARIANTS[variant]))
+    hparams = dataclasses.replace(toy.HPARAMS, **VARIANTS[variant])
+    algorithm, key, state = start(hparams, **MODELS.get(variant, {}))
     # a louder top, so that some pseudo-labels of the first rounds reach the threshold and some do not
     student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
     state = state.replace(student=student, teacher=student)
@@ -75,7 +86,8 @@ def fast_rounds(variant):
 @pytest.mark.parametrize('variant', VARIANTS)
 def test_fast_round_equals_the_explicit_twin(variant):
     key, student, results = fast_rounds(variant)
-    server = twin.Server(key, toy.model(), toy.VIEWS, dataclasses.replace(toy.HPARAMS, **VARIANTS[variant]), student)
+    hparams, model = dataclasses.replace(toy.HPARAMS, **VARIANTS[variant]), toy.model(**MODELS.get(variant, {}))
+    server = twin.Server(key, model, toy.VIEWS, hparams, student)
     for (state, metrics), (ids, visits, k_s) in zip(results, ROUNDS, strict=True):
         expected = server.run_round(toy.federation(labels_at_clients=True), ids, visits, k_s)
         for name, value in expected.items():

@@ -174,14 +174,17 @@ class Server:
         h, model, total = self.h, self.model, 0.0
         optimizer = Sgd(h, self.learning_rate())
         for _ in range(k_s):
-            rows = sampling.server_rows(self.key, self.t, h.server_batch_size, len(federation.server_index))
+            batch = h.server_batch_size, len(federation.server_index), h.k_s if h.sampling == 'replicated' else 0
+            rows = sampling.server_rows(self.key, self.t, *batch)
             rows = federation.server_index[rows]
             images, labels = federation.server_images[rows], np.asarray(federation.server_labels[rows])
             key = rng.fold(self.key, 'supervised', self.t)
             twice = jnp.concatenate([images, images])
             views = self.views.normalise(self.views.supervised(rng.fold(key, 'views'), twice))
             view, other = views[: len(images)], views[len(images) :]
-            features, _ = model.bottom(self.teacher.bottom, other, None, False)
+            train = h.server_teacher_bn == 'train_first_round' and self.round == 0
+            features, bottom = model.bottom(self.teacher.bottom, other, rng.fold(key, 'teacher_dropout'), train)
+            self.teacher = self.teacher._replace(bottom=bottom)
             keys = model.project(self.teacher.proj, features)
             entries = [(key_, int(label), True) for key_, label in zip(keys, labels, strict=True)]
             queued = self.queue.seen_by_supervised()
@@ -218,7 +221,8 @@ class Server:
         clients = [self.client(self, i, self.student.bottom, self.teacher.bottom, lr) for i in ids]
         optimizer, consistency, clustering = Sgd(h, lr), 0.0, 0.0
         cohort = Cohort(jnp.asarray(ids), jnp.ones(len(ids)), jnp.asarray(visits))
-        rows, labeled = sampling.client_rows(self.key, federation, cohort, h.k_u, h.batch_size, h.labeled_rows)
+        batch = h.k_u, h.batch_size, h.labeled_rows
+        rows, labeled = sampling.client_rows(self.key, federation, cohort, *batch, order=h.sampling)
         for t in range(h.k_u):
             uploads = [c.forward(federation.client_images[rows[n, t]], key, t) for n, c in enumerate(clients)]
             features = jnp.concatenate([up[0] for up in uploads])

@@ -1,7 +1,7 @@
 """IMAGE-100: 100 classes of ImageNet at 144 × 144, from an ImageNet folder or TFDS's imagenet2012.
 
 The paper's class list is not published with the text, so the user names one. Images are resized straight to the
-square, not cropped; the authors resize to 144, and whether they keep the aspect is not known.
+square, not cropped and without regard to their aspect, as in the authors' code.
 """
 
 from __future__ import annotations

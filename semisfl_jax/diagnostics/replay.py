@@ -51,7 +51,8 @@ def build_replay(
         held = federation.server_index
 
         def step(step, noted):
-            rows = held[sampling.server_rows(key, step, hparams.server_batch_size, held.shape[0])]
+            batch = hparams.server_batch_size, held.shape[0], hparams.server_list_steps
+            rows = held[sampling.server_rows(key, step, *batch)]
             labels = federation.server_labels[rows]
             return memory.push_supervised(noted, note(labels, jnp.ones_like(labels, bool), labels))
 
@@ -65,7 +66,7 @@ def build_replay(
         teacher = state.teacher
         bottoms = client_map(lambda x, key: model.bottom(teacher.bottom, x, key, own_statistics)[0])
         rows, labeled = sampling.client_rows(
-            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
+            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
         )
         kept = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
 

@@ -185,7 +185,7 @@ def build_cross_entity(
             counts=labeler.start(clients, state.student.top),
         )
         rows, labeled = sampling.client_rows(
-            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows
+            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
         )
         per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
         end, (metrics, counts) = jax.lax.scan(iteration, start, per_iteration)

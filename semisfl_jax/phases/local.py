@@ -172,7 +172,7 @@ def plan(
     reads: str = 'batches',
 ) -> tuple[Visit, Part]:
     """What the clients at hand do in a round, and what they count; `reads` as in `build_local`."""
-    rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches)
+    rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
     steps = sampling.client_steps(federation, cohort, *hparams.batches)
     unlabeled, with_labels = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
     images = sampling.images_held(unlabeled, with_labels, hparams.batch_size, hparams.labeled_rows)

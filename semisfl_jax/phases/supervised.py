@@ -14,7 +14,7 @@ from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import State, trainable, with_parameters
 from semisfl_jax.queue import Memory
-from semisfl_jax.types import Array, Federation, Metrics, SplitParams, Views
+from semisfl_jax.types import Array, Federation, Metrics, SplitParams, Variables, Views
 
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 
@@ -43,10 +43,22 @@ def build_supervised(
       serves every K_s. A state without a teacher stays without, and one without momentum starts it anew.
     """
 
-    def teacher_keys(teacher: SplitParams, images: Array, labels: Array) -> References:
-        features, _ = model.bottom(teacher.bottom, views.normalise(images), None, False)
-        everyone = jnp.ones_like(labels, bool)
-        return References(model.project(teacher.proj, features), labels, confident=everyone, present=everyone)
+    def teacher_features(state: State, x: Array, dropout_key: Array) -> tuple[Array, Variables]:
+        """Features of normalised images, and the teacher's bottom, whose statistics may have moved on."""
+        bottom = state.teacher.bottom
+        if hparams.server_teacher_bn == 'eval':
+            return model.bottom(bottom, x, None, False)
+        return jax.lax.cond(
+            state.round == 0,
+            lambda: model.bottom(bottom, x, dropout_key, True),
+            lambda: model.bottom(bottom, x, None, False),
+        )
+
+    def teacher_keys(state: State, images: Array, labels: Array, dropout_key: Array) -> tuple[References, State]:
+        features, bottom = teacher_features(state, views.normalise(images), dropout_key)
+        keys, everyone = model.project(state.teacher.proj, features), jnp.ones_like(labels, bool)
+        references = References(keys, labels, confident=everyone, present=everyone)
+        return references, state.replace(teacher=state.teacher._replace(bottom=bottom))
 
     def contrastive_loss(state: State, rows: Array, labels: Array, keys: References, weight: Array) -> Array:
         """`rows` are the student's projections [B_s, P]."""
@@ -82,7 +94,7 @@ def build_supervised(
         if hparams.short_batches:
             rows, there = sampling.server_pass_rows(key, state.step, *batch)
         else:
-            rows = sampling.server_rows(key, state.step, *batch)
+            rows = sampling.server_rows(key, state.step, *batch, hparams.server_list_steps)
         rows = held[rows]
         images, labels = federation.server_images[rows], federation.server_labels[rows]
         step_key = rng.fold(key, 'supervised', state.step)
@@ -92,7 +104,7 @@ def build_supervised(
         else:  # two independent draws, in one call
             both = views.supervised(rng.fold(step_key, 'views'), jnp.concatenate([images, images]))
             view, other_view = jnp.split(both, 2)
-            keys = teacher_keys(state.teacher, other_view, labels)
+            keys, state = teacher_keys(state, other_view, labels, rng.fold(step_key, 'teacher_dropout'))
         parameters = trainable(state.student)
         gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
             parameters, state, view, labels, there, keys, rng.fold(step_key, 'dropout')
