@@ -1,28 +1,50 @@
-"""How tests compile: without optimisation, and once for a session, shared with the processes they start."""
+"""How tests compile: without optimisation, and once for a session, shared with the processes they start; and how they
+are dealt to the workers of `pytest -n`."""
 
+import ctypes
+import gc
 import os
+from pathlib import Path
 
 # Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy
 # needs. The numbers are the same but for rounding. Where the last digit matters between two programs (trials against
-# single runs), and where devices or hosts are at work, tests run in processes of their own, compiled as for a user.
+# single runs), and where devices or hosts are at work, tests run in processes of their own.
 UNOPTIMISED = (
     '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true '
-    '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters'
+    '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters --xla_cpu_parallel_codegen_split_count=1'
 )
 os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
-
-import gc  # noqa: E402
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
 KEPT_FROM_SECONDS = '0.1'  # programs that compile faster are not worth a file
+FULL = 800 * 2**20  # bytes of memory above which programs are dropped after a test
+LONGEST = ('matrix', 'as_for_users', 'devices', 'trials', 'local_run')  # files that begin first
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """A worker of `pytest -n` takes a whole file: what its tests compile and run once is not done again elsewhere."""
+    if getattr(config.option, 'numprocesses', None) and config.option.dist == 'no':
+        config.option.dist, config.option.loadscopereorder = 'loadfile', False
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem.removeprefix('test_') not in LONGEST)
+    if os.environ['XLA_FLAGS'] == UNOPTIMISED:
+        for item in items:
+            if item.get_closest_marker('as_for_users'):
+                item.add_marker(pytest.mark.skip(reason='tests/test_as_for_users.py runs it'))
 
 
 @pytest.fixture(scope='session', autouse=True)
 def compilation_cache(tmp_path_factory):
-    """Compiles a program once per session, however many runs need it."""
-    folder = str(tmp_path_factory.mktemp('compilation_cache'))
+    """Compiles a program once per session, however many runs and workers need it."""
+    folder = tmp_path_factory.getbasetemp()
+    if 'PYTEST_XDIST_WORKER' in os.environ:
+        folder = folder.parent
+    folder = str(Path(folder, 'compilation_cache'))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
         patch.setenv('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', KEPT_FROM_SECONDS)
@@ -31,9 +53,29 @@ def compilation_cache(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope='module', autouse=True)
-def forgotten_programs():
-    """Drops the programs of a file after its last test: held until the end, they fill gigabytes."""
-    yield
+def memory():
+    """Bytes in memory of this process; 0 where the system does not say so in a file."""
+    pages = Path('/proc/self/statm')
+    return int(pages.read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') if pages.exists() else 0
+
+
+def forget():
+    """Drops all programs that were compiled, and gives their memory back to the system."""
     jax.clear_caches()
     gc.collect()
+    if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):  # glibc keeps what is freed otherwise
+        trim(0)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def programs_of_a_file():
+    """Held until the end, programs fill gigabytes."""
+    yield
+    forget()
+
+
+@pytest.fixture(autouse=True)
+def programs_that_fit():
+    yield
+    if memory() > FULL:
+        forget()

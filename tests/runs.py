@@ -72,12 +72,17 @@ def run_process(workdir, prelude='', **changes):
     return end_process(start_process(workdir, prelude, **changes))
 
 
-def run_tests(path, flags, **environment):
-    """Runs all tests of a file in a process of its own, whose programs are compiled with XLA's `flags`."""
-    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-p', 'no:xdist', '-m', '', str(path)]
-    environment = os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags} | environment
+def run_tests(*paths, flags, marks='', **environment):
+    """Runs the tests of files with these marks in a process of its own, its programs compiled with XLA's `flags`."""
+    options = ('-m', marks, '-p', 'no:cacheprovider', '-p', 'no:xdist')
     result = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS, env=environment, check=False
+        [sys.executable, '-m', 'pytest', *options, *map(str, paths)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags} | environment,
+        check=False,
     )
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert '100%' in result.stdout

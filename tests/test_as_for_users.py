@@ -1,5 +1,8 @@
 """Starts tests of bytes in a process whose programs are compiled as for a user: two programs give the same last digit
-only if the compiler treats what they share alike. The rest compiles without optimisation (tests/conftest.py)."""
+only if the compiler treats what they share alike. They are marked `as_for_users`; the rest compiles without
+optimisation (tests/conftest.py). By hand: `XLA_FLAGS= pytest tests/test_trials.py -m as_for_users`."""
+
+from pathlib import Path
 
 import pytest
 
@@ -7,7 +10,8 @@ from tests import runs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['test_trials.py', 'test_local_run.py', 'test_train_run.py'])
-def test_compiled_as_for_users(name):
-    """Runs a file of tests."""
-    runs.run_tests(runs.ROOT / 'tests' / name, flags='')
+def test_compiled_as_for_users():
+    """One process for all of them: files share programs."""
+    files = sorted(Path(__file__).parent.glob('test_*.py'))
+    files = [path for path in files if 'mark.as_for_users' in path.read_text()]
+    runs.run_tests(*files, flags='', marks='as_for_users')

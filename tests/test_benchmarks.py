@@ -238,6 +238,7 @@ def run_benchmark(*words):
     )
 
 
+@pytest.mark.slow
 def test_the_command_writes_figures_table_and_plot(tmp_path):
     sizes = ('--models=cnn', '--clients=2', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
     done = run_benchmark(*sizes, '--augmentation=off', f'--out={tmp_path}')

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests import runs
 
 COUNT = """
@@ -22,6 +24,7 @@ def start(tmp_path, monkeypatch, name, **changes):
     return json.loads(result.stdout.splitlines()[-1]), result.stdout
 
 
+@pytest.mark.slow
 def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     (hits, misses), printed = start(tmp_path, monkeypatch, 'first')
     assert misses > 0
@@ -33,6 +36,7 @@ def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
 
 
+@pytest.mark.slow
 def test_it_can_be_switched_off(tmp_path, monkeypatch):
     (hits, misses), _ = start(tmp_path, monkeypatch, 'run', compilation_cache=False, algorithm='supervised_only')
     assert (hits, misses) == (0, 0)

@@ -25,6 +25,7 @@ def column(priced, name):
     return np.array([getattr(own, name) for own in priced.cuts])
 
 
+@pytest.mark.slow
 def test_every_cut_of_alexnet(alexnet):
     assert list(column(alexnet, 'cut')) == [1, 2, 3, 4, 5, 6, 7]
     assert alexnet.chosen == 5

@@ -18,6 +18,8 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.hparams import FedMatch, FedSwitch, Local, SemiFL
 from semisfl_jax.types import Cohort
 from tests import runs, toy
+from tests.conftest import UNOPTIMISED
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
 DEVICES = 8
@@ -26,9 +28,18 @@ inside = pytest.mark.skipif(FLAG not in os.environ.get('XLA_FLAGS', ''), reason=
 
 
 @pytest.mark.skipif(FLAG in os.environ.get('XLA_FLAGS', ''), reason='is that process')
-def test_on_eight_devices():
+@pytest.mark.parametrize(
+    ('flags', 'marks'),
+    [
+        (UNOPTIMISED, 'not slow'),
+        pytest.param(UNOPTIMISED, 'slow and not as_for_users', marks=pytest.mark.slow),
+        pytest.param('--xla_llvm_disable_expensive_passes=true', 'as_for_users', marks=pytest.mark.slow),
+    ],
+    ids=['every time', 'slow', 'bytes'],
+)
+def test_on_eight_devices(flags, marks):
     """Runs all other tests of this file."""
-    runs.run_tests(__file__, flags=f'{FLAG} --xla_llvm_disable_expensive_passes=true')
+    runs.run_tests(__file__, flags=f'{FLAG} {flags}', marks=marks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +189,7 @@ def assert_close(one, many):
 
 
 @inside
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
 def test_eight_devices_give_the_numbers_of_one(name):
     one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)[0]
     assert_close(one, many)
@@ -191,7 +202,7 @@ def test_eight_devices_give_the_numbers_of_one(name):
 
 
 @inside
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
 def test_every_device_ends_with_the_same_bits(name):
     for leaf in jax.tree.leaves(two_rounds(CASES[name], DEVICES)[1]):
         first, *others = (np.asarray(shard.data) for shard in leaf.addressable_shards)
@@ -201,6 +212,7 @@ def test_every_device_ends_with_the_same_bits(name):
 
 
 @inside
+@pytest.mark.slow
 def test_another_order_of_the_cohort_gives_the_same_numbers():
     """Backwards, most clients are computed on another device, and the padding repeats another client."""
     case = CASES['padded']
@@ -229,7 +241,7 @@ def collectives(name, devices=DEVICES):
 
 
 @inside
-@pytest.mark.parametrize(('name', 'clients'), [('plain', 1), ('padded', 2)])
+@pytest.mark.parametrize(('name', 'clients'), slow_but([('plain', 1), ('padded', 2)], ('plain', 1)))
 def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, clients):
     """Shapes are those of one device: `clients` of them, 4 images each, keys of 7 numbers."""
     found = collectives(name)
@@ -262,7 +274,7 @@ def test_an_iteration_without_clustering_gathers_nothing():
 
 
 @inside
-@pytest.mark.parametrize('name', ['fedavg', 'fedswitch', 'splitfed', 'semifl'])
+@pytest.mark.parametrize('name', slow_but(['fedavg', 'fedswitch', 'splitfed', 'semifl'], 'fedavg'))
 def test_local_training_meets_nobody_before_its_end(name):
     """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
     found = collectives(name)
@@ -297,6 +309,7 @@ def run_of_eight(tmp_path_factory):
 
 
 @inside
+@pytest.mark.slow
 def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
     assert runs.run(tmp_path, **RUN) == 0
     for one, eight in zip(runs.records(tmp_path), runs.records(run_of_eight), strict=True):
@@ -311,6 +324,7 @@ def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
 
 
 @inside
+@pytest.mark.slow
 def test_clients_fail_alike_on_eight_devices_and_on_one(tmp_path):
     settings = RUN | {'failures__before': 0.2, 'failures__inside': 0.3}
     for devices in (1, 8):
@@ -326,12 +340,15 @@ def test_clients_fail_alike_on_eight_devices_and_on_one(tmp_path):
 
 
 @inside
+@pytest.mark.slow
+@pytest.mark.as_for_users
 def test_images_on_the_host_give_the_same_bytes(run_of_eight, tmp_path):
     assert runs.run(tmp_path, **RUN, parallel__devices=8, data__residency='host') == 0
     assert runs.lines(tmp_path) == runs.lines(run_of_eight)
 
 
 @inside
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(run_of_eight, tmp_path):
     kill = """
 import os, signal
@@ -345,6 +362,7 @@ metrics.log_events = lambda events, record: record['round'] == 3 and os.kill(os.
 
 
 @inside
+@pytest.mark.slow
 def test_a_run_stays_on_its_number_of_devices(run_of_eight, capsys):
     assert runs.run(run_of_eight, **RUN, parallel__devices=4) == 2
     assert 'parallel.devices: 8 -> 4' in capsys.readouterr().err
@@ -376,6 +394,8 @@ def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
 
 
 @inside
+@pytest.mark.slow
+@pytest.mark.as_for_users
 @pytest.mark.parametrize(('residency', 'devices'), [('device', 2), ('host', 0)])
 def test_trials_divided_over_devices_are_single_runs_to_the_byte(tmp_path, residency, devices):
     """A device computes whole trials, so nothing is summed in another order. K_s differs between the trials."""
@@ -391,6 +411,7 @@ def test_trials_divided_over_devices_are_single_runs_to_the_byte(tmp_path, resid
 
 
 @inside
+@pytest.mark.slow
 def test_every_device_holds_its_own_trials(tmp_path):
     """States are divided, images are copied, and no device says a word to another."""
     configs = config_lib.trials(config_lib.resolve(runs.config(seeds=tuple(range(8)), parallel__devices=8)))

@@ -52,6 +52,7 @@ def test_diagnostics_change_no_number(plain, diagnosed):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_killed_run_writes_the_same_files(diagnosed, tmp_path):
     killed = runs.run_process(tmp_path, f'{KILL}\n{KILLED_AT["after line 3"]}', diagnostics_every=1)
     assert killed.returncode == -signal.SIGKILL
@@ -106,6 +107,7 @@ def after_training():
     return trial, state
 
 
+@pytest.mark.slow
 def test_pseudo_labels_are_those_of_a_loop_over_images():
     trial, state = after_training()
     found = diagnostics.build(trial)(trial, state, 1, 8)
@@ -123,6 +125,7 @@ def test_pseudo_labels_are_those_of_a_loop_over_images():
     assert 0 < expected['teacher'].sum() < found['unlabeled'].sum()
 
 
+@pytest.mark.slow
 def test_images_on_the_host_change_nothing():
     trial, state = after_training()
     expected = diagnostics.build(trial)(trial, state, 1, 8)
@@ -134,6 +137,7 @@ def test_images_on_the_host_change_nothing():
         np.testing.assert_array_equal(found[name], values)
 
 
+@pytest.mark.slow
 def test_every_seed_has_its_own(tmp_path):
     settings = {'rounds': 2, 'algorithm': 'supervised_only', 'diagnostics_every': 2}
     assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials='loop', **settings) == 0
@@ -182,11 +186,12 @@ def spied(monkeypatch, pushes):
     monkeypatch.setattr(queue, 'build', building)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('policy', 'k_s', 'settings'),
     [
         ('two_level', 1, {'queue_size': 60, 'k_u': 4, 'labeled_rows': 1}),
-        ('single_ring', 3, {'queue_size': 21, 'k_u': 1, 'client_teacher_bn': 'train', 'sampling': 'replicated'}),
+        ('single_ring', 3, {'queue_size': 21, 'k_u': 1, 'client_teacher_bn': 'train'}),
     ],
 )
 def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, settings):
@@ -222,6 +227,7 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
     assert {slot[1] for slot in expected[-1].slots if slot} == {True, False}, 'the case should have both'
 
 
+@pytest.mark.slow
 def test_truths_stay_with_their_labels():
     """Clients know all labels of their batches here, so every slot of the unlabelled level is right."""
     hparams = dataclasses.replace(toy.HPARAMS, labeled_rows=4, queue_size=24)

@@ -155,6 +155,7 @@ def run_blocks(sources, small, monkeypatch, tmp_path):
     return namespace
 
 
+@pytest.mark.slow
 def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     found = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
     assert found['summary']['rounds'] == 2

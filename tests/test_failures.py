@@ -17,6 +17,7 @@ from semisfl_jax.costs.clients import whole
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local, SemiFL, learning_rate
 from tests import runs, toy
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close, start
 
 WITH_CLIENTS = [name for name in algorithms.NAMES if name not in algorithms.SERVER_ONLY]
@@ -50,7 +51,7 @@ def images_of(federation, client, value):
 # --- methods
 
 
-@pytest.mark.parametrize('name', WITH_CLIENTS)
+@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl'))
 def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     federation = toy.federation(labels_at_clients=True)
     lost = toy.cohort([2, 3, 4])._replace(weight=jnp.array([1.0, 0.0, 1.0]))
@@ -67,7 +68,7 @@ def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
 SUPERVISED = {'semisfl': True, 'fedswitch_sl': False, 'fedavg': False, 'fedprox': False, 'fedswitch': False}
 
 
-@pytest.mark.parametrize('name', WITH_CLIENTS)
+@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl'))
 def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
     federation = toy.federation(labels_at_clients=True)
     algorithm, key, state = start(hparams(name), name=name)
@@ -269,6 +270,7 @@ def trace(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_survives_a_round_without_survivors(trace, tmp_path, capsys):
     assert runs.run(tmp_path / 'run', failures__trace=trace) == 0
     assert 'round 2: all clients were lost' in capsys.readouterr().out
@@ -285,6 +287,7 @@ def test_a_run_survives_a_round_without_survivors(trace, tmp_path, capsys):
     assert [own['bytes_down'] for own in records[:3]] == list(np.cumsum(down))
 
 
+@pytest.mark.slow
 def test_failures_repeat_and_go_on(tmp_path):
     settings = {'failures__before': 0.3, 'failures__inside': 0.3}
     assert runs.run(tmp_path / 'whole', **settings) == 0
@@ -294,6 +297,7 @@ def test_failures_repeat_and_go_on(tmp_path):
     assert sum(own['clients_failed'] for own in runs.records(tmp_path / 'whole')) > 0
 
 
+@pytest.mark.slow
 def test_a_deadline_in_a_run(tmp_path):
     assert runs.run(tmp_path, failures__deadline_seconds=0.12) == 0
     records = runs.records(tmp_path)

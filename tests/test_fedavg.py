@@ -17,6 +17,7 @@ from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
 from semisfl_jax.types import HERE, SplitParams
 from tests import toy
 from tests.local_twin import Twin
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
 FEDERATION = toy.federation(labels_at_clients=True)
@@ -67,7 +68,7 @@ def rounds_of(case):
     return two_rounds(*CASES[case])
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', slow_but(CASES, 'fixmatch'))
 def test_rounds_equal_the_plain_twin(case):
     name, changes = CASES[case]
     _, key, state, hparams = start(name, **changes)
@@ -82,6 +83,7 @@ def test_rounds_equal_the_plain_twin(case):
         assert any(0 < found['mask_rate'] < 1 for _, found in rounds_of(case))
 
 
+@pytest.mark.slow
 def test_by_default_clients_count_by_their_images():
     """The clients train on 3 + 5 n images (unlabeled and labeled): 3, 13 and 23, as the twin is told to count them."""
     config = default.get_config()
@@ -115,6 +117,7 @@ def test_annealed_labels_count_while_their_class_is_improbable(schedule, progres
     np.testing.assert_allclose(means['loss_client_labels'], -np.mean(np.log(counted)), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', sorted(CASES.keys() - {'fixmatch'}))
 def test_every_case_is_another_method(case):
     """No switch is read and ignored."""
@@ -164,6 +167,7 @@ def test_one_client_that_holds_all_labels_is_plain_sgd():
     assert_trees_close(state.student, whole, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fedprox_without_a_weight_is_fedavg_bit_for_bit():
     found = [two_rounds(name, {'local': Local(prox=0.0)})[-1] for name in ('fedavg', 'fedprox')]
     chex.assert_trees_all_equal(*found)
@@ -180,6 +184,7 @@ def test_the_proximal_gradient():
     np.testing.assert_array_equal(gradient['b'], [[0.0]])
 
 
+@pytest.mark.slow
 def test_a_strong_pull_keeps_clients_near_the_model_they_received():
     def distance(mu):
         changes = {'local': Local(prox=mu), 'weight_decay': 0.0}
@@ -210,7 +215,9 @@ def test_rows_of_a_cohort_go_back_where_they_came_from():
     assert trees.scatter((), ids, (), weight) == ()
 
 
-@pytest.mark.parametrize(('name', 'kind', 'copies'), [('fedavg', 'sgd', 1), ('fedswitch', 'adam', 2)])
+@pytest.mark.parametrize(
+    ('name', 'kind', 'copies'), slow_but([('fedavg', 'sgd', 1), ('fedswitch', 'adam', 2)], ('fedavg', 'sgd', 1))
+)
 def test_what_clients_keep(name, kind, copies):
     """The cohort's momentum moves, that of others stays at zero, and a client that is padding keeps its own."""
     changes = {'local': Local(optimizer_state='kept'), 'optimizer': kind, 'nesterov': False}
@@ -254,6 +261,7 @@ def test_epochs_read_every_image_as_often():
     np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 1, 2), [2, 8, 13])  # beside labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', ['supervised', 'fixmatch for epochs, by samples, keeps momentum'])
 def test_the_order_of_the_cohort_and_its_padding_change_nothing(case):
     name, changes = CASES[case]
@@ -269,6 +277,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing(case):
         chex.assert_trees_all_close(metrics, measured, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_clients_without_images_take_no_part():
     """In supervised training that is a client without labels; when nobody is left, the model stays."""
     algorithm, key, state, _ = start(**SUPERVISED)
@@ -281,6 +290,7 @@ def test_clients_without_images_take_no_part():
     assert float(metrics['loss_local']) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
 def test_layouts_give_the_same_numbers(how):
     changes = {'local': Local(epochs=1, optimizer_state='kept')}
@@ -293,6 +303,7 @@ def test_layouts_give_the_same_numbers(how):
     chex.assert_trees_all_close(found[0][1], found[1][1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_server_trains_first():
     """K_s steps at the server, then clients start from there: the same as a round of either in turn."""
     hparams = {'server_trains': True}
@@ -311,6 +322,7 @@ def test_the_server_trains_first():
     assert 'loss_supervised' not in second
 
 
+@pytest.mark.slow
 def test_warm_up_rounds_leave_clients_out():
     changes = {'server_trains': True, 'pre_rounds': 1, 'local': Local(optimizer_state='kept')}
     algorithm, key, state, _ = start(**changes)
@@ -323,6 +335,7 @@ def test_warm_up_rounds_leave_clients_out():
     assert int(second.round) == 2
 
 
+@pytest.mark.slow
 def test_truth_of_unlabelled_images_trains_nothing():
     algorithm, key, state, _ = start(labeled_rows=0)
     run = jax.jit(algorithm.round)

@@ -142,6 +142,7 @@ def moved(old, new):
     return [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)]
 
 
+@pytest.mark.slow
 def test_regularisers_act_without_a_confident_sample():
     """psi - lr (2 lambda_l2 (psi - sigma) + lambda_l1 sign psi); sigma, of weight 0, stays."""
     (before, after), (metrics,) = run_rounds('regularisers alone', [[2]])
@@ -192,6 +193,7 @@ def test_labels_at_the_server_clients_train_psi_alone():
     assert all(moved(before.student.bottom['batch_stats'], after.student.bottom['batch_stats']))
 
 
+@pytest.mark.slow
 def test_labels_at_the_server_the_server_trains_sigma_alone():
     """One step of plain SGD at sigma + psi, weight lambda_s, in a round without clients; they join in the next."""
     (before, after, last), (metrics, more) = run_rounds('the server alone first', [[1, 4], [1, 4]], k_s=1)
@@ -220,6 +222,7 @@ def test_labels_at_the_server_the_server_trains_sigma_alone():
     np.testing.assert_array_equal(last.clients.known, [False, True, False, False, True])
 
 
+@pytest.mark.slow
 def test_without_a_loss_of_its_own_psi_stays():
     """Labels at the clients: sigma moves by its loss alone."""
     (before, after), (metrics,) = run_rounds('sigma alone', [[2, 4]])
@@ -230,6 +233,7 @@ def test_without_a_loss_of_its_own_psi_stays():
     assert float(metrics['loss_client_labels']) > 0
 
 
+@pytest.mark.slow
 def test_a_client_without_labels_leaves_sigma():
     """Client 0 has none; weight decay and statistics of labelled images have no part in it either."""
     (before, after), (metrics,) = run_rounds('labels at the clients, helpers persist', [[0]])
@@ -327,6 +331,7 @@ def test_rounds_equal_the_plain_twin(case):
         assert all(0.1 < share < 0.95 for share in shares), shares
 
 
+@pytest.mark.slow
 def test_the_order_of_the_cohort_and_its_padding_change_nothing():
     states, _ = rounds_of('labels at the server')
     state, run = states[-1], program('labels at the server')
@@ -338,6 +343,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
     chex.assert_trees_all_close(metrics, measured, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_client_at_a_time_gives_the_same_numbers():
     case = 'labels at the clients, helpers persist'
     found, expected = run_rounds(case, COHORTS, layout=parallel.layout(chunk=1)), rounds_of(case)
@@ -345,6 +351,7 @@ def test_one_client_at_a_time_gives_the_same_numbers():
     chex.assert_trees_all_close(found[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_helpers_nothing_is_kept_and_nobody_helps():
     """The numbers of a round in which no helper is due; then the other method has helpers, and this one has not."""
     states, metrics = run_rounds('no helpers', COHORTS)
@@ -381,6 +388,7 @@ RUN |= {'data__client_labels': 20, 'federation__mu': 1, 'local__epochs': 1, 'thr
 RUN |= {'fedmatch__delta_threshold': 5e-3}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_bytes(tmp_path):
     assert runs.run(tmp_path / 'whole', **RUN) == 0
     assert runs.run(tmp_path / 'parts', **(RUN | {'rounds': 2})) == 0

@@ -12,6 +12,7 @@ from semisfl_jax import ema, switching
 from semisfl_jax.hparams import FedSwitch, Local, learning_rate
 from tests import toy
 from tests.local_twin import Twin
+from tests.marks import slow_but
 from tests.test_fedavg import FEDERATION, ROUNDS, start
 from tests.test_semisfl import assert_trees_close
 
@@ -44,7 +45,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', slow_but(CASES, 'switch'))
 def test_rounds_equal_the_plain_twin(case):
     algorithm, key, state, hparams = start('fedswitch', **CASES[case])
     twin = Twin(key, toy.model(), toy.VIEWS, hparams, state.student, 'fedswitch', teacher=state.teacher)
@@ -66,6 +67,7 @@ def final(**changes):
     return state, {name: value for name, value in metrics.items() if name != 'student_labels'}
 
 
+@pytest.mark.slow
 def test_a_mode_is_a_switch_that_never_switches():
     """Skews lie in 0 .. log 3. Teacher: a threshold that no client meets; student: one that all meet."""
     teacher, student = (final(fedswitch=FedSwitch(mode=mode)) for mode in ('teacher', 'student'))
@@ -76,6 +78,7 @@ def test_a_mode_is_a_switch_that_never_switches():
         chex.assert_trees_all_close(teacher[0].student, student[0].student, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_teacher_moves_in_the_supervised_phase_alone():
     """After one supervised step it is the midpoint of what it was and the student of that step."""
     algorithm, key, state, _ = start('fedswitch', server_trains=True)

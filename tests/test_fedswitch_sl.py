@@ -153,6 +153,7 @@ def test_who_labels_against_the_explicit_twin(changes):
         assert 0 < sum(float(metrics['student_labels']) for _, metrics in results) < 2  # both were asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('beta', 'mode', 'share'), [(0.0, 'teacher', 0.0), (1.2, 'student', 1.0)])
 def test_a_threshold_out_of_reach_is_always_the_same(beta, mode, share):
     """log 3 = 1.10 is the highest skew; the lowest, 0, is that of even counts alone."""
@@ -163,6 +164,7 @@ def test_a_threshold_out_of_reach_is_always_the_same(beta, mode, share):
         assert_trees_close(state.student, other.student, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_modes_differ():
     a, b, c = (
         np.concatenate([np.ravel(x) for x in jax.tree.leaves(two_rounds('fedswitch_sl', **changes)[-1][0].student)])
@@ -172,6 +174,7 @@ def test_modes_differ():
         assert np.max(np.abs(one - other)) > 1e-6
 
 
+@pytest.mark.slow
 def test_another_order_of_the_cohort_and_padding_change_nothing():
     algorithm, state = start('fedswitch_sl', options(beta_iid=0.6))
     run = jax.jit(algorithm.round)
@@ -185,6 +188,7 @@ def test_another_order_of_the_cohort_and_padding_change_nothing():
             np.testing.assert_allclose(value, results[0][1][name], rtol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_k_s_stays(tmp_path):
     """The same run of SemiSFL lowers it."""
     assert runs.run(tmp_path / 'a', algorithm='fedswitch_sl') == 0

@@ -182,6 +182,7 @@ def temporary(point):
     return program.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('plain')
 def test_in_chunks_memory_grows_by_what_each_client_holds_alone():
     base = dataclasses.replace(TINY, model='cnn', batch_size=8, k_u=2)
@@ -196,6 +197,7 @@ def test_in_chunks_memory_grows_by_what_each_client_holds_alone():
     assert at_once - many > (300 - 10) * pooled
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('plain')
 def test_a_point_of_all_clients():
     (point,) = points('total', TINY, (30,), 5)
@@ -208,6 +210,7 @@ def test_a_point_of_all_clients():
     assert side.facts['too_large'] == ''
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('plain')
 def test_a_point_of_seeds_does_the_work_of_as_many_single_runs():
     loop = points('seeds', dataclasses.replace(TINY, memory_limit=1000), (1, 2), 5)[1]
@@ -265,6 +268,7 @@ def run_benchmark(*words):
     )
 
 
+@pytest.mark.slow
 def test_the_command_measures_devices(tmp_path):
     sizes = ('--model=small_cnn', '--clients=2', '--batch_size=2', '--k_s=1', '--k_u=1', '--repeats=1')
     done = run_benchmark('--studies=devices', '--devices=2', *sizes, f'--out={tmp_path}')

@@ -7,6 +7,7 @@ import pytest
 
 from tests import runs
 
+pytestmark = pytest.mark.slow
 FOUR = {'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}
 RUN = {'federation__num_active': 8, 'threshold': 0.115, 'diagnostics_every': 4}
 

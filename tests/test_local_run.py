@@ -1,15 +1,11 @@
 """Whole runs of the full-model methods: what they write, that they go on, images on the host, several seeds."""
 
 import json
-import os
 
 import pytest
 
 import launch
 from tests import runs
-from tests.conftest import UNOPTIMISED
-
-pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='tests/test_as_for_users.py runs it')
 
 # Two rounds in which every client reads its images once, and goes on with its momentum.
 LOCAL = {'rounds': 2, 'checkpoint_every': 1, 'local__epochs': 1, 'local__optimizer_state': 'kept'}
@@ -36,6 +32,7 @@ def test_outputs(reference):
     assert json.loads((reference / 'summary.json').read_text())['headline'] == 'student'
 
 
+@pytest.mark.as_for_users
 def test_what_clients_keep_is_in_the_checkpoints(reference, tmp_path):
     assert runs.run(tmp_path / 'parts', **(EVERYTHING | {'rounds': 1})) == 0
     assert runs.run(tmp_path / 'parts', **EVERYTHING) == 0
@@ -46,11 +43,13 @@ def test_what_clients_keep_is_in_the_checkpoints(reference, tmp_path):
     assert kept[1] != fresh[1]
 
 
+@pytest.mark.as_for_users
 def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
     assert runs.run(tmp_path / 'run', **EVERYTHING, data__residency='host') == 0
     assert runs.lines(tmp_path / 'run') == runs.lines(reference)
 
 
+@pytest.mark.as_for_users
 def test_seeds_in_one_program_are_single_runs(reference, tmp_path):
     assert runs.run(tmp_path / 'run', **EVERYTHING, seeds='0,1', parallel__trials='loop') == 0
     assert runs.lines(tmp_path / 'run' / 'seed_0') == runs.lines(reference)
@@ -59,6 +58,7 @@ def test_seeds_in_one_program_are_single_runs(reference, tmp_path):
 SEMIFL = {'algorithm': 'semifl', 'threshold': 0.115, **LOCAL}  # of 10 classes, so that some images are confident soon
 
 
+@pytest.mark.as_for_users
 def test_semifl_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path):
     assert runs.run(tmp_path / 'whole', **SEMIFL) == 0
     for record in runs.records(tmp_path / 'whole'):
@@ -97,6 +97,7 @@ def test_each_way_of_running(tmp_path, changes):
     assert head == ('teacher' if changes['algorithm'] == 'fedswitch' else 'student')
 
 
+@pytest.mark.slow
 def test_the_official_setting(tmp_path):
     words = ('algorithm=fedprox', 'setting=official', 'rounds=2')
     assert launch.main(['launch.py', runs.DIGITS, f'--workdir={tmp_path}', *(f'--config.{w}' for w in words)]) == 0

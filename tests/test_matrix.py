@@ -8,9 +8,9 @@ at the end.
 The rounds run in processes of their own, with eight devices made of the CPU and a compiler that does not optimise.
 To run one of them by hand:
 
-    MATRIX_FAMILIES=vgg13 XLA_FLAGS="$(python -m tests.test_matrix)" pytest tests/test_matrix.py -k fedavg
+    MATRIX_FAMILIES=vgg13 XLA_FLAGS="$(python -m tests.test_matrix)" pytest tests/test_matrix.py -m '' -k fedavg
 
-A new method needs one row in ROWS, and one in tests/needs.py if it has to have keys of its own.
+A new method needs one row in ROWS, one in SELECTION, and one in tests/needs.py if it has to have keys of its own.
 """
 
 import functools
@@ -59,6 +59,18 @@ ROWS = {
     'semifl': Row(f'{STUDENT} server', f'{STUDENT} server'),
 }
 GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x2')  # families of one process
+# (method, family) -> numbers of devices, in every run of the tests: all methods, all families. The product is `slow`.
+SELECTION = {
+    ('semisfl', 'small_cnn'): (1, 8),
+    ('fedmatch', 'small_cnn'): (1,),
+    ('fedswitch_sl', 'small_cnn'): (1,),
+    ('semifl', 'cnn'): (1,),
+    ('fedswitch', 'alexnet'): (1,),
+    ('supervised_only', 'vgg13'): (1,),
+    ('fedavg', 'resnet9'): (1, 8),
+    ('fedprox', 'resnet9_plain'): (1,),
+    ('splitfed', 'wresnet28x2'): (1,),
+}
 DEVICES = 8
 PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'
@@ -66,10 +78,17 @@ INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
 
 
 @pytest.mark.skipif(bool(INSIDE), reason='is that process')
+def test_rounds_of_the_selection():
+    """Runs the tests of this file on SELECTION."""
+    runs.run_tests(__file__, flags=FLAGS, marks='not slow', MATRIX_FAMILIES=' '.join(GROUPS))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(INSIDE), reason='is that process')
 @pytest.mark.parametrize('families', GROUPS)
 def test_rounds_of(families):
-    """Runs the tests of this file on some families."""
-    runs.run_tests(__file__, flags=FLAGS, MATRIX_FAMILIES=families)
+    """Runs the tests of this file on some families, but for SELECTION."""
+    runs.run_tests(__file__, flags=FLAGS, marks='slow', MATRIX_FAMILIES=families)
 
 
 def test_every_method_and_every_family_is_there():
@@ -77,12 +96,19 @@ def test_every_method_and_every_family_is_there():
     families = ' '.join(GROUPS).split()
     assert sorted(families) == sorted(narrow.FAMILIES)
     assert set(narrow.FAMILIES) == set(models.NAMES) - {'vgg16'}
+    for found, expected in zip(zip(*SELECTION, strict=True), (algorithms.NAMES, families), strict=True):
+        assert set(found) == set(expected)
 
 
 def cases(devices):
     """(algorithm, family) of the rounds on so many devices in this process."""
     names = [name for name in algorithms.NAMES if devices == 1 or name not in algorithms.SERVER_ONLY]
-    return [pytest.param(name, family, id=f'{name}-{family}') for family in INSIDE for name in names]
+
+    def marks(*case):
+        return () if devices in SELECTION.get(case, ()) else pytest.mark.slow
+
+    pairs = [(name, family) for family in INSIDE for name in names]
+    return [pytest.param(*pair, id='-'.join(pair), marks=marks(*pair)) for pair in pairs]
 
 
 class Result(NamedTuple):
@@ -95,20 +121,22 @@ class Result(NamedTuple):
 
 
 @functools.cache
-def program(algorithm, family, devices):
+def rounds(algorithm, family, devices):
+    """{(partition, K_s): Result} of one program, which is not kept: those of all cases take gigabytes."""
     built = narrow.build(family, algorithm, devices)
-    return built, jax.jit(built.algorithm.round)
-
-
-@functools.cache
-def one_round(algorithm, family, devices, partition, k_s=2):
-    built, run = program(algorithm, family, devices)
-    before = narrow.initial(family, algorithm)
-    federation, cohort = narrow.inputs(family, algorithm, devices, partition)
-    state = parallel.replicate(built.mesh, before)
-    after, metrics = jax.device_get(run(built.key, state, federation, cohort, np.int32(k_s)))
+    run, before = jax.jit(built.algorithm.round), narrow.initial(family, algorithm)
+    state, results = parallel.replicate(built.mesh, before), {}
+    for partition, k_s in (*((partition, 2) for partition in PARTITIONS), ('uniform', 0)):
+        federation, cohort = narrow.inputs(family, algorithm, devices, partition)
+        after, metrics = jax.device_get(run(built.key, state, federation, cohort, np.int32(k_s)))
+        results[partition, k_s] = Result(before, after, metrics, np.asarray(cohort.ids))
     assert run._cache_size() == 1, 'compiled again'
-    return Result(before, after, metrics, np.asarray(cohort.ids))
+    run.clear_cache()
+    return results
+
+
+def one_round(algorithm, family, devices, partition, k_s=2):
+    return rounds(algorithm, family, devices)[partition, k_s]
 
 
 def pieces(state):
@@ -170,7 +198,7 @@ def test_a_round_moves_what_it_should(algorithm, family, partition):
 
     assert set(result.metrics) <= explained(), 'docs/metrics.md has a row for each metric'
 
-    built, _ = program(algorithm, family, 1)
+    built = narrow.build(family, algorithm)
     logits = jax.eval_shape(built.algorithm.predict, result.after, built.dataset.test_images[:3])
     assert built.algorithm.headline in logits
     assert {value.shape for value in logits.values()} == {(3, 10)}
@@ -199,6 +227,7 @@ def test_eight_devices_give_the_round_of_one(algorithm, family, partition):
 TRUE = (('semisfl', 'alexnet'), ('semisfl', 'vgg13'), ('fedavg', 'resnet9'))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
 @pytest.mark.parametrize(('algorithm', 'model'), TRUE)
 def test_a_round_at_true_size(algorithm, model):
@@ -229,7 +258,10 @@ def equations(jaxpr):
 
 
 @pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
-@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize(
+    'algorithm',
+    [name if name == 'fedavg' else pytest.param(name, marks=pytest.mark.slow) for name in algorithms.NAMES],
+)
 def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
     """In all passes of server and clients: patches leave no convolution; direct ones are of the one form that XLA's CPU
     backend computes fast, clients in a loop; native ones have gradients in other forms."""

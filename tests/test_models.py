@@ -13,6 +13,7 @@ from semisfl_jax import models
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import layers, lowerings, pooling, zoo
 from semisfl_jax.models.split import ProjectionHead, Stack
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
 SHAPES = {
@@ -176,6 +177,7 @@ def test_corners_of_windows(size, padding, channels):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('name', 'shape'), [('small_cnn', (9, 8, 1)), ('cnn', (28, 28, 1)), ('cnn', (32, 32, 3))])
 def test_lowerings_give_the_same_features_and_gradients(name, shape):
     """Pooling included: with `direct`, the first layer is computed corner by corner."""
@@ -238,6 +240,7 @@ def test_gradient_of_max_pool_goes_to_the_first_largest():
     np.testing.assert_array_equal(gradient[0, :, :, 0], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['cnn', 'resnet9', 'wresnet28x2'])
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32(name):
     """Parameters, features, logits and projections are float32; products in between take bfloat16 on both sides."""
@@ -275,7 +278,7 @@ def test_initial_weights_are_pytorch_uniform():
 CUTS = {'alexnet': (1, 5, 6), 'resnet9': (3, 6), 'resnet9_plain': (2,), 'wresnet28x2': (1, 6)}
 
 
-@pytest.mark.parametrize('name', ['small_cnn', 'cnn', *CUTS])
+@pytest.mark.parametrize('name', slow_but(['small_cnn', 'cnn', *CUTS], 'small_cnn'))
 def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     """Bottom and top of every cut, glued together, are the uncut model: same logits, same gradient."""
     shape = (12, 12, 3) if 'resnet' in name else SHAPES[name]

@@ -76,6 +76,7 @@ def run(name, monkeypatch, tmp_path):
     return variables, displayed
 
 
+@pytest.mark.slow
 def test_quickstart(monkeypatch, tmp_path, capsys):
     variables, displayed = run('quickstart', monkeypatch, tmp_path)
     assert variables['summary']['rounds'] == 4
@@ -88,6 +89,7 @@ def test_quickstart(monkeypatch, tmp_path, capsys):
     assert (tmp_path / 'runs' / 'quickstart' / 'summary.json').exists()
 
 
+@pytest.mark.slow
 def test_reproduce_table4(monkeypatch, tmp_path, capsys):
     variables, displayed = run('reproduce_table4', monkeypatch, tmp_path)
     printed = capsys.readouterr().out
@@ -100,6 +102,7 @@ def test_reproduce_table4(monkeypatch, tmp_path, capsys):
     assert frame._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
 
 
+@pytest.mark.slow
 def test_your_own_method(monkeypatch, tmp_path, capsys):
     registries = [(algorithms.BUILDERS, dict(algorithms.BUILDERS)), (costs.METHODS, dict(costs.METHODS))]
     try:

@@ -11,6 +11,7 @@ import pytest
 from semisfl_jax import algorithms, parallel, rng
 from semisfl_jax.types import HERE
 from tests import toy
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
 
@@ -36,7 +37,7 @@ def test_a_chunked_map_is_vmap_and_so_is_its_gradient(chunk):
 
 
 @pytest.mark.parametrize('switches', [{}, {'client_teacher_ema': True, 'client_teacher_bn': 'train'}])
-@pytest.mark.parametrize('chunk', [1, 2])
+@pytest.mark.parametrize('chunk', slow_but([1, 2], 2))
 def test_a_round_in_chunks_equals_the_round_at_once(chunk, switches):
     """Cohorts of 3 and chunks of 1 and 2 (2 leaves a smaller last chunk). Only the order of sums differs."""
     hparams = dataclasses.replace(toy.HPARAMS, **switches)

@@ -83,6 +83,7 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
     before = runs.files(folder)
     capsys.readouterr()
@@ -99,6 +100,7 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
     assert runs.files(folder) == before, 'drawing leaves a run as it is'
 
 
+@pytest.mark.slow
 def test_the_figures_show_the_run(folder):
     """From files to Axes; what each plot makes of its data is tested by itself."""
     groups, _ = runs_lib.group([runs_lib.read(folder)])
@@ -127,6 +129,7 @@ def test_the_figures_show_the_run(folder):
     assert agreement[-1] == pytest.approx(100 * np.trace(found['agreement']) / 360)
 
 
+@pytest.mark.slow
 def test_equal_data_make_equal_files(folder, tmp_path):
     for name in 'ab':
         command.write([folder], tmp_path / name, ('svg',), ('k_s',))
@@ -141,6 +144,7 @@ def without(folder, target, *names):
     return target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
@@ -165,6 +169,7 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys, options, message):
     assert error.count('\n') == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('spoilt', ['config.json', 'summary.json', 'metrics.jsonl'])
 def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoilt):
     copied = without(folder, tmp_path / 'run', spoilt)
@@ -176,6 +181,7 @@ def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoi
     assert error.count('\n') == 1
 
 
+@pytest.mark.slow
 def test_a_run_of_another_version_is_named(folder, tmp_path):
     copied = without(folder, tmp_path / 'run')
     config = json.loads((copied / 'config.json').read_text())
@@ -185,6 +191,7 @@ def test_a_run_of_another_version_is_named(folder, tmp_path):
         collect.feature_spaces(copied)
 
 
+@pytest.mark.slow
 def test_without_matplotlib_one_line_says_so(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     assert command.main(['plots', str(folder), f'--out={tmp_path}/out']) == 2

@@ -10,6 +10,7 @@ import pytest
 from semisfl_jax import models
 from semisfl_jax.models import static_batch_norm
 from semisfl_jax.types import SplitParams
+from tests.marks import slow_but
 
 NAMES = ('resnet9', 'resnet9_plain', 'wresnet28x2')
 
@@ -176,6 +177,7 @@ def test_static_statistics_are_those_of_pytorch():
         np.testing.assert_allclose(np.asarray(got['var']) * n / (n - 1), variance, rtol=2e-3, err_msg=str(path))
 
 
+@pytest.mark.slow
 def test_initial_weights():
     """Deviations: PyTorch's uniform 1 / sqrt(3 fan_in), Keras's 1 / sqrt(fan_in), Kaiming's sqrt(2 / fan_out)."""
     for name in NAMES:
@@ -198,7 +200,7 @@ def test_initial_weights():
             assert ('bias' in leaf) == (name == 'resnet9' or (name == 'wresnet28x2' and path[-1] == 'dense'))
 
 
-@pytest.mark.parametrize('name', ['resnet9', 'wresnet28x2'])
+@pytest.mark.parametrize('name', slow_but(['resnet9', 'wresnet28x2'], 'resnet9'))
 def test_the_top_takes_the_statistics_of_all_clients(name):
     """Three clients' rows give what one batch of all rows gives: logits and moved statistics."""
     model = models.build(name, 10, (8, 8, 3), split_index=4)

@@ -16,6 +16,7 @@ from semisfl_jax.hparams import HParams, Local, SemiFL, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
 from tests import runs, toy
+from tests.marks import slow_but
 from tests.semifl_twin import Twin
 from tests.test_semisfl import assert_trees_close
 
@@ -144,6 +145,7 @@ def distance(a, b):
     return float(jnp.sqrt(trees.squared_distance(trainable(a.student), trainable(b.student))))
 
 
+@pytest.mark.slow
 def test_server_and_clients_clip():
     """A step of plain SGD from a gradient that is far longer than the limit has the length lr * limit."""
     changes = PLAIN | {'semifl': SemiFL(clip_norm=TINY, **PASS), 'k_u': 1}
@@ -169,7 +171,7 @@ CASES = {
 ROUNDS = ([0, 2, 4], [1, 3, 4])
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', slow_but(CASES, 'default'))
 def test_rounds_equal_the_plain_twin(case):
     changes = CASES[case]
     algorithm, run = build(**changes)
@@ -200,6 +202,7 @@ def test_rounds_equal_the_plain_twin(case):
         assert not np.allclose(found['student'], found['after_server'], atol=0.05)
 
 
+@pytest.mark.slow
 def test_it_is_judged_where_its_authors_judge_it():
     """Clients, average, server, statistics, test: `runExperiment` in train_classifier_ssfl.py of their code."""
     assert HParams().semifl.order == 'clients_first'
@@ -207,6 +210,7 @@ def test_it_is_judged_where_its_authors_judge_it():
     assert given.semifl.order == 'clients_first'
 
 
+@pytest.mark.slow
 def test_where_a_round_ends_with_the_average_a_run_evaluates_after_the_server_too(tmp_path, capsys):
     """In the lines of metrics.jsonl, the diagnostics and the comparison, beside what it is judged by."""
     changes = {'threshold': 0.115, 'semifl__order': 'server_first', 'diagnostics_every': 1}  # some are confident soon
@@ -228,6 +232,7 @@ def test_where_a_round_ends_with_the_average_a_run_evaluates_after_the_server_to
     assert lines[1].startswith(f'* semifl: student {100 * np.mean(accuracy["student"]):.2f} ')
 
 
+@pytest.mark.slow
 def test_global_momentum_over_two_rounds():
     """theta_2 = mean_2 - m (theta_0 - theta_1), where mean_2 is what the clients make of theta_1."""
     with_, without = ({'semifl': SemiFL(global_momentum=m, **PASS)} for m in (0.5, 0.0))
@@ -253,6 +258,7 @@ def kept(ids, state=None, **options):
     return play([*ids, *[ids[0]] * padding], state, weight=[1.0] * len(ids) + [0.0] * padding, **KEPT, **options)
 
 
+@pytest.mark.slow
 def test_a_client_without_a_confident_image_sits_out():
     """It is in no average and keeps its optimizer, and its images count in the mask rate."""
     algorithm, _ = build(**KEPT)
@@ -277,6 +283,7 @@ def test_a_client_without_a_confident_image_sits_out():
         assert not np.array_equal(old[busy], new[busy])
 
 
+@pytest.mark.slow
 def test_when_all_sit_out_the_server_makes_no_step():
     """Not even one of its momentum, which it keeps. So the method is supervised training, where it does not clip."""
     never = {'threshold': 1.0, 'semifl': SemiFL(clip_norm=0.0, **PASS)}
@@ -294,6 +301,7 @@ def test_when_all_sit_out_the_server_makes_no_step():
     np.testing.assert_allclose(metrics['loss_supervised'], others['loss_supervised'], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_orders_are_one_alternation():
     """Server, clients, server: begun with the server alone, one order is the other one, its rounds cut elsewhere."""
     changes = {order: {'semifl': SemiFL(order=order, **PASS)} for order in ('server_first', 'clients_first')}
@@ -309,6 +317,7 @@ def test_the_orders_are_one_alternation():
     chex.assert_trees_all_close(a.server.momentum, b.server.momentum, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_stale_statistics_label_nothing():
     """Whatever statistics a state comes with, the server's order and the first round of the other take fresh ones."""
     for order in ('server_first', 'clients_first'):
@@ -329,6 +338,7 @@ def test_without_batch_norm_there_is_no_pass():
     assert run(rng.root(0), untouched, FEDERATION) is not untouched
 
 
+@pytest.mark.slow
 def test_the_order_of_the_cohort_and_its_padding_change_nothing():
     plain, metrics = kept([1, 2, 4])
     shuffled, others = kept([4, 1, 2])
@@ -339,6 +349,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
         chex.assert_trees_all_close(metrics, measured, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
 def test_layouts_give_the_same_numbers(how):
     plain, metrics = kept([0, 1, 2, 4])
@@ -348,6 +359,7 @@ def test_layouts_give_the_same_numbers(how):
     chex.assert_trees_all_close(metrics, measured, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_truth_of_unlabelled_images_trains_nothing():
     algorithm, run = build()
     hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))
@@ -357,6 +369,7 @@ def test_truth_of_unlabelled_images_trains_nothing():
     assert np.isnan(blind[1]['pseudo_label_accuracy'])
 
 
+@pytest.mark.slow
 def test_warm_up_rounds_leave_clients_out():
     for order in ('server_first', 'clients_first'):
         changes = {'pre_rounds': 1, 'semifl': SemiFL(order=order, **PASS)}

@@ -16,6 +16,7 @@ from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import SplitParams
 from tests import toy, twin
+from tests.marks import slow_but
 
 
 def assert_trees_close(a, b, **tolerance):
@@ -83,7 +84,7 @@ def fast_rounds(variant):
     return key, student, results
 
 
-@pytest.mark.parametrize('variant', VARIANTS)
+@pytest.mark.parametrize('variant', slow_but(VARIANTS, 'default'))
 def test_fast_round_equals_the_explicit_twin(variant):
     key, student, results = fast_rounds(variant)
     hparams, model = dataclasses.replace(toy.HPARAMS, **VARIANTS[variant]), toy.model(**MODELS.get(variant, {}))
@@ -99,6 +100,7 @@ def test_fast_round_equals_the_explicit_twin(variant):
         assert any(0 < metrics['mask_rate'] < 1 for _, metrics in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('variant', sorted(VARIANTS.keys() - {'default'}))
 def test_switches_change_the_numbers(variant):
     """No switch is read and ignored."""
@@ -107,7 +109,9 @@ def test_switches_change_the_numbers(variant):
     assert np.max(np.abs(a - b)) > 1e-6
 
 
-@pytest.mark.parametrize(('split_index', 'projection'), [(1, 'mlp'), (2, 'linear'), (2, 'none'), (3, 'mlp')])
+@pytest.mark.parametrize(
+    ('split_index', 'projection'), slow_but([(1, 'mlp'), (2, 'linear'), (2, 'none'), (3, 'mlp')], (1, 'mlp'))
+)
 def test_one_client_equals_unsplit_training(split_index, projection):
     """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (facts 13)."""
     hparams = dataclasses.replace(toy.HPARAMS, queue='off')
@@ -150,6 +154,7 @@ def test_one_client_equals_unsplit_training(split_index, projection):
     assert_trees_close(after.student, whole, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_permuting_the_cohort_permutes_nothing_but_the_order():
     """Keys and rows belong to clients: another order gives the same model up to the order of sums."""
     results = []
@@ -161,6 +166,7 @@ def test_permuting_the_cohort_permutes_nothing_but_the_order():
     chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_padding_of_a_cohort_changes_nothing():
     """A client of weight 0 and a client without data leave every number as it is."""
     federation = toy.federation()
@@ -173,6 +179,7 @@ def test_padding_of_a_cohort_changes_nothing():
     chex.assert_trees_all_close(plain[1], padded[1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_survivor_leaves_the_bottom_of_the_supervised_phase():
     federation = toy.federation()
     algorithm, key, state = start()
@@ -185,7 +192,7 @@ def test_no_survivor_leaves_the_bottom_of_the_supervised_phase():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.student))
 
 
-@pytest.mark.parametrize('name', algorithms.NAMES)
+@pytest.mark.parametrize('name', slow_but(algorithms.NAMES, 'semisfl'))
 def test_one_compilation_whatever_k_s_and_cohort(name):
     algorithm, key, state = start(name=name)
     chex.clear_trace_counter()
@@ -221,6 +228,7 @@ def test_teacher_moves_in_the_supervised_phase_alone():
     assert_trees_close(after.teacher, midpoint, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_warm_up_rounds_are_supervised():
     hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=1)
     algorithm, key, state = start(hparams)
@@ -250,6 +258,7 @@ def test_learning_rate():
         np.testing.assert_allclose(learning_rate(hparams, jnp.int32(h)), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_pseudo_label_accuracy_counts_confident_unlabeled_rows_of_known_truth():
     """With threshold 0 every row counts: its mask rate is 1; with unknown truth nobody can tell."""
     hparams = dataclasses.replace(toy.HPARAMS, threshold=0.0)

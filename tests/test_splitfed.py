@@ -150,6 +150,7 @@ def test_one_client_is_plain_training_at_every_cut(version, changes):
     np.testing.assert_allclose(metrics['loss_local'], np.mean(losses), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_v1_averages_trainings_that_know_nothing_of_each_other():
     _, hparams, model, state = start('v1')
     alone = [
@@ -162,6 +163,7 @@ def test_v1_averages_trainings_that_know_nothing_of_each_other():
     assert metrics.keys() == {'lr', 'loss_local'}
 
 
+@pytest.mark.slow
 def test_v1_by_images_for_epochs():
     """2 epochs of 1, 3 and 4 images are 1, 2 and 2 batches; the clients count by their images."""
     _, hparams, model, state = start(local=BY_IMAGES)
@@ -177,6 +179,7 @@ def test_v1_by_images_for_epochs():
     assert_pieces_close(after.student, *expected)
 
 
+@pytest.mark.slow
 def test_v1_is_fedavg_on_labels():
     """What travels differs, the numbers do not."""
     _, split, metrics = one_round(local=BY_IMAGES)
@@ -207,6 +210,7 @@ def test_v2_hands_one_top_from_client_to_client(index, order, changes):
     np.testing.assert_allclose(metrics['loss_local'], np.mean(losses), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_order_of_the_cohort_padding_and_clients_without_labels_change_nothing(version):
     _, plain, metrics = one_round(version=version)
@@ -219,12 +223,14 @@ def test_order_of_the_cohort_padding_and_clients_without_labels_change_nothing(v
     assert metrics['loss_local'] == 0
 
 
+@pytest.mark.slow
 def test_v1_in_chunks_is_v1_at_once():
     _, plain, _ = one_round()
     _, other, _ = one_round(layout=parallel.layout(2))
     assert_pieces_close(other.student, *plain.student[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_what_moves_and_what_is_read(version):
     """Both sides move, and nothing that is not labelled at a client of the cohort has a part in it."""
@@ -247,6 +253,7 @@ def test_what_moves_and_what_is_read(version):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_versions_and_optimizers_differ():
     found = [
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(one_round(**options)[1].student)])
@@ -260,6 +267,7 @@ def test_versions_and_optimizers_differ():
 COMMAND = {'algorithm': 'splitfed', 'data__client_labels': -1, 'k_s': 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_the_command_learns_and_reads_the_same_from_the_host(tmp_path, version):
     changes = {**COMMAND, 'splitfed__version': version, 'k_u': 15, 'lr': 0.1}

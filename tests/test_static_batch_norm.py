@@ -8,6 +8,7 @@ import pytest
 from semisfl_jax import models
 from semisfl_jax.models import static_batch_norm
 from tests import toy
+from tests.marks import slow_but
 from tests.test_models import convolve
 
 KEY = jax.random.key(5)
@@ -29,7 +30,9 @@ def statistics(variables, batches, ddof):
     return [np.mean(values, axis=0) for values in zip(*seen, strict=True)]
 
 
-@pytest.mark.parametrize(('by_rows', 'variance'), [(False, 'biased'), (True, 'biased'), (False, 'unbiased')])
+@pytest.mark.parametrize(
+    ('by_rows', 'variance'), slow_but([(False, 'biased'), (True, 'biased'), (False, 'unbiased')], (True, 'biased'))
+)
 def test_cumulative_average(by_rows, variance):
     model = toy.model(split_index=1, top_norm=True, variance=variance)
     variables = model.init(jax.random.key(0))

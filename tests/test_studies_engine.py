@@ -12,6 +12,7 @@ import pytest
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import engine, plan
 from tests import runs, studies_toy
+from tests.marks import slow_but
 
 
 def make(tmp_path, name='root', given=None):
@@ -82,7 +83,7 @@ def test_a_root_that_cannot_be_written(tmp_path):
         make(tmp_path)
 
 
-@pytest.mark.parametrize('signum', [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize('signum', slow_but([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL))
 def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
     _, expected = make(tmp_path, 'whole')
     root = tmp_path / 'root'
@@ -132,6 +133,7 @@ def end_real(process):
     assert process.returncode == 0, out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
 def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
     """Runs that train: study and run are killed once the run has a checkpoint behind it, and lines after that."""

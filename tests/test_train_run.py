@@ -1,7 +1,6 @@
 """Whole runs of the command on the digits: what they write, that they repeat, and that they go on."""
 
 import json
-import os
 
 import jax
 import numpy as np
@@ -10,10 +9,7 @@ from tensorboardX.proto import event_pb2
 
 from semisfl_jax import algorithms, metrics
 from tests import runs
-from tests.conftest import UNOPTIMISED
 from tests.test_trials import state_of
-
-pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='tests/test_as_for_users.py runs it')
 
 LOSSES = ('loss_supervised', 'loss_consistency', 'loss_clustering')
 
@@ -125,6 +121,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(reference, 
     assert runs.lines(tmp_path / 'other') != runs.lines(reference)
 
 
+@pytest.mark.slow
 def test_costs_touch_nothing_else(reference, tmp_path):
     """Without them, and with others, the same lines but for the costs, and the same state at the end, bit for bit."""
     assert runs.run(tmp_path / 'off', cost__enabled=False) == 0
@@ -144,6 +141,7 @@ def test_costs_touch_nothing_else(reference, tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.as_for_users
 def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
     assert runs.run(tmp_path / 'run', data__residency='host') == 0
     assert runs.lines(tmp_path / 'run') == runs.lines(reference)
@@ -178,6 +176,7 @@ def test_supervised_only_reads_no_client_and_names_its_missing_losses(tmp_path):
     assert json.loads((tmp_path / 'summary.json').read_text())['headline'] == 'student'
 
 
+@pytest.mark.slow
 def test_rounds_without_clients_are_no_error_and_count_no_visit(tmp_path):
     assert runs.run(tmp_path / 'whole', pre_rounds=2) == 0
     losses = [record['loss_clustering'] for record in runs.records(tmp_path / 'whole')]

@@ -15,6 +15,7 @@ import pytest
 from semisfl_jax import algorithms, checkpoint, experiment, interrupt, train, workdir
 from semisfl_jax import config as config_lib
 from tests import runs
+from tests.marks import slow_but
 
 
 @pytest.fixture(scope='module')
@@ -60,7 +61,7 @@ checkpoint.save = lambda manager, number, *rest: kill() if number == 4 else save
 }
 
 
-@pytest.mark.parametrize('moment', KILLED_AT)
+@pytest.mark.parametrize('moment', slow_but(KILLED_AT, 'after line 3'))
 def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
     killed = runs.run_process(tmp_path, prelude=f'{KILL}\n{KILLED_AT[moment]}')
     assert killed.returncode == -signal.SIGKILL
@@ -70,6 +71,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
     assert json.loads((tmp_path / 'summary.json').read_text())['rounds'] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
 def test_a_first_signal_saves_and_stops(reference, tmp_path, signum):
     prelude = f"""

@@ -1,8 +1,6 @@
-"""Several seeds in one program: every trial is the run of its seed alone. Compiled as for a user, in a process that
-tests/test_as_for_users.py starts; by hand, `XLA_FLAGS= pytest tests/test_trials.py`."""
+"""Several seeds in one program: every trial is the run of its seed alone."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -17,9 +15,6 @@ import launch
 from semisfl_jax import algorithms, checkpoint, experiment, frequency, intake, parallel, reopen, trials
 from semisfl_jax import config as config_lib
 from tests import runs
-from tests.conftest import UNOPTIMISED
-
-pytestmark = pytest.mark.skipif(os.environ.get('XLA_FLAGS') == UNOPTIMISED, reason='tests/test_as_for_users.py runs it')
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
 WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
@@ -82,6 +77,7 @@ def assert_lines_close(folder, expected, tolerance=TOLERANCE):
 # --- equality
 
 
+@pytest.mark.as_for_users
 def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     folder, traces = together
     k_s = set()
@@ -100,6 +96,7 @@ def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     assert traces == 1
 
 
+@pytest.mark.slow
 def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
     """K_s differs between the trials in the last two rounds, so finished trials wait for the longest."""
     assert runs.run(tmp_path, seeds=SEEDS, parallel__trials='vmap') == 0
@@ -111,6 +108,7 @@ def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
         assert state['algorithm'].step == sum(record['k_s'] for record in runs.records(own))
 
 
+@pytest.mark.as_for_users
 def test_images_on_the_host_change_no_byte(single, tmp_path):
     settings = {'data__residency': 'host', 'parallel__trials': 'loop'}
     assert runs.run(tmp_path, seeds=SEEDS, **settings) == 0
@@ -143,6 +141,7 @@ def switched(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('trial_map', 'residency'), [('loop', 'device'), ('vmap', 'host')])
 def test_pre_rounds_labels_at_clients_and_unequal_sizes(switched, tmp_path, trial_map, residency):
     """Up to rounding in turn, too: XLA moves code out of loops inside the branch of `pre_rounds` in its own way."""
@@ -222,6 +221,7 @@ def test_streamed_images_are_those_of_each_trial():
         )
 
 
+@pytest.mark.slow
 def test_rounds_without_clients_stay_a_branch_at_once():
     """All trials are in the same round, so no trial computes what `pre_rounds` leaves out."""
 
@@ -243,6 +243,7 @@ def test_the_choice_of_a_map():
 # --- outputs
 
 
+@pytest.mark.slow
 def test_summary_over_the_seeds(together, capsys):
     folder, _ = together
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -279,6 +280,7 @@ def test_summary_over_the_seeds(together, capsys):
     assert table[-2].split()[:2] == ['5', f'{values[2]:.2%}']
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_and_the_comparison_of_its_trials(single, tmp_path):
     folder = tmp_path / 'run'
     result = runs.run_process(folder, seeds=SEEDS, parallel__trials='loop')
@@ -320,7 +322,11 @@ KILLED_AT = {
 }
 
 
-@pytest.mark.parametrize('moment', KILLED_AT)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'moment',
+    [pytest.param(name, marks=[] if CHEAP in own else pytest.mark.as_for_users) for name, own in KILLED_AT.items()],
+)
 def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment):
     call, settings = KILLED_AT[moment]
     settings = {'seeds': SEEDS, 'parallel__trials': 'loop', **settings}
@@ -339,6 +345,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment
     assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
 
 
+@pytest.mark.slow
 def test_a_trial_can_go_on_alone_and_all_can_go_further(tmp_path, capsys):
     assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=2, **CHEAP) == 0
     assert runs.run(tmp_path / 'all' / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
@@ -434,6 +441,7 @@ def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
     assert config_lib.identity_hash(config) != config_lib.identity_hash(config_lib.resolve(runs.config()))
 
 
+@pytest.mark.as_for_users
 def test_failures_of_several_seeds_are_those_of_single_runs(tmp_path):
     settings = {'failures__before': 0.3, 'failures__inside': 0.3}
     assert runs.run(tmp_path / 'all', **settings, seeds=SEEDS, parallel__trials='loop') == 0
