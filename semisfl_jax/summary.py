@@ -46,7 +46,7 @@ def record(
         **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
         **entries,
         'wall_seconds': round(seconds, 6),
-        'images_per_second': round(images / seconds, 1),
+        'images_per_second': round(images / seconds, 6),
         **({'fake': True} if fake else {}),
     }
 

@@ -305,7 +305,7 @@ def valid_other(key):
         return next(choice for choice in config_lib._CHOICES[key] if choice != value)
     if isinstance(value, bool):
         return not value
-    return value / 2 if isinstance(value, float) else (value or 0) + 1
+    return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
 
 
 @pytest.mark.parametrize('algorithm', algorithms.NAMES)

@@ -191,7 +191,7 @@ def spied(monkeypatch, pushes):
     ('policy', 'k_s', 'settings'),
     [
         ('two_level', 1, {'queue_size': 60, 'k_u': 4, 'labeled_rows': 1}),
-        ('single_ring', 3, {'queue_size': 21, 'k_u': 1, 'client_teacher_bn': 'train'}),
+        ('single_ring', 3, {'queue_size': 21, 'k_u': 1, 'client_teacher_bn': 'train', 'sampling': 'replicated'}),
     ],
 )
 def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, settings):

@@ -8,7 +8,12 @@ import pytest
 import semisfl_jax
 
 ROOMS = (
+    'wording',
     'errors',
+    'versions',
+    'user_files',
+    'own_files',
+    'keys',
     'types',
     'rng',
     'trees',

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import rng, sampling
+from semisfl_jax import config as config_lib
+from semisfl_jax import experiment, intake, rng, sampling
 from semisfl_jax.types import Cohort, Federation
+from tests import runs
 
 
 def order(word, epoch, size):
@@ -210,3 +212,14 @@ def test_the_server_replicates_for_its_first_round():
     read = np.asarray(steps).reshape(3, 80)
     for one_pass in read:
         assert set(np.bincount(one_pass, minlength=40)) == {2}
+
+
+def test_images_on_the_host_are_gathered_in_the_order_of_the_run():
+    """60 batches of 4 from about 130 images: replicated lists hold each image twice."""
+    cohort, found = Cohort(jnp.array([1, 2]), jnp.ones(2), jnp.array([0, 3])), []
+    for order in sampling.ORDERS:
+        built = experiment.build(config_lib.resolve(runs.config(sampling=order, data__residency='host', k_u=60)))
+        found.append(np.asarray(intake.rows(built, cohort)))
+        layout, batches = built.federation.layout, built.hparams.batches
+        np.testing.assert_array_equal(found[-1], sampling.client_rows(built.key, layout, cohort, *batches, order)[0])
+    assert not np.array_equal(*found)
