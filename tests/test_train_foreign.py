@@ -183,6 +183,44 @@ def test_a_finished_run_without_checkpoints_is_not_begun_again(folder, capsys):
     assert runs.files(folder) == before
 
 
+# --- several seeds
+
+SEEDS = {'seeds': (0, 1), 'parallel__trials': 'loop', **CHEAP}
+
+
+@pytest.fixture(scope='module')
+def both(tmp_path_factory):
+    """A run of two seeds and four rounds."""
+    folder = tmp_path_factory.mktemp('both') / 'run'
+    assert runs.run(folder, **SEEDS) == 0
+    return folder
+
+
+def test_of_several_seeds_each_file_is_looked_at(both, tmp_path, capsys):
+    folder = shutil.copytree(both, tmp_path / 'run')
+    lines = folder / 'seed_1' / 'metrics.jsonl'
+    lines.write_text(lines.read_text().replace('"k_s": 8', '"k_s": 9', 1))
+    shutil.copy(folder / 'seed_0' / 'summary.json', folder / 'seed_1' / 'summary.json')
+    (folder / 'summary.json').write_text('{}')
+    replace(folder / 'seed_0' / 'checkpoints' / '4', folder / 'seed_1' / 'checkpoints' / '4')
+    capsys.readouterr()
+    assert runs.run(folder, **SEEDS) == 0
+    warnings = capsys.readouterr().err.splitlines()
+    assert [line.startswith('warning: ') for line in warnings] == [True] * 4
+    assert warnings[0].endswith('seed_0/checkpoints is set aside as damaged-4: it comes from a run of seed 1')
+    assert warnings[1].startswith(f'warning: {lines} is not as the run wrote it')
+    assert warnings[2].startswith(f'warning: {folder}/seed_1/summary.json is of another run; it is set aside')
+    assert warnings[3].startswith(f'warning: {folder}/summary.json is not as a run wrote it; it is set aside')
+    ours, theirs = (json.loads((own / 'summary.json').read_text()) for own in (folder, both))
+    for key in ('final_accuracy', 'bytes_up', 'simulated_seconds', 'trials'):
+        assert ours[key] == theirs[key]
+    assert runs.lines(folder / 'seed_0') == runs.lines(both / 'seed_0')
+    # Finished again: of all this, the changed line alone is left.
+    assert runs.run(folder, **SEEDS) == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f'warning: {lines} is not as the run wrote it')
+
+
 # --- any JSON
 
 
