@@ -60,7 +60,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # each of several `seeds` has a split of its own; 0 or more: one split for all of them
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
-    config.data.image_size = 0  # resize to this side (image100 and unequal images), 0: keep
+    config.data.image_size = 0  # resize to this side, at most 4096 (image100 and unequal images), 0: keep
     config.data.class_list = ''  # image100: a text file with one WordNet id per line
     config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012
 
@@ -214,7 +214,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.augment.crop = 0.125  # reflect-pad by this share of the side, then crop at random; 0: no crop
     config.augment.randaugment = 'mc'  # whose RandAugment: 'mc': FixMatch-pytorch's, used by the authors | 'semifl' |
     # 'fixmatch': google-research's | 'fedmatch'; they differ in operations, ranges and chances
-    config.augment.operations = 2  # RandAugment n, 0: none; 'fedmatch' has 6 and heeds only 0
+    config.augment.operations = 2  # RandAugment n, at most 100, 0: none; 'fedmatch' has 6 and heeds only 0
     config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1; of 'mc' and 'fixmatch'
     config.augment.cutout = 16  # nominal pixels, 0: none; of 'mc' and 'fixmatch', the others end without one
     config.augment.supervised = 'strong'  # 'strong' | 'weak': both views of the supervised phase

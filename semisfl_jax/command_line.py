@@ -133,7 +133,7 @@ def _config_flag(argv: list[str]) -> flags.FlagValues:
 
 def _check_keys(words: list[str], config: ConfigDict) -> None:
     """Finds overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
-    known = [key for key in keys.flat_names(config) if key != STUDY]
+    known = [key for key in keys.flat(config) if key != STUDY]
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
         if match and match[1] not in known:

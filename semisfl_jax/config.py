@@ -103,7 +103,6 @@ _RANGES = {
     **dict.fromkeys(
         (
             'data.fake_size',
-            'data.image_size',
             'federation.mu',
             'federation.client_chunk',
             'parallel.devices',
@@ -123,6 +122,7 @@ _RANGES = {
         ),
         _NOT_NEGATIVE,
     ),
+    'data.image_size': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 to keep the images'),
     'parallel.num_processes': _POSITIVE,
     'federation.num_clients': _POSITIVE,
     'federation.num_active': _POSITIVE,

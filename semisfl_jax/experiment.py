@@ -12,8 +12,9 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, checkpoint, costs, data, failures, frequency, models, parallel, rng
+from semisfl_jax import algorithms, augment, checkpoint, costs, data, failures, frequency, memory, models, parallel, rng
 from semisfl_jax import config as config_lib
+from semisfl_jax import footprint as footprint_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Algorithm, Array, Federation, Views
@@ -61,20 +62,13 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     """
     config = configs[0]
     mesh = parallel.make_mesh(config.parallel.devices)
+    memory.check(config, partial(footprint, trials=len(configs)))
     dataset = data.load(config.data)
     partitions = [_partition(dataset, own) for own in configs]
-    model = models.build(
-        config.model.name,
-        dataset.num_classes,
-        dataset.train_images.shape[1:],
-        config.model.split_index,
-        config.model.projection,
-        config.model.projection_dim,
-        config.model.convolution,
-        'bfloat16' if config.precision == 'bfloat16' else 'float32',
-        axes=(parallel.AXIS,) if mesh else (),
-        batch_norm_variance=config.model.batch_norm_variance,
-    )
+    most_held = max(len(rows) for partition in partitions for rows in partition.client_index)
+    outline = dataset.outline._replace(most_held=most_held)
+    memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
+    model = _model(config, outline, axes=(parallel.AXIS,) if mesh else ())
     hparams = hparams_lib.from_config(config)
     _check_padding(config, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
@@ -118,6 +112,51 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
 def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identity:
     """Whose checkpoints a trial of `config` (resolved) writes."""
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
+
+
+def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None = None) -> list[footprint_lib.Share]:
+    """What a run holds in memory at the least, by shapes alone; nothing where no more is known of the data set.
+
+    Args:
+      config: resolved.
+      trials: number of seeds.
+      loaded: of the data set, once it has been loaded. `config` may ask for other images or numbers of them.
+    """
+    outline = data.outline(config.data)
+    if loaded:
+        known, side = outline, config.data.image_size
+        natural = known.image if known else loaded.image
+        outline = loaded._replace(image=(side, side, loaded.image[2]) if side else natural)
+        if config.data.fake:
+            outline = outline._replace(train=known.train, test=known.test)
+    if outline is None:
+        return []
+    hparams = hparams_lib.from_config(config)
+    unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
+    algorithm = algorithms.build(config.algorithm, _model(config, outline), unseen, hparams)
+    state = jax.eval_shape(algorithm.init, rng.root(0))
+    own_top = config.algorithm in algorithms.OWN_TOP and config.splitfed.version == 'v1'
+    uploads = state.student if own_top else state.student.bottom
+    ours = config.algorithm in algorithms.NAMES  # of a method from outside it is not known
+    method = footprint_lib.Method(
+        state, algorithm.uses_clients, algorithm.reads == 'sets', ours and config.k_s > 0, uploads if ours else ()
+    )
+    return footprint_lib.shares(config, outline, hparams, method, trials)
+
+
+def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> models.SplitModel:
+    return models.build(
+        config.model.name,
+        outline.classes,
+        outline.image,
+        config.model.split_index,
+        config.model.projection,
+        config.model.projection_dim,
+        config.model.convolution,
+        'bfloat16' if config.precision == 'bfloat16' else 'float32',
+        axes=axes,
+        batch_norm_variance=config.model.batch_norm_variance,
+    )
 
 
 def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:

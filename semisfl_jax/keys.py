@@ -6,6 +6,7 @@ import functools
 import importlib.util
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -21,7 +22,7 @@ def check(given: Collection[str]) -> None:
     Raises:
       UserError: a key that nothing reads, which a program may have set by mistake, or one that is missing.
     """
-    known = _known()
+    known = defaults()
     for key in given:
         if known and key not in known:
             raise UserError(f'config.{key} is not a key; {meant(key, known)}')
@@ -36,23 +37,23 @@ def meant(key: str, known: Collection[str]) -> str:
     return f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
 
 
-def flat_names(config: ConfigDict, prefix: str = '') -> list[str]:
-    """The keys of a configuration, dots between their parts."""
-    names = []
+def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
+    """The keys of a configuration, dots between their parts, and their values."""
+    found = {}
     for key, value in config.items():
-        names += flat_names(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else [prefix + key]
-    return names
+        found |= flat(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
+    return found
 
 
 @functools.cache
-def _known() -> tuple[str, ...]:
-    """Keys of configs/default.py; none where the package was installed without it, and names go unchecked.
+def defaults() -> dict[str, Any]:
+    """Keys of configs/default.py and their values; none where the package was installed without it, unchecked then.
 
     The file is found beside the package, for a program may have a package `configs` of its own.
     """
     if not DEFAULT.is_file():
-        return ()
+        return {}
     spec = importlib.util.spec_from_file_location('semisfl_jax_default_configuration', DEFAULT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return tuple(flat_names(module.get_config()))
+    return flat(module.get_config())

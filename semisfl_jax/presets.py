@@ -12,6 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from semisfl_jax import keys
 from semisfl_jax.errors import UserError
 
 SETTINGS = ('harmonised', 'official')
@@ -215,7 +216,7 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
         return
     _check_known(config.algorithm)
     with config.unlocked():
-        values = OFFICIAL[config.algorithm](_flatten(config))
+        values = OFFICIAL[config.algorithm](keys.flat(config))
         config.update_from_flattened_dict({key: value for key, value in values.items() if key not in given})
 
 
@@ -230,13 +231,6 @@ def check(flat: dict[str, Any]) -> None:
             "config.setting='official' stands in a configuration with fewer than half of its values; in a program call "
             'semisfl_jax.presets.apply(config)'
         )
-
-
-def _flatten(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
-    flat = {}
-    for key, value in config.items():
-        flat |= _flatten(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
-    return flat
 
 
 def _check_known(algorithm: str) -> None:

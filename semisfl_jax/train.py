@@ -33,6 +33,7 @@ from semisfl_jax import (
     hosts,
     intake,
     interrupt,
+    memory,
     metrics,
     parallel,
     summary,
@@ -46,6 +47,7 @@ from semisfl_jax.accounts import Account
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.evaluate import make_evaluate
 from semisfl_jax.experiment import Experiment
+from semisfl_jax.footprint import Share
 from semisfl_jax.progress import Progress
 
 ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
@@ -72,6 +74,11 @@ class Outputs(NamedTuple):
     manager: checkpoint.CheckpointManager
 
 
+def _footprint(config: ConfigDict) -> list[Share]:
+    return experiment_lib.footprint(config_lib.resolve(config), trials=max(1, len(config.seeds)))
+
+
+@memory.explained(_footprint)
 def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str = 'run') -> dict[str, Any]:
     """Trains, or goes on training, one experiment: one trial, or one for each of several seeds.
 
@@ -113,6 +120,8 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
         with _compiling('round', compile_seconds):
             arguments = batch.key, state, *upcoming, _iterations(batch, controllers)
             round_ = jit(batch.round, donate_argnums=1).lower(*arguments).compile()
+        with hosts.together():
+            memory.check_program('round', round_, config, _footprint)
         with _compiling('evaluation', compile_seconds):
             like = parallel.like(mesh, jax.eval_shape(partial(batch.part, r=0), state))
             test = dataset.test_images, dataset.test_labels

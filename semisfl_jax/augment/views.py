@@ -14,6 +14,7 @@ from semisfl_jax.types import Array
 from semisfl_jax.wording import use_one_of
 
 SMALLEST_SIDE = 8
+MOST_OPERATIONS = 100  # there are 14, and each is drawn for every image and every time
 # Variant -> options that it does not heed: values that say what it does anyway, and why there is no choice.
 _UNHEEDED = {
     'mc': {},
@@ -51,6 +52,10 @@ def check(options: AugmentOptions) -> None:
         )
     if options.operations < 0:
         raise UserError(f'augment.operations={options.operations} is negative: use 0 or more')
+    if options.operations > MOST_OPERATIONS:
+        raise UserError(
+            f'augment.operations={options.operations} leaves nothing of an image: use {MOST_OPERATIONS} at most'
+        )
     if not 2 <= options.magnitude <= variants.FULL_STRENGTH + 1:
         raise UserError(
             f'augment.magnitude={options.magnitude} leaves no strength to draw between 1 and {variants.FULL_STRENGTH}: '

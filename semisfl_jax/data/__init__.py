@@ -6,18 +6,19 @@ rounds, `draw_cohort` picks the clients of each.
 
 from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.cohort import add_visit, draw_cohort, make_cohort, visits_before
-from semisfl_jax.data.dataset import Dataset
+from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import HostFederation, build_federation, build_federations
 from semisfl_jax.data.partition import PARTITIONS, Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
-from semisfl_jax.data.sources import READERS, load, shape
+from semisfl_jax.data.sources import READERS, load, outline, shape
 
 __all__ = [
     'PARTITIONS',
     'READERS',
     'Dataset',
     'HostFederation',
+    'Outline',
     'Partition',
     'add_visit',
     'build_federation',
@@ -30,6 +31,7 @@ __all__ = [
     'load_partition',
     'make_cohort',
     'make_partition',
+    'outline',
     'save',
     'shape',
     'visits_before',

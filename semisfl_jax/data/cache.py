@@ -8,6 +8,7 @@ cannot be written costs time alone: the arrays are then held in memory.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -19,8 +20,11 @@ import numpy as np
 from absl import logging
 from tqdm.auto import tqdm
 
+from semisfl_jax import machine
 from semisfl_jax.data import dataset
-from semisfl_jax.data.decode import Chunk, Source, Stream
+from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
+from semisfl_jax.errors import UserError
+from semisfl_jax.wording import size
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 STALE_SECONDS = 24 * 3600.0  # no decoding takes that long
@@ -50,6 +54,7 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
         return found
     train, test = source.open()
     streams = {'train': train, 'test': test}
+    _check_room(source.name, streams, root)
     try:
         _write(entry, source.name, streams)
     except OSError as error:
@@ -59,6 +64,32 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
         return found
     arrays = _collect(source.name, streams)
     return arrays, dataset.checksum(source.name, arrays)
+
+
+def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
+    """Makes sure that decoding can end: a chunk fits into memory, and all of it there or on the disk of `root`.
+
+    Raises:
+      UserError: it is certain not to.
+    """
+    shape, limit = streams['train'].shape, machine.host_memory()
+    if not limit:
+        return
+    images = sum(stream.count for stream in streams.values())
+    chunk, total = (count * math.prod(shape) for count in (min(CHUNK, images), images))
+    which = f'{name} in images of {"x".join(map(str, shape))}'
+    if chunk > limit:
+        raise UserError(
+            f'{which}: {CHUNK} are decoded at a time and take {size(chunk)}, and this machine has {size(limit)} of '
+            'memory; use a smaller config.data.image_size'
+        )
+    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(there).free
+    if total > limit and total > free:
+        raise UserError(
+            f'{which} takes {size(total)}, which neither {there} ({size(free)} free) nor the memory of this machine '
+            f'({size(limit)}) has; use a smaller config.data.image_size, or a config.data.cache_dir with more room'
+        )
 
 
 def _read(entry: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:

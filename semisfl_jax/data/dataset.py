@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +49,36 @@ class Dataset:
     def labelable(self) -> np.ndarray:
         """Rows of the training set whose label is known, [<= n] int64 ascending."""
         return np.flatnonzero(self.train_labels >= 0)
+
+    @property
+    def outline(self) -> Outline:
+        in_memory = _in_memory(self.train_images)
+        counts = len(self.train_images), len(self.test_images)
+        return Outline(self.train_images.shape[1:], self.num_classes, *counts, in_memory)
+
+
+class Outline(NamedTuple):
+    """What is known of a data set without its images."""
+
+    image: tuple[int, int, int]  # H, W, C
+    classes: int
+    train: int  # images
+    test: int
+    in_memory: bool  # not behind a memory map
+    most_held: int = 0  # images of the client that holds most
+
+    @property
+    def pixels(self) -> int:
+        """Bytes of an image."""
+        return math.prod(self.image)
+
+
+def _in_memory(array: np.ndarray | None) -> bool:
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return False
+        array = array.base
+    return True
 
 
 def normalisation(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -61,11 +61,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
     if size < 0:
         raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
     true = SHAPES[name]
-    labelled, unlabelled, test = true.train, true.unlabelled, true.test
-    if size:
-        labelled = min(true.train, size // 2) if true.unlabelled else size
-        unlabelled = size - labelled
-        test = min(true.test, max(true.classes, size // 5))
+    labelled, unlabelled, test = counts(name, size)
     shape = (image_size, image_size, true.image[2]) if image_size else true.image
     patterns = _patterns(name, true.classes, shape)
     train_images, train_labels = _draw(name, 'train', patterns, labelled + unlabelled)
@@ -78,6 +74,15 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
         'test_labels': test_labels,
     }
     return dataset.make(name, arrays, true.classes, fake=True)
+
+
+def counts(name: str, size: int = 0) -> tuple[int, int, int]:
+    """Labelled, unlabelled and test images of a made-up data set, arguments as of `make`."""
+    true = SHAPES[name]
+    if not size:
+        return true.train, true.unlabelled, true.test
+    labelled = min(true.train, size // 2) if true.unlabelled else size
+    return labelled, size - labelled, min(true.test, max(true.classes, size // 5))
 
 
 def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarray:

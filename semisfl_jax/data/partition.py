@@ -213,15 +213,15 @@ def _deal(groups: list[np.ndarray], rule: str, chosen: dict, leave_none_empty: b
     """Deals K + 1 shuffled groups to N clients by a rule of PARTITIONS: N ascending int32 arrays."""
     clients = chosen['num_clients']
     sizes = np.array([len(rows) for rows in groups])
+    if leave_none_empty and sizes.sum() < clients:
+        raise UserError(
+            f'config.federation.num_clients={clients}: {sizes.sum()} unlabelled images are left for so many clients; '
+            'use fewer clients or fewer labels'
+        )
     counts = PARTITIONS[rule](sizes, chosen)
     if counts.shape != (clients, len(sizes)) or (counts < 0).any() or (counts.sum(axis=0) != sizes).any():
         raise ValueError(f"partition '{rule}' does not deal every image once")
     if leave_none_empty:
-        if sizes.sum() < clients:
-            raise UserError(
-                f'{sizes.sum()} unlabelled images are left for config.federation.num_clients = {clients} clients: '
-                'use fewer clients or fewer labels'
-            )
         _fill_empty(counts)
     rows = np.concatenate(groups)
     owner = np.concatenate([np.repeat(np.arange(clients), column) for column in counts.T])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from semisfl_jax.data import cache, dataset, digits, fake, image100, tfds_source
+from semisfl_jax.data.dataset import Outline
 from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
@@ -47,6 +48,24 @@ def load(options) -> dataset.Dataset:
         source = tfds_source.find(name, options.data_dir, options.image_size, own_names=own)
     arrays, checksum = cache.fetch(source, options.cache_dir)
     return dataset.make(name, arrays, source.num_classes, digest=checksum)
+
+
+def outline(options) -> Outline | None:
+    """What is known of the data set that `config.data` asks for, before anything of it is loaded.
+
+    Counts are those of sets that are made or always there, and 0 where prepared data may hold fewer. None for sets that
+    come from elsewhere.
+    """
+    name = ALIASES.get(options.name, options.name)
+    own = name in READERS and READERS[name] is not digits.load
+    if name not in fake.SHAPES or (own and not options.fake):
+        return None
+    known, side = fake.SHAPES[name], options.image_size
+    image = (side, side, known.image[2]) if side else known.image
+    labelled, unlabelled, test = fake.counts(name, options.fake_size) if options.fake else (known.train, 0, known.test)
+    if not options.fake and name not in READERS:
+        labelled = unlabelled = test = 0
+    return Outline(image, known.classes, labelled + unlabelled, test, in_memory=options.fake or name in READERS)
 
 
 def shape(options) -> tuple[tuple[int, int, int], int]:

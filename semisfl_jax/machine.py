@@ -1,0 +1,68 @@
+"""How much memory there is, as far as it can be known: upper bounds, of which other programs use their part."""
+
+from __future__ import annotations
+
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+PROC, CGROUP = Path('/proc'), Path('/sys/fs/cgroup')
+
+
+def host_memory() -> int | None:
+    """Bytes that a process may hold, in memory and in swap: those of the machine, or fewer where a container or
+    `ulimit -v` says so. None: unknown."""
+    memory, swap = _physical()
+    bounds = [memory + swap] if memory else []
+    bounds += [own + swap for own in _of_container()]
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        bounds.append(soft)
+    return min(bounds, default=None)
+
+
+def device_memory() -> int | None:
+    """Bytes that JAX may hold on one accelerator. None: unknown, or a CPU, which has the memory of the host."""
+    device = jax.local_devices()[0]
+    if device.platform == 'cpu':
+        return None
+    try:
+        return (device.memory_stats() or {}).get('bytes_limit')
+    except (NotImplementedError, jax.errors.JaxRuntimeError):
+        return None
+
+
+def _physical() -> tuple[int, int]:
+    """Bytes of memory and of swap, 0 where unknown."""
+    try:
+        found = dict(re.findall(r'^(\w+): +(\d+) kB', (PROC / 'meminfo').read_text(), re.MULTILINE))
+    except OSError:  # no Linux
+        found = {}
+    return 1024 * int(found.get('MemTotal', 0)), 1024 * int(found.get('SwapTotal', 0))
+
+
+def _of_container() -> Iterator[int]:
+    """Limits of the control groups that the process is in, of either version, and of those above them."""
+    try:
+        lines = (PROC / 'self' / 'cgroup').read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(':', 2)
+        if controllers and 'memory' not in controllers.split(','):
+            continue
+        root, file = (CGROUP / 'memory', 'memory.limit_in_bytes') if controllers else (CGROUP, 'memory.max')
+        own = root / path.lstrip('/')
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(root) and (found := _number(folder / file)):
+                yield found
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # not there, or 'max'
+        return None

@@ -1,0 +1,210 @@
+"""Whether a run fits into memory: refused where it is certain not to, explained where it did not.
+
+What a run holds (`footprint`) is counted low and what there is (`machine`) high, so no run that works is refused. How
+much a compiled program takes beside that, XLA says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from semisfl_jax import keys, machine
+from semisfl_jax.errors import UserError
+from semisfl_jax.footprint import Share
+from semisfl_jax.wording import shorten, size
+
+# Keys that make a run larger, any of which may have got a zero too many.
+_KNOBS = (
+    'data.image_size',
+    'data.fake_size',
+    'federation.num_clients',
+    'federation.num_active',
+    'model.projection_dim',
+    'queue_size',
+    'batch_size',
+    'server_batch_size',
+    'eval_batch_size',
+    'k_u',
+    'fedmatch.helpers',
+    'local.epochs',
+    'semifl.pass_batch_size',
+    'frequency.horizon',
+)
+_SPARING = {  # a large share -> what makes it smaller
+    'images': "data.residency='host', fewer data.fake_size or a smaller data.image_size",
+    'images in host memory': 'fewer data.fake_size or a smaller data.image_size',
+    'models of the server': 'a smaller model.name or model.projection_dim',
+    'queue': 'a smaller queue_size',
+    'what clients keep': "fewer federation.num_clients, fedmatch.helpers=0 or local.optimizer_state='fresh'",
+    'tables of who holds what': 'fewer federation.num_clients',
+    'models in training': 'fewer federation.num_active or a smaller model.name',
+    'losses that K_s is adapted to': 'a smaller frequency.horizon',
+    'batches': 'a smaller server_batch_size, batch_size or eval_batch_size',
+    'rows and images of a round': "a smaller k_u, batch_size or local.epochs, or data.residency='device'",
+}
+_SHOWN = 3  # shares in a message
+
+Shares = Callable[[ConfigDict], Sequence[Share]]
+
+
+class Place(NamedTuple):
+    """A memory, and what a run has in it."""
+
+    name: str
+    limit: int  # bytes
+    shares: list[Share]
+
+    @property
+    def need(self) -> int:
+        return sum(share.count for share in self.shares)
+
+
+def check(config: ConfigDict, shares_of: Shares) -> None:
+    """Makes sure that a run may fit.
+
+    Args:
+      config: resolved.
+      shares_of: configuration -> what its run holds, by shapes alone.
+
+    Raises:
+      UserError: it is certain not to.
+    """
+    for place in _places(shares_of(config)):
+        if place.need > place.limit:
+            need = f'{size(place.need)} of memory at the least ({_largest(place.shares)})'
+            advice = _sparing(place.shares)
+            raise UserError(_refusal(config, shares_of, place, need, advice, place.limit / 2))
+
+
+def check_program(what: str, compiled: Any, config: ConfigDict, shares_of: Shares) -> None:
+    """Makes sure that a program may fit, as XLA has laid out its memory.
+
+    Args:
+      what: name of the program.
+      compiled: a `jax.stages.Compiled`.
+      config, shares_of: as of `check`.
+
+    Raises:
+      UserError: it is certain not to.
+    """
+    found = compiled.memory_analysis()
+    if found is None:  # a backend that does not say
+        return
+    held = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    way = found.temp_size_in_bytes
+    for place in _places([Share(what, held + way)]):
+        if place.need > place.limit:
+            need = f'{size(place.need)} of memory in the compiled {what}, {size(way)} of it for results on the way'
+            known = sum(share.count for share in shares_of(config))
+            most = known * place.limit / place.need / 2  # as if all of it grew alike
+            raise UserError(_refusal(config, shares_of, place, need, _on_the_way(config), most))
+
+
+def explained(shares_of: Shares) -> Callable[[Callable], Callable]:
+    """Decorates a function of a configuration: where memory ends, it raises a UserError that says what held most."""
+
+    def decorate(run: Callable) -> Callable:
+        @wraps(run)
+        def explaining(config: ConfigDict, *arguments, **options):
+            try:
+                return run(config, *arguments, **options)
+            except (MemoryError, jax.errors.JaxRuntimeError) as error:
+                if not _is_lack_of_memory(error):
+                    raise
+                reason = shorten(next(iter(str(error).splitlines()), '')) or 'no more memory'
+            raise UserError(_explanation(reason, config, shares_of))  # here the arrays of the run are gone
+
+        return explaining
+
+    return decorate
+
+
+def _places(shares: Sequence[Share]) -> Iterator[Place]:
+    """The memories that bound a run, as far as they are known; that of a CPU as a device is the host's."""
+    on_host, on_device = machine.host_memory(), machine.device_memory()
+    if on_device:
+        yield Place('the device', on_device, [share for share in shares if not share.on_host])
+        shares = [share for share in shares if share.on_host]
+    if on_host:
+        yield Place('this machine', on_host, list(shares))
+
+
+def _refusal(config: ConfigDict, shares_of: Shares, place: Place, need: str, advice: str, most: float) -> str:
+    """One line: what is needed, what there is, and the key that is to blame or `advice` where none is.
+
+    A value of the key is recommended with which the known shares take `most` bytes, so that there is room for the rest.
+    """
+    key, value, fitting = _culprit(config, shares_of, place.name, most)
+    there = f'and {place.name} has {size(place.limit)}'
+    if not key:
+        return f'the run needs {need}, {there}; use {advice}'
+    return f'config.{key}={value} takes the run to {need}, {there}; use {f"{fitting:,} or less" if fitting else advice}'
+
+
+def _culprit(config: ConfigDict, shares_of: Shares, place: str, most: float) -> tuple[str, int, int]:
+    """The key whose default saves most, its value, and the largest round one with which the shares take `most` bytes.
+
+    ('', 0, 0) where none saves a half of the known shares, and 0 as the last where no value is small enough.
+    """
+
+    def need(key: str, value: int) -> float:
+        try:
+            shares = shares_of(_changed(config, key, value))
+        except UserError:  # images too small for the model, and the like
+            return math.inf
+        return next((own.need for own in _places(shares) if own.name == place), math.inf)
+
+    now = next((own.need for own in _places(shares_of(config)) if own.name == place), 0)
+    needs = {}
+    for key in _KNOBS:
+        group, _, name = key.rpartition('.')
+        value, default = (config[group] if group else config)[name], keys.defaults().get(key)
+        if default is not None and value > default:
+            needs[key] = need(key, default), value
+    key = min(needs, key=needs.get, default='')
+    if not key or needs[key][0] > now / 2:
+        return '', 0, 0
+    value = needs[key][1]
+    steps = (lead * 10**zeros for zeros in reversed(range(10)) for lead in (5, 2, 1))
+    return key, value, next((step for step in steps if step < value and need(key, step) <= most), 0)
+
+
+def _changed(config: ConfigDict, key: str, value: int) -> ConfigDict:
+    changed = config.copy_and_resolve_references().unlock()
+    changed.update_from_flattened_dict({key: value})
+    return changed.lock()
+
+
+def _largest(shares: Sequence[Share]) -> str:
+    first = sorted(shares, key=lambda share: -share.count)[:_SHOWN]
+    return ', '.join(f'{share.what} {size(share.count)}' for share in first)
+
+
+def _sparing(shares: Sequence[Share]) -> str:
+    return _SPARING[max(shares, key=lambda share: share.count).what]
+
+
+def _on_the_way(config: ConfigDict) -> str:
+    """What bounds the results that a program computes on its way."""
+    names = ('batch_size', 'server_batch_size', 'eval_batch_size', 'queue_size')
+    return f'federation.client_chunk=1, or less than {", ".join(f"{name}={config[name]}" for name in names)}'
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or 'resource_exhausted' in text or 'out of memory' in text
+
+
+def _explanation(reason: str, config: ConfigDict, shares_of: Shares) -> str:
+    places = list(_places(shares_of(config)))
+    held = [
+        f'{size(own.need)} of {size(own.limit)} in {own.name} ({_largest(own.shares)})' for own in places if own.need
+    ]
+    what = f'; the run holds {" and ".join(held)} at the least, and beside it what its steps compute' if held else ''
+    return f'out of memory ({reason}){what}; use {_on_the_way(config)}; checkpoints that were saved are kept'
