@@ -18,9 +18,8 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-KEPT_FROM_SECONDS = '0.1'  # programs that compile faster are not worth a file
-FULL = 800 * 2**20  # bytes of memory above which programs are dropped after a test
-LONGEST = ('matrix', 'as_for_users', 'devices', 'trials', 'local_run')  # files that begin first
+FULL = 600 * 2**20  # bytes of memory above which programs are dropped after a test
+LONGEST = ('matrix', 'as_for_users', 'devices', 'train_stops', 'failures', 'semisfl')  # files that begin first
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -31,7 +30,8 @@ def pytest_cmdline_main(config):
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.stem.removeprefix('test_') not in LONGEST)
+    names = [*(f'test_{name}.py' for name in LONGEST), *{item.path.name: None for item in items}]
+    items.sort(key=lambda item: names.index(item.path.name))
     if os.environ['XLA_FLAGS'] == UNOPTIMISED:
         for item in items:
             if item.get_closest_marker('as_for_users'):
@@ -47,9 +47,7 @@ def compilation_cache(tmp_path_factory):
     folder = str(Path(folder, 'compilation_cache'))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
-        patch.setenv('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', KEPT_FROM_SECONDS)
         jax.config.update('jax_compilation_cache_dir', folder)
-        jax.config.update('jax_persistent_cache_min_compile_time_secs', float(KEPT_FROM_SECONDS))
         yield
 
 

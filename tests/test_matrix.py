@@ -66,9 +66,9 @@ SELECTION = {
     ('fedswitch_sl', 'small_cnn'): (1,),
     ('semifl', 'cnn'): (1,),
     ('fedswitch', 'alexnet'): (1,),
-    ('supervised_only', 'vgg13'): (1,),
-    ('fedavg', 'resnet9'): (1, 8),
-    ('fedprox', 'resnet9_plain'): (1,),
+    ('fedprox', 'vgg13'): (1,),
+    ('supervised_only', 'resnet9'): (1,),
+    ('fedavg', 'resnet9_plain'): (1, 8),
     ('splitfed', 'wresnet28x2'): (1,),
 }
 DEVICES = 8

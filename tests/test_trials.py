@@ -420,6 +420,7 @@ def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, tmp_path, c
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.slow
 def test_a_folder_of_other_seeds_is_left_alone(together, capsys):
     folder, _ = together
     before = runs.files(folder)
