@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.growth_report import NOTHING, digits, mib
 from benchmarks.method_cases import Case
+from semisfl_jax.plots import looks
 
 REFERENCE = 'semisfl'  # what the others are compared with
 
@@ -80,7 +81,9 @@ def plot(result: dict, folder: Path) -> None:
         [max(result['seconds'][name]) - median for median, name in zip(medians, names, strict=True)],
     ]
     figure, axis = pyplot.subplots(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
-    axis.barh(names, medians, xerr=spread, capsize=2, color='#0072B2', edgecolor='black', linewidth=0.6)
+    known = looks.of([looks.title(name) for name in names])
+    colors = [look.color for look in known.values()]
+    axis.barh(list(known), medians, xerr=spread, capsize=2, color=colors, ecolor='grey', linewidth=0)
     axis.set_xlabel('seconds per round')
     axis.spines[['top', 'right']].set_visible(False)
     for suffix in ('png', 'svg'):

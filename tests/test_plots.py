@@ -34,7 +34,8 @@ def band(collection):
 
 
 def legend(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
+    (only,) = ax.figure.legends
+    return [text.get_text() for text in only.get_texts()]
 
 
 def heights(bars):
@@ -78,27 +79,6 @@ def test_losses_have_a_panel_each(drawn):
     assert points(kept[0].lines[0]) == [[5, 0.5], [10, 0.75]]
     assert [len(ax.lines) for ax in kept] == [2, 1]
     assert legend(kept[0]) == ['SemiSFL', 'FedAvg']
-
-
-def test_a_long_legend_leaves_the_axes(drawn):
-    many = [TWO[0]._replace(label=name) for name in 'abcd']
-    _, ax = drawn()
-    curves.accuracy(ax, many)
-    assert legend(ax) == list('abcd')
-    ax.figure.draw_without_rendering()
-    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
-    figure, axes = drawn(1, 2, 'page')
-    curves.losses(axes, {'loss_consistency': many, 'loss_clustering': many})
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == list('abcd')
-    assert axes[0].get_legend() is None
-
-
-def test_lines_differ_also_in_grey():
-    looks = [style.line(place, 80) for place in range(20)]
-    assert len({(look['linestyle'], look['marker']) for look in looks}) == 20
-    assert len({look['color'] for look in looks[:7]}) == 7
-    assert [look['markevery'] for look in looks[:4]] == [(0, 10), (3, 10), (6, 10), (0, 10)]
-    assert style.line(5, 3)['markevery'] == (0, 1)
 
 
 def test_the_partition_has_a_bubble_where_there_are_images(drawn):

@@ -12,7 +12,7 @@ from semisfl_jax import algorithms, data, diagnostics
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import __main__ as command
-from semisfl_jax.plots import collect, draw, style
+from semisfl_jax.plots import collect, draw, looks, style
 from tests import runs, toy
 
 GIB = 1024**3  # bytes
@@ -66,9 +66,9 @@ def test_what_is_missing_is_named():
 
 
 def test_labels_and_file_names():
-    assert collect.label('algorithm=supervised_only') == 'Supervised-only'
-    assert collect.label('algorithm=semisfl, k_s=20') == 'SemiSFL, k_s=20'
-    assert collect.label('federation.alpha=0.1') == 'federation.alpha=0.1'
+    assert looks.title('algorithm=supervised_only') == 'Supervised-only'
+    assert looks.title('algorithm=semisfl, k_s=20') == 'SemiSFL, k_s=20'
+    assert looks.title('federation.alpha=0.1') == 'federation.alpha=0.1'
     assert draw.slug('algorithm=semisfl, data.name=a/b') == 'semisfl_data.name-a-b'
 
 
@@ -215,7 +215,7 @@ def toy_method(algorithm):
 
 
 def test_every_method_has_a_name_for_legends():
-    assert set(algorithms.NAMES) == set(collect.NAMES)
+    assert set(algorithms.NAMES) == set(looks.METHODS)
 
 
 def test_a_model_in_parts_is_not_drawn_by_one_of_them():

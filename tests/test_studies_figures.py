@@ -16,7 +16,7 @@ def test_points_draw_means_errors_and_the_paper():
             'y': (np.array([3.0, np.nan]), np.array([0.25, np.nan])),
         }
         grids.points(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
-    (first, _, bars), (second, _, _) = (container.lines for container in ax.containers)
+    (first, _, bars), (second, _, _), _ = (container.lines for container in ax.containers)
     np.testing.assert_allclose(first.get_ydata(), [1.0, 2.0])
     np.testing.assert_allclose(second.get_ydata(), [3.0, np.nan])
     segments = bars[0].get_segments()
@@ -30,7 +30,7 @@ def test_points_draw_means_errors_and_the_paper():
     assert first.get_xdata()[1] - first.get_xdata()[0] == 1.0
     assert 0 < hollow[0].get_xdata()[0] - first.get_xdata()[0] < second.get_xdata()[0] - first.get_xdata()[0]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ['a', 'b']
-    assert 'paper (hollow)' in ax.get_legend_handles_labels()[1]
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ['x', 'y', 'paper (hollow)']
 
 
 def test_figures_of_a_study(tmp_path):

@@ -8,11 +8,11 @@ In a notebook, or for a figure of one's own, each plot is a function that takes 
         figure, ax = plots.style.figure()
         plots.curves.accuracy(ax, plots.collect.curves(groups, 'accuracy'))
 
-`style` says how everything looks; `curves`, `partitions`, `inside` (diagnostics), `features` and `grids` (tables)
-draw; `collect` reads what they draw from runs; `draw` knows every figure by name. matplotlib is imported when the first
-figure is made.
+`style` says how everything looks, `looks` what sets methods and other groups apart, `legends` names them below a
+figure; `curves`, `partitions`, `inside` (diagnostics), `features` and `grids` (tables) draw; `collect` reads what they
+draw from runs; `draw` knows every figure by name. matplotlib is imported when the first figure is made.
 """
 
-from semisfl_jax.plots import collect, curves, draw, features, grids, inside, partitions, style
+from semisfl_jax.plots import collect, curves, draw, features, grids, inside, legends, looks, partitions, style
 
-__all__ = ['collect', 'curves', 'draw', 'features', 'grids', 'inside', 'partitions', 'style']
+__all__ = ['collect', 'curves', 'draw', 'features', 'grids', 'inside', 'legends', 'looks', 'partitions', 'style']

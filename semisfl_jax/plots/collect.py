@@ -12,21 +12,10 @@ import numpy as np
 from semisfl_jax import data, diagnostics, metrics, reopen
 from semisfl_jax import experiment as experiment_lib
 from semisfl_jax.errors import UserError
-from semisfl_jax.plots import features
+from semisfl_jax.plots import features, looks
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
 
-NAMES = {
-    'semisfl': 'SemiSFL',
-    'supervised_only': 'Supervised-only',
-    'fedavg': 'FedAvg',
-    'fedprox': 'FedProx',
-    'fedmatch': 'FedMatch',
-    'fedswitch': 'FedSwitch',
-    'fedswitch_sl': 'FedSwitch-SL',
-    'semifl': 'SemiFL',
-    'splitfed': 'SplitFed',
-}
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them
 IN_PARTS = frozenset({'fedmatch'})  # methods whose model is more than `State.student`
 MOST_POINTS = 1000  # test images in a picture of feature space
@@ -41,12 +30,6 @@ AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 
 class NotApplicable(UserError):
     """A run that knows of a quantity and never had a value of it, such as pseudo-labels without clients."""
-
-
-def label(name: str) -> str:
-    """The label of a group of runs as a legend has it: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20'."""
-    method, *rest = name.removeprefix('algorithm=').split(', ')
-    return ', '.join([NAMES.get(method, method), *rest])
 
 
 def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
@@ -83,19 +66,22 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     places = np.array([[table[number][0] for number in rounds] for table in tables])
     values = [metrics.mean_and_error([table[number][1] for table in tables]) for number in rounds]
     mean, error = np.array(values).T
-    return Curve(label(name), places.mean(axis=0), mean, error)
+    return Curve(looks.title(name), places.mean(axis=0), mean, error)
 
 
 def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> list[Curve]:
     """The curve of every group that has one; not all methods measure all there is.
 
+    Looks are those among all groups, so that a group has the same one in every figure of them.
+
     Raises:
       UserError: none has; with `every`, one has not that should, because it is of an older version.
     """
     found, faults = [], []
+    known = looks.of([looks.title(name) for name in groups])
     for name, runs in groups.items():
         try:
-            found.append(curve(name, runs, key, x))
+            found.append(curve(name, runs, key, x)._replace(look=known[looks.title(name)]))
         except UserError as error:
             faults.append(error)
     unexpected = [error for error in faults if not isinstance(error, NotApplicable)]

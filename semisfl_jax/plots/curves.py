@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from semisfl_jax.plots import style
+from semisfl_jax.plots import legends, looks
+from semisfl_jax.plots.looks import Look
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
@@ -34,6 +35,7 @@ class Curve(NamedTuple):
     x: np.ndarray  # [E]
     mean: np.ndarray  # [E] over seeds
     error: np.ndarray  # [E] standard error of the mean, NaN with one seed
+    look: Look | None = None  # None: that of its label among the curves it is drawn with
 
 
 def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
@@ -41,18 +43,17 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
 
     Args:
       ax: Axes.
-      curves: in the order of the legend.
+      curves: in the order of the legend, which is for the caller to make.
       scale: of the y axis, 100 for per cent.
       steps: a value holds until the next one.
     """
     shape = {'drawstyle': 'steps-post'} if steps else {}
-    for place, curve in enumerate(curves):
+    for place, curve in enumerate(_with_looks(curves)):
         mean, error = scale * curve.mean, scale * curve.error
-        look = style.line(place, len(curve.x))
-        ax.plot(curve.x, mean, label=curve.label, **look, **shape)
+        ax.plot(curve.x, mean, label=curve.label, **curve.look.line(len(curve.x), place), **shape)
         if np.isfinite(error).any():
             step = 'post' if steps else None
-            ax.fill_between(curve.x, mean - error, mean + error, color=look['color'], alpha=0.2, lw=0, step=step)
+            ax.fill_between(curve.x, mean - error, mean + error, color=curve.look.color, alpha=0.2, lw=0, step=step)
     return ax
 
 
@@ -61,7 +62,7 @@ def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
     lines(ax, curves, scale=100.0)
     _x(ax, x)
     ax.set_ylabel('Test accuracy (%)')
-    style.legend(ax)
+    legends.below(ax.figure)
     return ax
 
 
@@ -72,7 +73,7 @@ def k_s(ax, curves: Sequence[Curve]):
     ax.yaxis.get_major_locator().set_params(integer=True)
     _x(ax, 'round')
     ax.set_ylabel('Supervised steps $K_s$')
-    style.legend(ax)
+    legends.below(ax.figure)
     return ax
 
 
@@ -85,34 +86,44 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
       accuracy: of confident pseudo-labels, in [0, 1].
     """
     left, right = axes
-    lines(left, mask_rate, scale=100.0)
-    lines(right, [curve._replace(mean=1.0 - curve.mean) for curve in accuracy], scale=100.0)
+    all_ = _with_looks([*mask_rate, *accuracy])
+    lines(left, all_[: len(mask_rate)], scale=100.0)
+    lines(right, [curve._replace(mean=1.0 - curve.mean) for curve in all_[len(mask_rate) :]], scale=100.0)
     left.set_ylabel('Confident pseudo-labels (%)')
     right.set_ylabel('Wrong among confident (%)')
     for ax in axes:
         ax.set_ylim(bottom=0)
         _x(ax, 'round')
     right.set_xlim(left.get_xlim())  # where there is no confident label yet, none is wrong
-    style.legend(left, shared=True)
+    legends.below(left.figure)
     return axes
 
 
 def losses(axes, by_name: dict[str, Sequence[Curve]]):
-    """A panel for each loss of the metrics; one legend serves all. Panels left over are taken away.
+    """A panel for each loss of the metrics; one legend has the curves of all. Panels left over are taken away.
 
     Args:
       axes: as many Axes as there are losses, or more.
       by_name: name in metrics.jsonl -> curves.
     """
+    found = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
     for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
-        lines(ax, curves)
+        lines(ax, [next(found) for _ in curves])
         ax.set_title(LOSS_LABELS.get(name, name))
+        place = ax.get_subplotspec()
+        if place is None or place.is_first_col():
+            ax.set_ylabel('Loss')
         _x(ax, 'round')
     for ax in axes[len(by_name) :]:
         ax.remove()
-    axes[0].set_ylabel('Loss')
-    style.legend(axes[0], shared=True)
+    legends.below(axes[0].figure)
     return axes[: len(by_name)]
+
+
+def _with_looks(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves of a figure, with looks for those that came without."""
+    known = looks.of([curve.label for curve in curves])
+    return [curve if curve.look else curve._replace(look=known[curve.label]) for curve in curves]
 
 
 def _x(ax, x: str) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 
 from semisfl_jax import diagnostics
 from semisfl_jax.errors import UserError
-from semisfl_jax.plots import collect, curves, features, inside, partitions, style
+from semisfl_jax.plots import collect, curves, features, inside, legends, partitions, style
 from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
+
+MOST_PANELS = 4  # beside each other on a page
 
 
 def _accuracy(x: str) -> Callable[[Groups], Any]:
@@ -43,8 +45,8 @@ def _pseudo_labels(groups: Groups):
 def _losses(groups: Groups):
     if not (found := collect.losses(groups)):
         raise UserError('no run has a loss in its metrics.jsonl')
-    rows, columns = (1, len(found)) if len(found) <= 4 else (2, -(-len(found) // 2))
-    figure, axes = style.figure(rows, columns, 'page', 1.9)
+    rows = -(-len(found) // MOST_PANELS)
+    figure, axes = style.figure(rows, -(-len(found) // rows), 'page', 1.9)
     curves.losses(np.atleast_1d(axes).ravel(), found)
     return figure
 
@@ -100,8 +102,7 @@ def _queue(run: Run):
     axes = np.atleast_1d(axes)
     for ax, *own in zip(axes, found['queue'], found['queue_empty'], levels, strict=True):
         inside.queue(ax, *own)
-    entries = {name: bars for ax in axes for bars, name in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(entries.values(), entries.keys(), loc='outside lower center', ncols=len(entries))
+    legends.below(figure)
     return figure
 
 

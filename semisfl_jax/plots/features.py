@@ -6,6 +6,8 @@ import numpy as np
 
 from semisfl_jax.plots import style
 
+MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')
+
 
 def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
     """[n, D] -> [n, 2] by scikit-learn's t-SNE from the first two principal components; the same in every call.
@@ -34,7 +36,7 @@ def feature_space(ax, points: np.ndarray, labels: np.ndarray, title: str = ''):
         own = points[labels == label]
         look = {
             'color': style.PALETTE[label % len(style.PALETTE)],
-            'marker': style.MARKERS[label % len(style.MARKERS)],
+            'marker': MARKERS[label % len(MARKERS)],
         }
         ax.scatter(own[:, 0], own[:, 1], s=7, linewidths=0, alpha=0.75, label=str(label), **look)
         box = {'boxstyle': 'round,pad=0.15', 'facecolor': 'white', 'edgecolor': look['color'], 'linewidth': 0.8}

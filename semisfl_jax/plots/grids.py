@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from semisfl_jax.plots import style
+from semisfl_jax.plots import legends, looks, style
 
-LETTERS = 85  # that fit below an axis as wide as a page
+LETTERS = 11  # in an inch of a line below an axis
 
 
 def points(
@@ -34,8 +34,9 @@ def points(
     place = np.arange(len(columns))
     step = 0.8 / max(1, len(rows))
     nothing = np.full(len(columns), np.nan)
+    known = looks.of(rows)
     for number, row in enumerate(rows):
-        look = {key: value for key, value in style.line(number, 1).items() if key in ('color', 'marker')}
+        look = known[row].point()
         at = place + (number - (len(rows) - 1) / 2.0) * step
         mean, error = ours.get(row, (nothing, nothing))
         bars = np.where(np.isfinite(error), error, 0.0)
@@ -43,12 +44,13 @@ def points(
         theirs = paper.get(row, nothing)
         ax.plot(at + 0.3 * step, theirs, linestyle='none', markerfacecolor='none', **look)
     if any(np.isfinite(values).any() for values in paper.values()):
-        ax.plot([], [], 'o', color=style.GREY, markerfacecolor='none', label='paper (hollow)')
-    width = max(6, LETTERS // len(columns))
-    ax.set_xticks(place, [textwrap.fill(name, width, break_long_words=False) for name in columns])
+        hollow = {'color': style.GREY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
+        ax.errorbar([], [], fmt='o', **hollow)  # as the rows are drawn, so that it stands behind them in the legend
+    width = max(6, int(LETTERS * ax.figure.get_figwidth() / len(columns)))
+    ax.set_xticks(place, [textwrap.fill(name, width) for name in columns])
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_xlabel(column_name)
     ax.set_ylabel(textwrap.fill(unit, 40))
     ax.grid(visible=False, axis='x')
-    style.legend(ax)
+    legends.below(ax.figure)
     return ax

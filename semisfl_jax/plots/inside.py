@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from semisfl_jax.diagnostics import Rates
-from semisfl_jax.plots import style
+from semisfl_jax.plots import legends, looks, style
 
 MOST_NUMBERS = 12  # classes up to which a confusion matrix has its numbers written in
 MOST_BARS = 20  # pairs of bars, and classes that are named on an axis
@@ -68,7 +68,7 @@ def rates(ax, found: Rates, of: str = 'Class'):
     ax.set_xlabel(of)
     ax.set_ylabel('Pseudo-labels (%)')
     ax.grid(visible=False, axis='x')
-    ax.legend(loc='lower center', bbox_to_anchor=(0.5, 1.0), ncols=2)
+    legends.below(ax.figure)
     return ax
 
 
@@ -138,13 +138,14 @@ def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str]
     left, right = axes
     names = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
     there = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
+    known = looks.of([*names, *map(str, pieces)])
     for place in there:
-        name = names.get(str(pieces[place]), str(pieces[place]))
-        left.plot(rounds, distance[:, place], label=name, **style.line(place, len(rounds)))
+        name = str(pieces[place])
+        left.plot(rounds, distance[:, place], label=names.get(name, name), **known[name].line(len(rounds), place))
     left.set_ylabel('Distance / norm of the student')
     left.set_ylim(bottom=0)
-    left.legend()
-    right.plot(rounds, 100.0 * np.asarray(agreement), **style.line(0, len(rounds)))
+    legends.below(left.figure)
+    right.plot(rounds, 100.0 * np.asarray(agreement), color=style.BLACK, marker='o', markevery=max(1, len(rounds) // 8))
     right.set_ylabel('Equal predictions (%)')
     for ax in axes:
         ax.set_xlabel('Round')

@@ -10,7 +10,8 @@ import numpy as np
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import collect as plots_collect
-from semisfl_jax.plots import curves, grids, style
+from semisfl_jax.plots import curves, grids, looks, style
+from semisfl_jax.plots.looks import Look
 from semisfl_jax.studies import collect, statistics
 from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.spec import Cell, Study, Table
@@ -67,7 +68,7 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
         folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
         if folders and folders not in drawn:  # columns that read several figures off the same runs have one picture
             drawn.add(folders)
-            yield _slug(title), title, lambda own=groups: _curves(name, own)
+            yield _slug(title), title, lambda own=groups: _curves(name, own, looks.of(table.rows))
 
 
 def _run(table: Table, found: Mapping[Place, Found], kind: str) -> list[Cell]:
@@ -100,13 +101,16 @@ def _values(table: Table, found: Mapping[Place, Found], chosen: list[Cell]):
     return figure
 
 
-def _curves(name: str, groups: plots_collect.Groups):
+def _curves(name: str, groups: plots_collect.Groups, known: Mapping[str, Look]):
+    """Rows have the same looks in all columns, also where a column has not all of them."""
     figure, ax = style.figure()
+    x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
+    found = plots_collect.curves(groups, 'k_s' if name == 'k_s' else 'accuracy', x)
+    found = [curve._replace(look=known[curve.label]) for curve in found]
     if name == 'k_s':
-        curves.k_s(ax, plots_collect.curves(groups, 'k_s'))
-        return figure
-    x = {'accuracy_rounds': 'round', 'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}[name]
-    curves.accuracy(ax, plots_collect.curves(groups, 'accuracy', x), x)
+        curves.k_s(ax, found)
+    else:
+        curves.accuracy(ax, found, x)
     return figure
 
 

@@ -1,0 +1,71 @@
+"""The legend of a figure: one for all its panels, below them, as wide as the figure and no wider."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+MOST_COLUMNS = 6
+MARGIN = 0.06  # inches left free at either side
+_NAME = 'legend of all panels'
+
+
+def below(figure: Any) -> None:
+    """Gathers the entries of all panels, each name once, and puts them below the figure.
+
+    The figure grows by the height of the legend, so that its panels keep theirs. Called again, when another panel has
+    been drawn, it makes the legend anew. Names too long for the figure are broken into lines.
+    """
+    for old in [own for own in figure.legends if own.get_gid() == _NAME]:
+        figure.set_figheight(figure.get_figheight() - _inches(old)[1])
+        old.remove()
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(name, handle)
+    if not entries:
+        return
+    if figure.get_layout_engine() is None:
+        figure.set_layout_engine('constrained')  # without one, nothing makes room for a legend outside the panels
+    made = _fitting(figure, list(entries.values()), list(entries))
+    figure.set_figheight(figure.get_figheight() + _inches(made)[1])
+
+
+def _fitting(figure: Any, handles: list[Any], names: list[str]) -> Any:
+    """The legend with as few rows as fit into the figure's width."""
+    columns = min(len(names), MOST_COLUMNS)
+    while columns:
+        rows = -(-len(names) // columns)
+        made = _make(figure, handles, names, -(-len(names) // rows))
+        if _fits(made):
+            return made
+        columns = min(columns - 1, int(_share(made) * columns) + 1)
+        made.remove()
+    letters = max(map(len, names))
+    while True:
+        made = _make(figure, handles, [textwrap.fill(name, letters) for name in names], 1)
+        if _fits(made) or letters == 1:
+            return made
+        letters = max(1, min(letters - 1, int(_share(made) * letters)))
+        made.remove()
+
+
+def _make(figure: Any, handles: list[Any], names: list[str], columns: int) -> Any:
+    made = figure.legend(handles, names, loc='outside lower center', ncols=columns, columnspacing=1.4)
+    made.set_gid(_NAME)
+    return made
+
+
+def _fits(legend: Any) -> bool:
+    return _share(legend) >= 1.0
+
+
+def _share(legend: Any) -> float:
+    """Of the width that a legend has, how much there is room for."""
+    return (legend.figure.get_figwidth() - 2 * MARGIN) / _inches(legend)[0]
+
+
+def _inches(legend: Any) -> tuple[float, float]:
+    """Width and height."""
+    box, dpi = legend.get_window_extent(), legend.figure.dpi
+    return box.width / dpi, box.height / dpi
