@@ -138,7 +138,7 @@ def test_one_client_that_holds_all_labels_is_plain_sgd():
     )
     model = toy.model()
     model = model._replace(
-        top=lambda variables, x, key, train: toy.model().top(variables, x, None, False)
+        top=lambda variables, x, key, train, rows=None: toy.model().top(variables, x, None, False)
     )  # no dropout
     algorithm = algorithms.build('fedavg', model, views, hparams)
     state = algorithm.init(rng.root(0))
