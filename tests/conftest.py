@@ -18,7 +18,7 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-FULL = 600 * 2**20  # bytes of memory above which programs are dropped after a test
+FULL = 1200 * 2**20  # bytes of memory above which programs are dropped after a test
 LONGEST = ('matrix', 'as_for_users', 'devices', 'train_stops', 'failures', 'semisfl')  # files that begin first
 
 
