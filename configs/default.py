@@ -151,10 +151,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # 200 times smaller: 0.05 pulls as fast; at 10, psi repeats within a round all that sigma moved, and overshoots
     config.fedmatch.lambda_l1 = 1e-5  # of | psi |
     config.fedmatch.l1_threshold = 1e-5  # entries of psi up to this size count as 0 in evaluation
-    config.fedmatch.delta_threshold = (
-        0.0  # entries that a client changed by no more than this are not sent, and the server
-    )
-    # averages its own value in their place; psi's entries up to l1_threshold are seen as 0 then. 0: all are sent
+    config.fedmatch.delta_threshold = 0.0  # entries that a client changed by no more than this are not sent, and the
+    # server averages its own value in their place; psi's entries up to l1_threshold are seen as 0 then. 0: all are sent
     config.fedmatch.psi_start = 0.2  # psi before the first round, as a share of sigma
     config.semifl = ConfigDict()
     config.semifl.order = 'clients_first'  # as the authors' code: clients, average, server's steps, evaluation |
