@@ -13,6 +13,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data, diagnostics, experiment, intake, sampling, trials
 from semisfl_jax.plots import collect
 from tests import runs
+from tests.marks import slow_but
 
 ALL = {'data__num_labeled': 140, 'data__client_labels': -1, 'k_s': 0, 'federation__num_active': 10, 'rounds': 1}
 ALL |= {'local__epochs': 1, 'augment__crop': 0.0, 'augment__operations': 0, 'augment__cutout': 0}
@@ -35,7 +36,7 @@ def images_read(built):
     return set(np.asarray(rows)[made].ravel().tolist())
 
 
-@pytest.mark.parametrize('name', METHODS)
+@pytest.mark.parametrize('name', slow_but(METHODS, 'fedavg'))
 def test_one_round_trains_on_all_images(tmp_path, name):
     config = runs.config(**METHODS[name], **ALL, data__residency='host')
     built = experiment.build(config_lib.resolve(config))

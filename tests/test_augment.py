@@ -22,6 +22,8 @@ MAGNITUDE = 11  # so that v = 10, the end of every range, is tested too
 MC = variants.mc(MAGNITUDE)
 OPERATIONS = MC.operations
 SHAPES = [(8, 8, 1), (8, 8, 3), (28, 28, 1), (28, 28, 3), (32, 32, 1), (32, 32, 3), (21, 34, 3), (96, 96, 3)]
+QUICK = {(28, 28, 1), (21, 34, 3)}  # those of every run
+EVERY_SHAPE = [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES]
 OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
 
 randaugment = jax.jit(operations.randaugment, static_argnums=5)
@@ -113,7 +115,7 @@ def examples(shape):
     return np.stack([np.clip(image, 0, 255).astype(np.uint8) for image in images])
 
 
-@pytest.mark.parametrize('shape', SHAPES, ids=str)
+@pytest.mark.parametrize('shape', EVERY_SHAPE, ids=str)
 @pytest.mark.parametrize('name', OPERATIONS)
 def test_operation_equals_pillow(name, shape):
     """Every strength, both signs, every kind of image."""
@@ -130,6 +132,7 @@ def test_operation_equals_pillow(name, shape):
         np.testing.assert_array_equal(got, expected, err_msg=f'{name} of image {i}, v {v}, sign {sign}')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', OPERATIONS)
 def test_operation_on_large_image(name):
     """144 x 144, where Equalize divides by more and the affine maps reach farther."""

@@ -32,6 +32,8 @@ from tests.test_augment import (
 
 AFFINE, BILINEAR, BICUBIC = PIL.Image.Transform.AFFINE, PIL.Image.Resampling.BILINEAR, PIL.Image.Resampling.BICUBIC
 SHAPES = [(8, 8, 3), (28, 28, 1), (32, 32, 3), (21, 34, 3)]
+QUICK = {(28, 28, 1), (21, 34, 3)}  # those of every run
+EVERY_SHAPE = [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES]
 OTHERS = ('semifl', 'fixmatch', 'fedmatch')
 
 randaugment = jax.jit(operations.randaugment, static_argnums=5)
@@ -133,7 +135,7 @@ def every_case(variant, name, shape):
     return result, images[index], v.tolist(), sign.tolist(), centre.astype(float)
 
 
-@pytest.mark.parametrize('shape', [*SHAPES, (144, 144, 3)], ids=str)
+@pytest.mark.parametrize('shape', [*EVERY_SHAPE, pytest.param((144, 144, 3), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize('name', variants.semifl().operations)
 def test_semifl_operation_equals_pillow(name, shape):
     for got, image, v, sign, centre in zip(*every_case(variants.semifl(), name, shape), strict=True):
@@ -141,7 +143,7 @@ def test_semifl_operation_equals_pillow(name, shape):
         np.testing.assert_array_equal(got, to_array(semifl_operation(name, to_pillow(image), v, sign, *more)))
 
 
-@pytest.mark.parametrize('shape', SHAPES, ids=str)
+@pytest.mark.parametrize('shape', EVERY_SHAPE, ids=str)
 @pytest.mark.parametrize('name', variants.fixmatch(10).operations)
 def test_fixmatch_operation_equals_pillow(name, shape):
     """Transparent where pixels came in from outside, as in the original."""
@@ -150,7 +152,7 @@ def test_fixmatch_operation_equals_pillow(name, shape):
         np.testing.assert_array_equal(got, expected[..., -got.shape[-1] :])
 
 
-@pytest.mark.parametrize('shape', SHAPES, ids=str)
+@pytest.mark.parametrize('shape', EVERY_SHAPE, ids=str)
 @pytest.mark.parametrize('name', variants.fedmatch().operations)
 def test_fedmatch_operation_equals_pillow(name, shape):
     """Bit by bit, but for one grey level in a few pixels of the bicubic shears (next test)."""

@@ -14,6 +14,7 @@ from configs.default import get_config
 from semisfl_jax import data
 from semisfl_jax.data import tfds_source
 from semisfl_jax.errors import UserError
+from tests.marks import slow_but
 
 tfds = pytest.importorskip('tensorflow_datasets')
 
@@ -346,11 +347,14 @@ def real_cache(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ('name', 'train', 'image', 'mean', 'std'),
-    [
+    slow_but(
+        [
+            ('mnist', 60000, (28, 28, 1), 0.1307, 0.3081),
+            ('fashion_mnist', 60000, (28, 28, 1), 0.2860, 0.3530),
+            ('cifar10', 50000, (32, 32, 3), None, None),
+        ],
         ('mnist', 60000, (28, 28, 1), 0.1307, 0.3081),
-        ('fashion_mnist', 60000, (28, 28, 1), 0.2860, 0.3530),
-        ('cifar10', 50000, (32, 32, 3), None, None),
-    ],
+    ),
 )
 def test_real_sets_are_what_is_known_of_them(name, train, image, mean, std, real_cache):
     if not prepared(name):

@@ -18,6 +18,7 @@ from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
 from tests import fedmatch_twin, runs, toy
 from tests.fedmatch_twin import Twin, helpers_of
+from tests.marks import slow_but
 from tests.test_fedavg import CLIENTS, FEDERATION
 from tests.test_semisfl import assert_trees_close
 
@@ -186,6 +187,7 @@ def test_psi_starts_as_a_share_of_sigma():
     chex.assert_trees_all_equal(state.server, jax.tree.map(lambda w: 0.3 * w, trainable(state.student)))
 
 
+@pytest.mark.slow
 def test_labels_at_the_server_clients_train_psi_alone():
     (before, after), _ = run_rounds('labels at the server', [[1, 4]])
     assert not any(moved(trainable(before.student), trainable(after.student)))
@@ -254,6 +256,7 @@ def test_helpers_come_in_every_second_round_and_to_known_clients():
     assert [float(found['helpers_used']) for found in alone] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_helpers_that_persist():
     """What was sent in round 2 helps in rounds 3 and 5, too, and is exchanged in round 4 for the cohort alone."""
     cohorts = [[1, 2, 4], [1, 2], [1, 2], [1, 4], [2, 4]]
@@ -269,6 +272,7 @@ def test_helpers_that_persist():
     chex.assert_trees_all_equal(sent[4], sent[5])
 
 
+@pytest.mark.slow
 def test_the_server_keeps_what_clients_uploaded():
     (_, one, two), _ = run_rounds('labels at the server', [[2], [3, 4]])
     np.testing.assert_array_equal(two.clients.known, [False, False, True, True, True])
@@ -305,7 +309,7 @@ def rounds_of(case):
     return run_rounds(case, COHORTS)
 
 
-@pytest.mark.parametrize('case', TWINS)
+@pytest.mark.parametrize('case', slow_but(TWINS, 'labels at the clients, helpers persist'))
 def test_rounds_equal_the_plain_twin(case):
     _, state, hparams = start(case)
     twin = Twin(KEY, toy.model(), toy.VIEWS, hparams, state.student, tuple(state.server))

@@ -14,6 +14,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import FedSwitch
 from tests import runs, toy, twin
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
 ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its visits, K_s
@@ -48,11 +49,14 @@ def two_rounds(name, labels_at_clients=False, split_index=None, **changes):
 
 @pytest.mark.parametrize(
     'changes',
-    [
+    slow_but(
+        [
+            {},
+            {'client_teacher_ema': True, 'client_teacher_bn': 'train', 'labels_at_clients': True, 'labeled_rows': 1},
+            {'split_index': 3, 'pre_rounds': 1, 'consistency_weight': 0.5},
+        ],
         {},
-        {'client_teacher_ema': True, 'client_teacher_bn': 'train', 'labels_at_clients': True, 'labeled_rows': 1},
-        {'split_index': 3, 'pre_rounds': 1, 'consistency_weight': 0.5},
-    ],
+    ),
 )
 def test_with_the_teacher_it_is_semisfl_without_clustering(changes):
     """The same bottoms, tops and teachers over two rounds, up to how XLA rounds two different programs."""
@@ -122,13 +126,16 @@ class Server(twin.Server):
 
 @pytest.mark.parametrize(
     'changes',
-    [
-        {'mode': 'student'},
-        {'mode': 'student', 'client_teacher_bn': 'train', 'split_index': 1},
+    slow_but(
+        [
+            {'mode': 'student'},
+            {'mode': 'student', 'client_teacher_bn': 'train', 'split_index': 1},
+            {'mode': 'switch', 'beta_iid': 0.6},
+            {'mode': 'switch', 'beta_iid': 0.6, 'client_teacher_ema': True, 'labels_at_clients': True}
+            | {'labeled_rows': 1},
+        ],
         {'mode': 'switch', 'beta_iid': 0.6},
-        {'mode': 'switch', 'beta_iid': 0.6, 'client_teacher_ema': True, 'labels_at_clients': True}
-        | {'labeled_rows': 1},
-    ],
+    ),
 )
 def test_who_labels_against_the_explicit_twin(changes):
     results = two_rounds('fedswitch_sl', **changes)

@@ -231,6 +231,7 @@ def stand_in(point):
     return Side({'round': lambda: 1.0}, facts, lambda: None)
 
 
+@pytest.mark.slow
 def test_a_failing_point_does_not_end_the_run(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(growth_runs, 'measure', stand_in)
     growth_runs.run_points([dataclasses.replace(TINY, active=n) for n in (1, 2, 3, 4)], 2, tmp_path)

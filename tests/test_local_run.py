@@ -6,6 +6,7 @@ import pytest
 
 import launch
 from tests import runs
+from tests.marks import slow_but
 
 # Two rounds in which every client reads its images once, and goes on with its momentum.
 LOCAL = {'rounds': 2, 'checkpoint_every': 1, 'local__epochs': 1, 'local__optimizer_state': 'kept'}
@@ -81,11 +82,14 @@ def test_semifl_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path):
 
 @pytest.mark.parametrize(
     'changes',
-    [
-        {'algorithm': 'fedavg', 'local__objective': 'supervised', 'data__client_labels': -1},
+    slow_but(
+        [
+            {'algorithm': 'fedavg', 'local__objective': 'supervised', 'data__client_labels': -1},
+            {'algorithm': 'fedprox', 'local__objective': 'supervised', 'data__client_labels': 40, 'k_s': 0},
+            {'algorithm': 'fedswitch', 'pre_rounds': 1},
+        ],
         {'algorithm': 'fedprox', 'local__objective': 'supervised', 'data__client_labels': 40, 'k_s': 0},
-        {'algorithm': 'fedswitch', 'pre_rounds': 1},
-    ],
+    ),
 )
 def test_each_way_of_running(tmp_path, changes):
     assert runs.run(tmp_path, **{'rounds': 2} | changes) == 0

@@ -28,6 +28,7 @@ from semisfl_jax import algorithms, experiment, intake, models, parallel, phases
 from semisfl_jax import config as config_lib
 from tests import narrow, runs
 from tests.conftest import UNOPTIMISED
+from tests.marks import slow_but
 
 STUDENT = 'student.bottom student.top student.statistics'
 TEACHER = 'teacher.bottom teacher.top teacher.statistics'
@@ -61,7 +62,7 @@ ROWS = {
 GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x2')  # families of one process
 # (method, family) -> numbers of devices, in every run of the tests: all methods, all families. The product is `slow`.
 SELECTION = {
-    ('semisfl', 'small_cnn'): (1, 8),
+    ('semisfl', 'small_cnn'): (1,),
     ('fedmatch', 'small_cnn'): (1,),
     ('fedswitch_sl', 'small_cnn'): (1,),
     ('semifl', 'cnn'): (1,),
@@ -72,6 +73,9 @@ SELECTION = {
     ('splitfed', 'wresnet28x2'): (1,),
 }
 DEVICES = 8
+EVERY_METHOD = {'small_cnn', 'resnet9'}  # families whose rounds on eight devices are those of all methods, without
+# BatchNorm and with it; how clients are divided is up to the method, and other families have two of them
+EVERY_FAMILY = {'semisfl', 'fedavg'}
 PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'
 INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
@@ -102,12 +106,20 @@ def test_every_method_and_every_family_is_there():
 
 def cases(devices):
     """(algorithm, family) of the rounds on so many devices in this process."""
-    names = [name for name in algorithms.NAMES if devices == 1 or name not in algorithms.SERVER_ONLY]
+    with_clients = [name for name in algorithms.NAMES if name not in algorithms.SERVER_ONLY]
 
     def marks(*case):
         return () if devices in SELECTION.get(case, ()) else pytest.mark.slow
 
-    pairs = [(name, family) for family in INSIDE for name in names]
+    if devices == 1:
+        pairs = [(name, family) for family in INSIDE for name in algorithms.NAMES]
+    else:
+        pairs = [
+            (name, family)
+            for family in INSIDE
+            for name in with_clients
+            if family in EVERY_METHOD or name in EVERY_FAMILY
+        ]
     return [pytest.param(*pair, id='-'.join(pair), marks=marks(*pair)) for pair in pairs]
 
 
@@ -260,7 +272,7 @@ def equations(jaxpr):
 @pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
 @pytest.mark.parametrize(
     'algorithm',
-    [name if name == 'fedavg' else pytest.param(name, marks=pytest.mark.slow) for name in algorithms.NAMES],
+    slow_but(['fedavg', 'semisfl', 'splitfed', 'semifl'], 'fedavg'),  # whole and split models, passes over sets
 )
 def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
     """In all passes of server and clients: patches leave no convolution; direct ones are of the one form that XLA's CPU

@@ -192,7 +192,10 @@ accounts.after_round = after_round"""
 
 @pytest.mark.parametrize(
     'error',
-    ["jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 77 bytes.\\nmore')", 'MemoryError()'],
+    [
+        "jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 77 bytes.\\nmore')",
+        pytest.param('MemoryError()', marks=pytest.mark.slow),
+    ],
 )
 def test_memory_that_ends_in_a_run_ends_in_one_line(error, reference, tmp_path):
     folder = tmp_path / 'run'

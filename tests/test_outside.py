@@ -65,13 +65,17 @@ TOY = {'algorithm': 'one_pass', 'rounds': 2, 'checkpoint_every': 1}
 LABELS = {'data__client_labels': 20, 'federation__mu': 1}
 
 
-@pytest.mark.parametrize('changes', [{}, LABELS], ids=['unlabeled', 'labels_at_clients'])
+@pytest.mark.parametrize(
+    'changes',
+    [pytest.param({}, marks=pytest.mark.slow, id='unlabeled'), pytest.param(LABELS, id='labels_at_clients')],
+)
 def test_images_on_the_host_give_the_same_bytes(tmp_path, changes):
     for residency in ('device', 'host'):
         assert runs.run(tmp_path / residency, **TOY, **changes, data__residency=residency) == 0
     assert runs.lines(tmp_path / 'host') == runs.lines(tmp_path / 'device')
 
 
+@pytest.mark.slow
 def test_seeds_in_one_program_are_single_runs_with_images_on_the_host(tmp_path):
     assert runs.run(tmp_path / 'alone', **TOY, **LABELS) == 0
     host = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}

@@ -48,6 +48,7 @@ def test_trials_share_the_split_and_nothing_else(tmp_path):
     assert [ids.tolist() for ids in cohorts.ids] == alone
 
 
+@pytest.mark.slow
 def test_trials_with_one_split_are_single_runs(tmp_path, capsys):
     assert runs.run(tmp_path / 'both', **SAME, seeds='0,1', parallel__trials='loop') == 0
     assert ', one split for all seeds (partition_seed=2020)\n' in capsys.readouterr().out

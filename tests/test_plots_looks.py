@@ -15,6 +15,7 @@ from semisfl_jax.plots import curves, draw, inside, legends, looks, style
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import ACCURACY, Measure, Paper, Study, Table
 from tests import studies_toy
+from tests.marks import slow_but
 
 ROUNDS = 12
 LOSSES = tuple(curves.LOSS_LABELS)
@@ -247,7 +248,13 @@ LONG = tuple(
 FIVE = tuple(f'algorithm={name}' for name in ('semisfl', 'fedswitch_sl', 'fedswitch', 'supervised_only', 'fedavg'))
 
 
-@pytest.mark.parametrize('names', [LONG[:1], LONG[:4], FIVE, LONG], ids=['one', 'four', 'five short', 'twelve'])
+SIZES = [
+    *(pytest.param(names, marks=pytest.mark.slow, id=name) for name, names in (('one', LONG[:1]), ('four', LONG[:4]))),
+    *(pytest.param(names, id=name) for name, names in (('five short', FIVE), ('twelve', LONG))),
+]
+
+
+@pytest.mark.parametrize('names', SIZES)
 @pytest.mark.parametrize('name', draw.OF_GROUPS)
 def test_nothing_is_cut_off_figures_of_runs(name, names):
     figure = figure_of(name, groups(*names))
@@ -255,7 +262,7 @@ def test_nothing_is_cut_off_figures_of_runs(name, names):
     assert len(figure.legends[0].get_texts()) == len(names)
 
 
-@pytest.mark.parametrize('count', [1, 3, 5, 7, 10])
+@pytest.mark.parametrize('count', slow_but([1, 3, 5, 7, 10], 1, 10))
 def test_nothing_is_cut_off_any_number_of_losses(count):
     assert_nothing_is_cut(figure_of('losses', groups(*FIVE, **dict.fromkeys(FIVE, LOSSES[count:]))))
 
@@ -263,7 +270,7 @@ def test_nothing_is_cut_off_any_number_of_losses(count):
 ROWS = ('SemiSFL', 'FedSwitch-SL', *(f'alpha = {n}, a row of a study with a long name' for n in range(10)))
 
 
-@pytest.mark.parametrize('rows', [1, 4, 12])
+@pytest.mark.parametrize('rows', slow_but([1, 4, 12], 12))
 def test_nothing_is_cut_off_figures_of_studies(monkeypatch, rows):
     made = study_figures(monkeypatch, *study_of(ROWS[:rows], [f'Fashion-MNIST {n} to 85%' for n in range(5)]))
     assert len(made) == 1 + 2 * 5

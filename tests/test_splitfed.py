@@ -16,6 +16,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local, SplitFed
 from semisfl_jax.types import HERE
 from tests import runs, toy, twin
+from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
 IDS = [1, 3, 4]  # client n of the toy federation has n labelled images, so client 0 has none
@@ -132,13 +133,16 @@ ADAM = {'optimizer': 'adam', 'lr': 1e-3, 'lr_min': 1e-3, 'nesterov': False}
 
 @pytest.mark.parametrize(
     ('version', 'changes'),
-    [
+    slow_but(
+        [
+            ('v1', {}),
+            ('v1', {'split_index': 1, 'top_norm': True}),
+            ('v1', {'split_index': 3} | ADAM),
+            ('v2', {}),
+            ('v2', {'split_index': 1, 'top_norm': True}),
+        ],
         ('v1', {}),
-        ('v1', {'split_index': 1, 'top_norm': True}),
-        ('v1', {'split_index': 3} | ADAM),
-        ('v2', {}),
-        ('v2', {'split_index': 1, 'top_norm': True}),
-    ],
+    ),
 )
 def test_one_client_is_plain_training_at_every_cut(version, changes):
     """One optimizer for the whole model, as if it had not been cut."""
@@ -190,7 +194,8 @@ def test_v1_is_fedavg_on_labels():
 
 
 @pytest.mark.parametrize(
-    ('index', 'order', 'changes'), [(0, [4, 1, 3], {}), (2, [3, 1, 4], {'local': BY_IMAGES} | ADAM)]
+    ('index', 'order', 'changes'),
+    slow_but([(0, [4, 1, 3], {}), (2, [3, 1, 4], {'local': BY_IMAGES} | ADAM)], (0, [4, 1, 3], {})),
 )
 def test_v2_hands_one_top_from_client_to_client(index, order, changes):
     """With its optimizer: the moments of Adam and their correction go on, where those of the bottoms start anew.

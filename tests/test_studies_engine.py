@@ -49,6 +49,7 @@ def test_runs_what_is_missing_once_and_shares_it(tmp_path):
     assert runs.files(folder) == before
 
 
+@pytest.mark.slow
 def test_more_rounds_are_other_runs(tmp_path):
     root, folder = make(tmp_path)
     _, longer = make(tmp_path, given={'rounds': 5})
@@ -180,9 +181,9 @@ def spoilt(name, content):
     'spoil',
     [
         spoilt('provenance.json', '{"commit": 1}'),
-        spoilt('provenance.json', '[{"commit": "a"}]'),
-        spoilt('seed_1/config.json', '[]'),
-        spoilt('seed_1/metrics.jsonl', '[]\n'),
+        pytest.param(spoilt('provenance.json', '[{"commit": "a"}]'), marks=pytest.mark.slow),
+        pytest.param(spoilt('seed_1/config.json', '[]'), marks=pytest.mark.slow),
+        pytest.param(spoilt('seed_1/metrics.jsonl', '[]\n'), marks=pytest.mark.slow),
         spoilt('seed_1/summary.json', 'null'),
     ],
 )

@@ -196,6 +196,7 @@ def both(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_of_several_seeds_each_file_is_looked_at(both, tmp_path, capsys):
     folder = shutil.copytree(both, tmp_path / 'run')
     lines = folder / 'seed_1' / 'metrics.jsonl'

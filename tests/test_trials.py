@@ -15,6 +15,7 @@ import launch
 from semisfl_jax import algorithms, checkpoint, experiment, frequency, intake, parallel, reopen, trials
 from semisfl_jax import config as config_lib
 from tests import runs
+from tests.marks import slow_but
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
 WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
@@ -116,7 +117,7 @@ def test_images_on_the_host_change_no_byte(single, tmp_path):
         assert runs.lines(own) == runs.lines(single / own.name)
 
 
-@pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
+@pytest.mark.parametrize('trial_map', slow_but(['loop', 'vmap'], 'loop'))
 def test_supervised_only(tmp_path, trial_map):
     settings = {'algorithm': 'supervised_only', 'rounds': 2}
     assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials=trial_map, **settings) == 0
