@@ -158,6 +158,7 @@ def test_every_operation_changes_noise():
     np.testing.assert_array_equal(kept, image)
 
 
+@pytest.mark.slow
 def test_autocontrast_of_every_range():
     """All 32,640 pairs of lowest and highest value, every value between them."""
     low, high = np.triu_indices(256, 1)

@@ -347,6 +347,7 @@ def test_views_of_variants_can_be_switched_off(name):
     np.testing.assert_array_equal(strong(rng.root(0), images, options), images)
 
 
+@pytest.mark.slow
 def test_grey_images_and_images_of_other_shapes():
     for name in OTHERS:
         images = np.random.default_rng(6).integers(0, 256, (4, 9, 11, 1), np.uint8)

@@ -114,6 +114,7 @@ def test_as_pytorch(variance):
         assert close == (variance == 'unbiased')
 
 
+@pytest.mark.slow
 def test_the_key_reaches_the_model_of_a_run():
     """One step on two images of 8 x 8 pixels: what the first variance moved by differs by 128 / 127."""
     moves = []

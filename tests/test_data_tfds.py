@@ -352,8 +352,7 @@ def real_cache(tmp_path_factory):
             ('mnist', 60000, (28, 28, 1), 0.1307, 0.3081),
             ('fashion_mnist', 60000, (28, 28, 1), 0.2860, 0.3530),
             ('cifar10', 50000, (32, 32, 3), None, None),
-        ],
-        ('mnist', 60000, (28, 28, 1), 0.1307, 0.3081),
+        ]
     ),
 )
 def test_real_sets_are_what_is_known_of_them(name, train, image, mean, std, real_cache):

@@ -51,7 +51,7 @@ def images_of(federation, client, value):
 # --- methods
 
 
-@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'fedswitch_sl'))
+@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS))
 def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     federation = toy.federation(labels_at_clients=True)
     lost = toy.cohort([2, 3, 4])._replace(weight=jnp.array([1.0, 0.0, 1.0]))

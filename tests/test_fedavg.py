@@ -215,9 +215,7 @@ def test_rows_of_a_cohort_go_back_where_they_came_from():
     assert trees.scatter((), ids, (), weight) == ()
 
 
-@pytest.mark.parametrize(
-    ('name', 'kind', 'copies'), slow_but([('fedavg', 'sgd', 1), ('fedswitch', 'adam', 2)], ('fedavg', 'sgd', 1))
-)
+@pytest.mark.parametrize(('name', 'kind', 'copies'), slow_but([('fedavg', 'sgd', 1), ('fedswitch', 'adam', 2)]))
 def test_what_clients_keep(name, kind, copies):
     """The cohort's momentum moves, that of others stays at zero, and a client that is padding keeps its own."""
     changes = {'local': Local(optimizer_state='kept'), 'optimizer': kind, 'nesterov': False}

@@ -244,6 +244,7 @@ def test_a_client_without_labels_leaves_sigma():
     assert float(metrics['loss_client_labels']) == 0.0
 
 
+@pytest.mark.slow
 def test_helpers_come_in_every_second_round_and_to_known_clients():
     """Round 2: of 1, 2 and 3 only 1 and 2 are known, each has the other. Round 4: 4 is new. Round 6: two for all."""
     cohorts = [[1, 2], [1, 2, 3], [1, 2], [1, 2, 4], [0, 1], [0, 4]]
@@ -309,7 +310,7 @@ def rounds_of(case):
     return run_rounds(case, COHORTS)
 
 
-@pytest.mark.parametrize('case', slow_but(TWINS, 'labels at the clients, helpers persist'))
+@pytest.mark.parametrize('case', slow_but(TWINS, 'labels at the server'))
 def test_rounds_equal_the_plain_twin(case):
     _, state, hparams = start(case)
     twin = Twin(KEY, toy.model(), toy.VIEWS, hparams, state.student, tuple(state.server))
@@ -370,6 +371,7 @@ def test_without_helpers_nothing_is_kept_and_nobody_helps():
     assert sum(w.size for w in jax.tree.leaves(with_helpers[0].clients)) == 5 * (size + toy.CLASSES + 1)
 
 
+@pytest.mark.slow
 def test_helpers_are_decided_on_by_the_round_alone():
     """A condition of one truth value: under `vmap` a client's own condition would become both branches."""
     algorithm, state, _ = start('labels at the server')

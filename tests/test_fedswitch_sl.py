@@ -54,8 +54,7 @@ def two_rounds(name, labels_at_clients=False, split_index=None, **changes):
             {},
             {'client_teacher_ema': True, 'client_teacher_bn': 'train', 'labels_at_clients': True, 'labeled_rows': 1},
             {'split_index': 3, 'pre_rounds': 1, 'consistency_weight': 0.5},
-        ],
-        {},
+        ]
     ),
 )
 def test_with_the_teacher_it_is_semisfl_without_clustering(changes):

@@ -119,7 +119,8 @@ def test_what_works_is_not_refused(name, monkeypatch):
 @pytest.mark.parametrize(
     ('algorithm', 'changes'),
     [
-        ('semisfl', {}),
+        ('supervised_only', {}),
+        pytest.param('semisfl', {}, marks=pytest.mark.slow),
         pytest.param('semisfl', {'data__residency': 'host'}, marks=pytest.mark.slow),
         pytest.param('fedmatch', {}, marks=pytest.mark.slow),
         pytest.param('fedavg', KEPT, marks=pytest.mark.slow),
@@ -190,12 +191,10 @@ def after_round(experiments, index, *others):
 accounts.after_round = after_round"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'error',
-    [
-        "jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 77 bytes.\\nmore')",
-        pytest.param('MemoryError()', marks=pytest.mark.slow),
-    ],
+    ["jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 77 bytes.\\nmore')", 'MemoryError()'],
 )
 def test_memory_that_ends_in_a_run_ends_in_one_line(error, reference, tmp_path):
     folder = tmp_path / 'run'

@@ -114,6 +114,7 @@ def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(cha
     assert part.share.tolist() == counts[expected].tolist()
 
 
+@pytest.mark.slow
 def test_clients_without_a_label_to_train_on_count_no_images(tmp_path):
     """3 of 10 active clients hold a label: 2 steps of 4 images each, beside the server's 8."""
     changes = {'algorithm': 'fedavg', 'local__objective': 'supervised', 'data__client_labels': 3, 'rounds': 1}

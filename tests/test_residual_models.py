@@ -200,7 +200,7 @@ def test_initial_weights():
             assert ('bias' in leaf) == (name == 'resnet9' or (name == 'wresnet28x2' and path[-1] == 'dense'))
 
 
-@pytest.mark.parametrize('name', slow_but(['resnet9', 'wresnet28x2'], 'resnet9'))
+@pytest.mark.parametrize('name', slow_but(['resnet9', 'wresnet28x2']))
 def test_the_top_takes_the_statistics_of_all_clients(name):
     """Three clients' rows give what one batch of all rows gives: logits and moved statistics."""
     model = models.build(name, 10, (8, 8, 3), split_index=4)

@@ -84,7 +84,7 @@ def test_a_root_that_cannot_be_written(tmp_path):
         make(tmp_path)
 
 
-@pytest.mark.parametrize('signum', slow_but([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL))
+@pytest.mark.parametrize('signum', slow_but([signal.SIGKILL, signal.SIGTERM]))
 def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
     _, expected = make(tmp_path, 'whole')
     root = tmp_path / 'root'
@@ -180,7 +180,7 @@ def spoilt(name, content):
 @pytest.mark.parametrize(
     'spoil',
     [
-        spoilt('provenance.json', '{"commit": 1}'),
+        pytest.param(spoilt('provenance.json', '{"commit": 1}'), marks=pytest.mark.slow),
         pytest.param(spoilt('provenance.json', '[{"commit": "a"}]'), marks=pytest.mark.slow),
         pytest.param(spoilt('seed_1/config.json', '[]'), marks=pytest.mark.slow),
         pytest.param(spoilt('seed_1/metrics.jsonl', '[]\n'), marks=pytest.mark.slow),

@@ -62,7 +62,7 @@ def test_a_copy_of_another_round_is_set_aside(folder, longer, capsys):
     ('changes', 'reason'),
     [
         ({'seed': 1}, 'it comes from a run of seed 1'),
-        ({'lr': 0.5}, 'it comes from a run of another configuration'),
+        pytest.param({'lr': 0.5}, 'it comes from a run of another configuration', marks=pytest.mark.slow),
     ],
 )
 def test_a_checkpoint_of_another_run_is_set_aside(folder, longer, tmp_path, capsys, changes, reason):

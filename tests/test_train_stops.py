@@ -198,6 +198,7 @@ def test_numbers_that_blow_up_end_the_run_and_spare_the_last_checkpoint(tmp_path
     assert runs.run(tmp_path, **settings) == 0  # with the fault gone, it goes on from there
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_clients_may_be_missing_only_where_no_client_takes_part(tmp_path, monkeypatch, capsys):
     broken(monkeypatch, nan_losses('loss_clustering'))
     assert runs.run(tmp_path, rounds=3) == 2
