@@ -119,11 +119,10 @@ def test_what_works_is_not_refused(name, monkeypatch):
 @pytest.mark.parametrize(
     ('algorithm', 'changes'),
     [
-        ('supervised_only', {}),
         pytest.param('semisfl', {}, marks=pytest.mark.slow),
         pytest.param('semisfl', {'data__residency': 'host'}, marks=pytest.mark.slow),
         pytest.param('fedmatch', {}, marks=pytest.mark.slow),
-        pytest.param('fedavg', KEPT, marks=pytest.mark.slow),
+        ('fedavg', KEPT),
     ],
 )
 def test_the_estimate_is_below_what_the_compiled_round_takes(algorithm, changes):
