@@ -1,0 +1,104 @@
+"""Rounds of every method as they were, so that a change of the code that should change no number can be told from one
+that does.
+
+    python -m tests.golden bytes     one SHA-256 for each run below and for 20 rounds of configs/digits.py, to be
+                                     compared before and after a change, on one machine
+    python -m tests.golden write     measures tests/golden.json anew, after a change that is meant to change numbers
+
+tests/test_golden.py compares with tests/golden.json, up to what another processor or version of JAX rounds otherwise.
+"""
+
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import launch
+from semisfl_jax import reopen
+from tests import needs, runs
+
+FILE = Path(__file__).with_suffix('.json')
+# Three rounds, in which every pseudo-label counts: none is near the threshold. An evaluation after each.
+ROUNDS = {'rounds': 3, 'checkpoint_every': 3, 'threshold': 0.0, 'federation.partition': 'dirichlet'}
+HELPERS = {'fedmatch.helper_every': 2, 'fedmatch.helpers_persist': True}
+CASES = {
+    'semisfl': {},
+    'semisfl, a teacher that moves': {'algorithm': 'semisfl', 'client_teacher_ema': True, 'queue': 'off'},
+    'supervised_only': {},
+    'fedavg': {},
+    'fedavg, uda': {'algorithm': 'fedavg', 'local.objective': 'uda', 'data.client_labels': 20, 'federation.mu': 1},
+    'fedavg, supervised': {'algorithm': 'fedavg', 'local.objective': 'supervised', 'data.client_labels': -1},
+    'fedprox': {'local.epochs': 1, 'local.optimizer_state': 'kept'},
+    'fedmatch': HELPERS,
+    'fedmatch, labels at clients': {'algorithm': 'fedmatch', 'data.client_labels': 20, 'federation.mu': 1, **HELPERS},
+    'fedswitch': {},
+    'fedswitch_sl': {},
+    'semifl': {},
+    'semifl, server first': {'algorithm': 'semifl', 'semifl.order': 'server_first'},
+    'splitfed': {},
+    'splitfed, v2': {'algorithm': 'splitfed', 'splitfed.version': 'v2'},
+}
+
+
+def settings(case):
+    """The keys of a case."""
+    changes = CASES[case]
+    return ROUNDS | needs.changes(changes.get('algorithm', case)) | changes
+
+
+def run(case, folder):
+    """Runs a case in this process."""
+    assert runs.run(folder, **{key.replace('.', '__'): value for key, value in settings(case).items()}) == 0, case
+
+
+def measure(folder):
+    """What is kept of a run: the metrics of its rounds, and two numbers for each part of its last state.
+
+    They are the norm of a part and its product with a fixed random direction, which no change of a weight leaves as it
+    was.
+    """
+    folder = Path(folder)
+    state = jax.device_get(reopen.state(folder, reopen.experiment(folder))[1])
+    parts = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        name = '.'.join(str(key).strip(".[]'") for key in path[:2])
+        parts.setdefault(name, []).append(np.ravel(np.asarray(leaf, np.float64)))
+    numbers = {}
+    for name, leaves in parts.items():
+        vector = np.concatenate(leaves)
+        direction = np.random.default_rng(0).normal(size=vector.size)
+        numbers[name] = [float(np.linalg.norm(vector)), float(vector @ direction)]
+    return {'rounds': [json.loads(line) for line in runs.lines(folder)], 'state': numbers}
+
+
+def digest(folder):
+    """SHA-256 of metrics.jsonl without its times."""
+    return hashlib.sha256('\n'.join(runs.lines(folder)).encode()).hexdigest()
+
+
+def main(command):
+    with tempfile.TemporaryDirectory() as root:
+        results = {}
+        for index, case in enumerate(CASES):
+            folder = Path(root, str(index))
+            run(case, folder)
+            results[case] = digest(folder) if command == 'bytes' else measure(folder)
+        if command == 'write':
+            FILE.write_text(json.dumps(results, indent=1) + '\n')
+            return
+        for config in (runs.DIGITS, f'{runs.DIGITS}:code'):
+            folder = Path(root, config.rpartition('/')[2])
+            assert launch.main(['launch.py', config, f'--workdir={folder}', '--config.rounds=20']) == 0
+            results[config.rpartition('/')[2]] = digest(folder)
+        for name, value in results.items():
+            print(value, name)
+
+
+if __name__ == '__main__':
+    if sys.argv[1:] not in (['bytes'], ['write']):
+        sys.exit(__doc__)
+    main(sys.argv[1])

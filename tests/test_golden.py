@@ -1,0 +1,36 @@
+"""Rounds of every method are those of tests/golden.json, measured before (`python -m tests.golden write`)."""
+
+import functools
+import json
+
+import pytest
+
+from semisfl_jax import algorithms
+from tests import golden
+from tests.marks import slow_but
+
+
+@functools.cache
+def expected():
+    return json.loads(golden.FILE.read_text())
+
+
+def test_every_method_is_there():
+    assert set(algorithms.NAMES) <= set(golden.CASES)
+    assert list(expected()) == list(golden.CASES)
+
+
+@pytest.mark.parametrize('case', slow_but(golden.CASES, 'semisfl'))
+def test_rounds_are_as_they_were(case, tmp_path):
+    """Accuracies are shares of 360 images; one in a hundred may fall on the other side."""
+    golden.run(case, tmp_path)
+    found, before = golden.measure(tmp_path), expected()[case]
+    for record, other in zip(found['rounds'], before['rounds'], strict=True):
+        assert record.keys() == other.keys()
+        for key, value in other.items():
+            tolerance = {'abs': 0.01} if 'accuracy' in key else {'rel': 5e-3, 'abs': 1e-6}
+            assert record[key] == (value if value is None else pytest.approx(value, **tolerance)), key
+    assert found['state'].keys() == before['state'].keys()
+    for name, (norm, product) in before['state'].items():
+        assert found['state'][name][0] == pytest.approx(norm, rel=1e-3), name
+        assert found['state'][name][1] == pytest.approx(product, abs=1e-3 * (1 + norm)), name
