@@ -34,11 +34,15 @@ def start(hparams=toy.HPARAMS, name='semisfl', seed=0, **model_options):
 
 VARIANTS = {
     'default': {},
+    'single_ring': {'queue': 'single_ring'},
     'single_ring_ignoring_empty_slots': {'queue': 'single_ring', 'queue_empty_slots': 'ignore'},
     'single_ring_through_a_pre_round': {'queue': 'single_ring', 'pre_rounds': 1},
+    'pre_round': {'pre_rounds': 1},
     'queue_off': {'queue': 'off'},
     'empty_slots_count': {'queue_empty_slots': 'count'},
     'client_teacher_ema': {'client_teacher_ema': True},
+    'client_teacher_bn': {'client_teacher_bn': 'train'},
+    'server_teacher_bn': {'server_teacher_bn': 'train_first_round'},
     'sampling': {'sampling': 'replicated'},
     'code': {
         'queue': 'single_ring',
@@ -49,17 +53,13 @@ VARIANTS = {
     },
     'both_teacher_switches': {'client_teacher_ema': True, 'client_teacher_bn': 'train'},
     'student_supcon': {'supervised_references': 'student_supcon'},
+    'no_warmup': {'ema_warmup': False},
     'plain_sgd': {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0},
+    'weights': {'consistency_weight': 0.5, 'clustering_weight': 2.0, 'contrastive_weight': 0.3},
     'client_labels': {'labeled_rows': 1},
-    'numbers': {  # a number that is not read leaves the round apart from the twin, which reads it
-        'consistency_weight': 0.5,
-        'clustering_weight': 2.0,
-        'contrastive_weight': 0.3,
-        'queue_size': 4,
-        'threshold': 0.9,
-        'temperature': 0.5,
-        'ema_warmup': False,
-    },
+    'small_queue': {'queue_size': 4},
+    'threshold': {'threshold': 0.9},
+    'temperature': {'temperature': 0.5},
 }
 
 
