@@ -8,6 +8,7 @@ that does.
 tests/test_golden.py compares with tests/golden.json, up to what another processor or version of JAX rounds otherwise.
 """
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -81,8 +82,9 @@ def digest(folder):
 
 
 def main(command):
-    with tempfile.TemporaryDirectory() as root:
-        results = {}
+    results = {}
+    # What the runs print has times in it; on standard output stand the digests alone.
+    with tempfile.TemporaryDirectory() as root, contextlib.redirect_stdout(sys.stderr):
         for index, case in enumerate(CASES):
             folder = Path(root, str(index))
             run(case, folder)
@@ -94,8 +96,8 @@ def main(command):
             folder = Path(root, config.rpartition('/')[2])
             assert launch.main(['launch.py', config, f'--workdir={folder}', '--config.rounds=20']) == 0
             results[config.rpartition('/')[2]] = digest(folder)
-        for name, value in results.items():
-            print(value, name)
+    for name, value in results.items():
+        print(value, name)
 
 
 if __name__ == '__main__':

@@ -22,11 +22,15 @@ MAGNITUDE = 11  # so that v = 10, the end of every range, is tested too
 MC = variants.mc(MAGNITUDE)
 OPERATIONS = MC.operations
 SHAPES = [(8, 8, 1), (8, 8, 3), (28, 28, 1), (28, 28, 3), (32, 32, 1), (32, 32, 3), (21, 34, 3), (96, 96, 3)]
-QUICK = {(28, 28, 1), (21, 34, 3)}  # those of every run
-EVERY_SHAPE = [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES]
+QUICK = {(28, 28, 1), (21, 34, 3)}  # of every run
 OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
 
 randaugment = jax.jit(operations.randaugment, static_argnums=5)
+
+
+def slow_shapes(shapes):
+    """Cases of a test, slow ones but for those of QUICK."""
+    return [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in shapes]
 
 
 def pillow_operation(name, image, v, sign):
@@ -115,7 +119,7 @@ def examples(shape):
     return np.stack([np.clip(image, 0, 255).astype(np.uint8) for image in images])
 
 
-@pytest.mark.parametrize('shape', EVERY_SHAPE, ids=str)
+@pytest.mark.parametrize('shape', slow_shapes(SHAPES), ids=str)
 @pytest.mark.parametrize('name', OPERATIONS)
 def test_operation_equals_pillow(name, shape):
     """Every strength, both signs, every kind of image."""

@@ -24,6 +24,7 @@ from tests.test_augment import (
     numpy_flip_crop,
     pillow_cutout,
     pillow_operation,
+    slow_shapes,
     to_array,
     to_images,
     to_pillow,
@@ -32,8 +33,7 @@ from tests.test_augment import (
 
 AFFINE, BILINEAR, BICUBIC = PIL.Image.Transform.AFFINE, PIL.Image.Resampling.BILINEAR, PIL.Image.Resampling.BICUBIC
 SHAPES = [(8, 8, 3), (28, 28, 1), (32, 32, 3), (21, 34, 3)]
-QUICK = {(28, 28, 1), (21, 34, 3)}  # those of every run
-EVERY_SHAPE = [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES]
+EVERY_SHAPE = slow_shapes(SHAPES)
 OTHERS = ('semifl', 'fixmatch', 'fedmatch')
 
 randaugment = jax.jit(operations.randaugment, static_argnums=5)
