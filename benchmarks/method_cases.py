@@ -7,24 +7,6 @@ from typing import Any
 
 from semisfl_jax import algorithms
 
-# Methods that need keys beside config.algorithm, or that are measured in several forms: name of the form -> pairs of
-# the configuration. The others are measured as they are.
-FORMS: dict[str, dict[str, tuple[tuple[str, Any], ...]]] = {
-    'fedavg': {
-        'fixmatch': (),
-        'uda': (('local.objective', 'uda'),),
-        'supervised': (('local.objective', 'supervised'), ('data.client_labels', -1)),
-    },
-    'semifl': {'': (('threshold', 0.0), ('semifl.max_passes', 0))},  # so that no client sits out or makes fewer steps
-    'splitfed': {
-        'v1': (('data.client_labels', -1), ('k_s', 0)),
-        'v2': (
-            *(('splitfed.version', 'v2'), ('data.client_labels', -1), ('k_s', 0)),
-            *(('federation.client_map', 'auto'), ('federation.client_chunk', 0)),  # one client after another as it is
-        ),
-    },
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Method:
@@ -47,9 +29,9 @@ def methods(names: tuple[str, ...] = ()) -> list[Method]:
       KeyError: a name that no method has.
     """
     every = [
-        Method(algorithm, form, keys)
-        for algorithm in algorithms.NAMES
-        for form, keys in FORMS.get(algorithm, {'': ()}).items()
+        Method(name, form, tuple({**method.needs, **keys}.items()))
+        for name, method in algorithms.METHODS.items()
+        for form, keys in method.variants.items()
     ]
     known = {name for method in every for name in (method.name, method.algorithm)}
     for name in names:

@@ -7,8 +7,11 @@ authors' code fills in); `configs/cifar10.py:code` trains as the authors' publis
 under "What `:code` leaves" in docs/ledger.md.
 """
 
+import dataclasses
+
 from ml_collections import ConfigDict, config_dict
 
+from semisfl_jax.algorithms.method import option_groups
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import use_one_of
 
@@ -23,7 +26,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'semifl' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
     config.setting = 'harmonised'  # of the baselines: SemiSFL's protocol, all keys as they stand | 'official': the
-    # values of the method's own papers in their place (semisfl_jax/presets.py), each to be overridden
+    # values of the method's own papers in their place (`official` in its file in semisfl_jax/algorithms), each to be
+    # overridden
+    config.official_keys = ()  # the keys whose values came so; filled in by 'official', not to be set
     config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
@@ -133,38 +138,14 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
     config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log'
-    config.fedswitch = ConfigDict()  # of fedswitch and fedswitch_sl
-    config.fedswitch.mode = 'switch'  # who labels: 'switch': by the skew of a client's labels | 'teacher' | 'student'
-    config.fedswitch.beta_iid = 0.5  # switch: skew (nats, 0 .. log of classes) up to which a client trusts the student
-    config.splitfed = ConfigDict()
-    config.splitfed.version = 'v1'  # 'v1': a top for each client, averaged | 'v2': one top, client after client
-    config.fedmatch = ConfigDict()  # parameters are sigma + psi: labels train sigma, unlabelled images train psi
-    config.fedmatch.helpers = 2  # H, other clients whose models label with one's own; the server then keeps a psi of
-    # each of the num_clients (so many times the memory of the model), 0: no helpers, and no such memory
-    config.fedmatch.helper_every = 10  # helpers are chosen and sent in every so many rounds
-    config.fedmatch.helpers_persist = False  # True: clients keep them for the rounds after (H times that memory more);
-    # False: they help in the round of their sending alone, as in the authors' code
-    config.fedmatch.lambda_s = 1.0  # weight of the cross-entropy of labelled images
-    config.fedmatch.lambda_a = 1e-2  # of the cross-entropy of agreement labels, as in the authors' code
-    config.fedmatch.lambda_i = 1e-2  # of the inter-client consistency, likewise
-    config.fedmatch.lambda_l2 = 0.05  # of || sigma - psi ||^2. Theirs is 10, at an effective step (lr / (1 - momentum))
-    # 200 times smaller: 0.05 pulls as fast; at 10, psi repeats within a round all that sigma moved, and overshoots
-    config.fedmatch.lambda_l1 = 1e-5  # of | psi |
-    config.fedmatch.l1_threshold = 1e-5  # entries of psi up to this size count as 0 in evaluation
-    config.fedmatch.delta_threshold = 0.0  # entries that a client changed by no more than this are not sent, and the
-    # server averages its own value in their place; psi's entries up to l1_threshold are seen as 0 then. 0: all are sent
-    config.fedmatch.psi_start = 0.2  # psi before the first round, as a share of sigma
-    config.semifl = ConfigDict()
-    config.semifl.order = 'clients_first'  # as the authors' code: clients, average, server's steps, evaluation |
-    # 'server_first': evaluation right after the average, some points lower; the model between server and clients is
-    # then evaluated as well (after_server_accuracy), and kept for that: the memory of one model more
-    config.semifl.mixup_alpha = 0.75  # a of Beta(a, a), from which the share of an image in a mixture is drawn
-    config.semifl.clip_norm = 1.0  # gradients, at server and clients, are scaled down to this norm; 0: never
-    config.semifl.global_momentum = 0.5  # over rounds, of the server's step to the clients' average; 0: to just there
-    config.semifl.max_passes = 5  # of the k_u iterations, no more than so many passes over a client's confident images:
-    # the paper's epochs. A client with a few such images would learn them by heart. 0: no limit
-    config.semifl.batch_norm_data = 'all'  # whose images BatchNorm's statistics are taken from: 'all' | 'server'
-    config.semifl.pass_batch_size = 250  # images at a time in passes over whole sets: labelling, BatchNorm's statistics
+
+    # --- options of single methods: config.fedmatch.helpers and so on; docs/options.md has their meanings
+    for group, options in option_groups().items():
+        if group in config:
+            raise UserError(
+                f'a method names its options config.{group}, which is a key already; give it another `group`'
+            )
+        config[group] = ConfigDict({field.name: field.default for field in dataclasses.fields(options)})
 
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'

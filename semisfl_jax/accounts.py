@@ -99,7 +99,7 @@ def after_round(
     """
     return [
         costs.add(old, costs.bill(own.costs, index, steps, intake.turnout(own, index), metrics_))
-        if own.config.cost.enabled
+        if own.costs.enabled
         else old
         for own, steps, metrics_, old in zip(experiments, k_s, found, before, strict=True)
     ]
@@ -107,7 +107,7 @@ def after_round(
 
 def entries(experiment: Experiment, clients: Clients | None, balance: Bill) -> dict[str, Any]:
     """What a line of metrics.jsonl says of it and, where clients can fail, of their number."""
-    lines = dict(zip(metrics.COSTS, balance, strict=True)) if experiment.config.cost.enabled else {}
+    lines = dict(zip(metrics.COSTS, balance, strict=True)) if experiment.costs.enabled else {}
     if not failures.can_happen(experiment.config.failures):
         return lines
     counts = (0, 0) if clients is None else (int(np.sum(clients.survived)), int(np.sum(clients.failed)))

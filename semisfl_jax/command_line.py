@@ -29,7 +29,7 @@ studies, a table or figure of the paper each, made of many runs (configs/studies
 
 options
   --config=FILE[:code]  a configuration; with ':code' the settings of the authors' code in place of the paper's
-  --config.KEY=VALUE    changes one key of it; configs/default.py lists all keys with their meaning
+  --config.KEY=VALUE    changes one key of it; configs/default.py and docs/options.md have all keys and meanings
   --workdir=DIR         folder of the outputs; without it runs/NAME-HASH, the same for the same experiment
   --help                this text
 

@@ -23,9 +23,8 @@ from semisfl_jax import (
     placement,
     presets,
     sampling,
-    switching,
 )
-from semisfl_jax.algorithms.splitfed import VERSIONS
+from semisfl_jax.algorithms.method import check_option, option_fields, option_groups
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import IGNORED_LABELED, LABELED_PARTITIONS, LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
@@ -40,6 +39,7 @@ INERT = frozenset(
         'checkpoints_kept',
         'diagnostics_every',
         'compilation_cache',
+        'official_keys',
         'data.data_dir',
         'data.cache_dir',
         'data.residency',
@@ -51,7 +51,7 @@ INERT = frozenset(
 
 _CHOICES = {
     'precision': tuple(compilation.PRECISIONS),
-    'algorithm': algorithms.BUILDERS,
+    'algorithm': algorithms.METHODS,
     'data.labeled_split': LABELED_SPLITS,
     'data.residency': RESIDENCIES,
     'federation.partition': PARTITIONS,
@@ -69,10 +69,6 @@ _CHOICES = {
     'local.weighting': ('auto', 'samples', 'uniform'),
     'local.optimizer_state': ('fresh', 'kept'),
     'uda.tsa': pseudo_label.TSA_SCHEDULES,
-    'fedswitch.mode': switching.MODES,
-    'splitfed.version': VERSIONS,
-    'semifl.order': ('server_first', 'clients_first'),
-    'semifl.batch_norm_data': ('all', 'server'),
     'supervised_references': ('teacher_keys', 'student_supcon'),
     'queue': ('two_level', 'single_ring', 'off'),
     'queue_empty_slots': ('auto', 'ignore', 'count'),
@@ -111,14 +107,6 @@ _RANGES = {
             'k_s',
             'local.epochs',
             'local.prox',
-            'fedswitch.beta_iid',
-            'fedmatch.helpers',
-            *(f'fedmatch.lambda_{name}' for name in ('s', 'a', 'i', 'l2', 'l1')),
-            'fedmatch.l1_threshold',
-            'fedmatch.delta_threshold',
-            'fedmatch.psi_start',
-            'semifl.clip_norm',
-            'semifl.max_passes',
         ),
         _NOT_NEGATIVE,
     ),
@@ -129,15 +117,11 @@ _RANGES = {
     'federation.alpha': _ABOVE_ZERO,
     'model.projection_dim': _POSITIVE,
     **dict.fromkeys(('k_u', 'batch_size', 'server_batch_size', 'queue_size', 'queue_stride'), _POSITIVE),
-    'fedmatch.helper_every': _POSITIVE,
     'pre_rounds': _NOT_NEGATIVE,
     'lr': _ABOVE_ZERO,
     'lr_min': _NOT_NEGATIVE,
     'lr_rounds': _NOT_NEGATIVE,
     'momentum': _SHARE,
-    'semifl.global_momentum': _SHARE,
-    'semifl.mixup_alpha': _ABOVE_ZERO,
-    'semifl.pass_batch_size': _POSITIVE,
     'weight_decay': _NOT_NEGATIVE,
     'threshold': (lambda x: 0 <= x <= 1, 'must be in [0, 1]'),
     'temperature': _ABOVE_ZERO,
@@ -156,7 +140,7 @@ def check(config: ConfigDict) -> None:
       UserError: the first key or value that is unknown, out of range, or at odds with another one.
     """
     flat = flatten(config)
-    keys.check(flat)
+    _check_keys(flat)
     for key, names in _CHOICES.items():
         if flat[key] not in names:
             raise UserError(f"config.{key}='{shorten(flat[key])}' is unknown; {use_one_of(flat[key], names)}")
@@ -169,12 +153,28 @@ def check(config: ConfigDict) -> None:
         value = flat[key]
         if (isinstance(value, float) and not math.isfinite(value)) or not test(value):
             raise UserError(f'config.{key}={shorten(value)} {demand}')
+    for key, field in option_fields().items():
+        if key in flat:
+            check_option(key, field, flat[key])
     _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
     _check_pairs(flat)
     costs.check_network(flat)
     costs.check_model(flat)
     failures.check(flat)
+
+
+def _check_keys(flat: dict[str, Any]) -> None:
+    """The names of all keys, and that the options of the method are there."""
+    options = option_fields()
+    keys.check(flat, optional=options)
+    group = algorithms.get(flat['algorithm']).option_group
+    for key in options:
+        if key.partition('.')[0] == group and key not in flat:
+            raise UserError(
+                f'config.{key} is missing: the configuration was made before the method was registered, or lost it; '
+                'make it after register(METHOD)'
+            )
 
 
 def _check_seeds(seed: int, seeds: list) -> None:
@@ -213,15 +213,16 @@ def _check_pairs(flat: dict[str, Any]) -> None:
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-    """A locked copy in which every value that means 'take it from elsewhere' is filled in.
+    """A locked copy in which every value that means 'take it from elsewhere' is filled in, without the options of other
+    methods.
 
     `parallel.devices` 0 is filled in from the hardware, for the number of devices decides on the order of sums.
     """
-    resolved = config.copy_and_resolve_references()
+    resolved, method = config.copy_and_resolve_references(), algorithms.get(config.algorithm)
     if resolved.k_s_rule == 'auto':
-        resolved.k_s_rule = 'paper' if resolved.algorithm in algorithms.ADAPTS_K_S else 'fixed'
+        resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
     if resolved.local.weighting == 'auto':
-        resolved.local.weighting = 'samples' if resolved.algorithm in algorithms.BY_IMAGES else 'uniform'
+        resolved.local.weighting = 'samples' if method.by_images else 'uniform'
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:
@@ -230,6 +231,10 @@ def resolve(config: ConfigDict) -> ConfigDict:
         else:
             one = placement.indivisible(flatten(resolved))
             resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
+    with resolved.unlocked():
+        for group in option_groups().keys() - {method.option_group}:
+            if group in resolved:
+                del resolved[group]
     return resolved.lock()
 
 

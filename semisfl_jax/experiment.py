@@ -12,7 +12,20 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, checkpoint, costs, data, failures, frequency, memory, models, parallel, rng
+from semisfl_jax import (
+    algorithms,
+    augment,
+    checkpoint,
+    costs,
+    data,
+    failures,
+    frequency,
+    keys,
+    memory,
+    models,
+    parallel,
+    rng,
+)
 from semisfl_jax import config as config_lib
 from semisfl_jax import footprint as footprint_lib
 from semisfl_jax import hparams as hparams_lib
@@ -29,6 +42,7 @@ class Experiment(NamedTuple):
     partition: data.Partition
     federation: Federation | data.HostFederation
     model: models.SplitModel
+    method: algorithms.Method
     algorithm: Algorithm
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
@@ -69,13 +83,13 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     outline = dataset.outline._replace(most_held=most_held)
     memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
     model = _model(config, outline, axes=(parallel.AXIS,) if mesh else ())
-    hparams = hparams_lib.from_config(config)
-    _check_padding(config, model, mesh)
+    method, hparams = algorithms.get(config.algorithm), algorithms.hparams(config)
+    _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     layout = parallel.layout(chunk, how, mesh, config.federation.num_active)
     algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, layout)
     algorithm = algorithm._replace(round=parallel.spread(mesh, algorithm.round))
-    residency = config.data.residency if algorithm.uses_clients else 'host'  # images nobody reads stay where they are
+    residency = config.data.residency if method.clients else 'host'  # images nobody reads stay where they are
     options = frequency.FrequencyOptions(
         rule=config.k_s_rule,
         alpha=config.frequency.alpha,
@@ -98,11 +112,12 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
             partition=partition,
             federation=federation,
             model=model,
+            method=method,
             algorithm=algorithm,
             hparams=hparams,
             frequency=options,
             mesh=mesh,
-            costs=costs.build(own, dataset.num_classes, dataset.train_images.shape[1:], hparams),
+            costs=costs.build(own, method, dataset.num_classes, dataset.train_images.shape[1:], hparams),
             held=_held(partition, config.data.client_labels == -1),
         )
         for own, partition, federation in zip(configs, partitions, federations, strict=True)
@@ -131,17 +146,20 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
             outline = outline._replace(train=known.train, test=known.test)
     if outline is None:
         return []
-    hparams = hparams_lib.from_config(config)
+    method, hparams = algorithms.get(config.algorithm), algorithms.hparams(config)
     unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
     algorithm = algorithms.build(config.algorithm, _model(config, outline), unseen, hparams)
     state = jax.eval_shape(algorithm.init, rng.root(0))
-    own_top = config.algorithm in algorithms.OWN_TOP and config.splitfed.version == 'v1'
-    uploads = state.student if own_top else state.student.bottom
-    ours = config.algorithm in algorithms.NAMES  # of a method from outside it is not known
-    method = footprint_lib.Method(
-        state, algorithm.uses_clients, algorithm.reads == 'sets', ours and config.k_s > 0, uploads if ours else ()
+    whole = method.separate_clients and not method.sequential(keys.flat(config))
+    known = footprint_lib.Method(
+        state=state,
+        uses_clients=method.clients,
+        reads_sets=method.reads == 'sets',
+        server_trains=hparams.server_trains,
+        uploads=state.student if whole else state.student.bottom,
+        rows_at_once=method.rows_at_once(hparams.options),
     )
-    return footprint_lib.shares(config, outline, hparams, method, trials)
+    return footprint_lib.shares(config, outline, hparams, known, trials)
 
 
 def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> models.SplitModel:
@@ -165,10 +183,10 @@ def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
     return np.array([unlabeled, labeled], np.int32)
 
 
-def _check_padding(config: ConfigDict, model: models.SplitModel, mesh: Mesh | None) -> None:
+def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.SplitModel, mesh: Mesh | None) -> None:
     """Clients of weight 0 have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
     active = config.federation.num_active
-    if config.algorithm in algorithms.OWN_TOP:  # no statistics are shared between clients
+    if method.separate_clients:  # no statistics are shared between clients
         return
     may_fail = failures.can_happen(config.failures)
     if parallel.slots(mesh, active) == active and not may_fail:
@@ -259,6 +277,8 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
+    if experiment.costs.price is None:
+        lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
     if dataset.fake:
         lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')
     return lines

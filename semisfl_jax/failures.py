@@ -113,7 +113,7 @@ def check(flat: dict[str, Any]) -> None:
       UserError: values that are out of range or do not go together, or a trace that does not serve.
     """
     for key in ('before', 'inside', 'trace', 'deadline_seconds'):
-        if flat['algorithm'] in algorithms.SERVER_ONLY and flat[f'failures.{key}']:
+        if flat[f'failures.{key}'] and not algorithms.get(flat['algorithm']).clients:
             raise UserError(
                 f'config.failures.{key}={flat[f"failures.{key}"]}: {flat["algorithm"]} has no clients that could fail; '
                 'leave it out'
@@ -126,6 +126,11 @@ def check(flat: dict[str, Any]) -> None:
         raise UserError(
             f'config.failures.before={before} and failures.inside={inside} are more than 1 together; '
             'a client fails once in a round'
+        )
+    if flat['failures.deadline_seconds'] and algorithms.get(flat['algorithm']).price is None:
+        raise UserError(
+            f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]}: how long a client of '
+            f'{flat["algorithm"]} takes is not known, for the method has no price (docs/your-own.md); leave it at 0'
         )
     if not 0 <= flat['failures.deadline_seconds'] < np.inf:
         raise UserError(

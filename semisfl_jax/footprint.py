@@ -34,6 +34,7 @@ class Method(NamedTuple):
     reads_sets: bool  # a client reads all its images
     server_trains: bool
     uploads: Any  # shapes of what each client of a round holds of the model
+    rows_at_once: int = 0  # images of a batch that is not one of the configuration's
 
 
 def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method, trials: int = 1) -> list[Share]:
@@ -112,9 +113,8 @@ def _windows(config: ConfigDict) -> int:
 
 def _batches(config: ConfigDict, images: Outline, method: Method) -> int:
     """One batch in floating-point numbers: of the server, of one client, or of evaluation, whichever is largest."""
-    rows = [config.server_batch_size if method.server_trains else 0, min(config.eval_batch_size, images.test)]
+    rows = [method.rows_at_once, min(config.eval_batch_size, images.test)]
+    rows += [config.server_batch_size] if method.server_trains else []
     if method.uses_clients and not method.reads_sets:
         rows += [config.batch_size]
-    if config.algorithm == 'semifl':
-        rows += [config.semifl.pass_batch_size]
     return (2 if config.precision == 'bfloat16' else 4) * images.pixels * max(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import optax
@@ -29,59 +30,7 @@ class Uda:
     tsa: str = 'off'
 
 
-@dataclasses.dataclass(frozen=True)
-class FedSwitch:
-    """`config.fedswitch`."""
-
-    mode: str = 'switch'
-    beta_iid: float = 0.5
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitFed:
-    """`config.splitfed`."""
-
-    version: str = 'v1'
-
-
-@dataclasses.dataclass(frozen=True)
-class FedMatch:
-    """`config.fedmatch`."""
-
-    helpers: int = 2
-    helper_every: int = 10
-    helpers_persist: bool = False
-    lambda_s: float = 1.0
-    lambda_a: float = 1e-2
-    lambda_i: float = 1e-2
-    lambda_l2: float = 0.05
-    lambda_l1: float = 1e-5
-    l1_threshold: float = 1e-5
-    delta_threshold: float = 0.0
-    psi_start: float = 0.2
-
-
-@dataclasses.dataclass(frozen=True)
-class SemiFL:
-    """`config.semifl`."""
-
-    order: str = 'clients_first'
-    mixup_alpha: float = 0.75
-    clip_norm: float = 1.0
-    global_momentum: float = 0.5
-    max_passes: int = 5
-    batch_norm_data: str = 'all'
-    pass_batch_size: int = 250
-
-
-GROUPS = {
-    'local': Local,
-    'uda': Uda,
-    'fedswitch': FedSwitch,
-    'splitfed': SplitFed,
-    'fedmatch': FedMatch,
-    'semifl': SemiFL,
-}
+GROUPS = {'local': Local, 'uda': Uda}  # those of options that several methods share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +72,7 @@ class HParams:
     server_teacher_bn: str = 'eval'
     local: Local = Local()
     uda: Uda = Uda()
-    fedswitch: FedSwitch = FedSwitch()
-    splitfed: SplitFed = SplitFed()
-    fedmatch: FedMatch = FedMatch()
-    semifl: SemiFL = SemiFL()
+    options: Any = None  # the method's own, an instance of `Method.options`
 
     @property
     def batches(self) -> tuple[int, int, int, int]:
@@ -139,14 +85,21 @@ class HParams:
         return self.k_s if self.sampling == 'replicated' else 0
 
 
-def from_config(config) -> HParams:
-    """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict)."""
+def from_config(config, options: Any = None, labels_alone: bool = False) -> HParams:
+    """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict).
+
+    Args:
+      config: the configuration.
+      options: those of its method.
+      labels_alone: whether clients of its method train on nothing but labeled images.
+    """
     derived = {
-        'labeled_rows': _labeled_rows(config),
+        'labeled_rows': config.batch_size if labels_alone else _labeled_rows(config),
         'server_trains': config.k_s > 0,
         'num_clients': config.federation.num_clients,
         'clip_norm': HParams.clip_norm,
         'short_batches': HParams.short_batches,
+        'options': options,
     }
     groups = {
         name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})
@@ -157,15 +110,8 @@ def from_config(config) -> HParams:
 
 
 def _labeled_rows(config) -> int:
-    if trains_on_labels_alone(config.algorithm, config.local.objective):
-        return config.batch_size
     clients_use_labels = config.data.client_labels > 0 and config.federation.mu > 0
     return config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
-
-
-def trains_on_labels_alone(algorithm: str, objective: str) -> bool:
-    """Whether the clients of a method read nothing but labelled images."""
-    return algorithm == 'splitfed' or (algorithm in ('fedavg', 'fedprox') and objective == 'supervised')
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:

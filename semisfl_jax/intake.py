@@ -30,8 +30,8 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
         divided = jax.tree.map(lambda x: parallel.divide(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         if not isinstance(federation, data.HostFederation):
             yield federation, divided
-        elif experiment.algorithm.uses_clients:
-            reads, place = experiment.algorithm.reads, partial(parallel.divide, mesh)
+        elif experiment.method.clients:
+            reads, place = experiment.method.reads, partial(parallel.divide, mesh)
             yield placed.streamed(rows(experiment, cohort), reads, place=place), divided
         else:
             yield placed.layout, divided
@@ -42,7 +42,7 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
     slots = parallel.slots(experiment.mesh, active)
-    if not experiment.algorithm.uses_clients:
+    if not experiment.method.clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 
     visits = data.visits_before(
@@ -81,7 +81,7 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
     For client images on the host. Computed apart from the round, and in every process alike.
     """
     key, layout = rng.root(experiment.config.seed), experiment.federation.layout
-    return _rows(key, layout, cohort, reads=experiment.algorithm.reads, hparams=experiment.hparams)
+    return _rows(key, layout, cohort, reads=experiment.method.reads, hparams=experiment.hparams)
 
 
 @partial(jax.jit, static_argnames=('reads', 'hparams'))
@@ -123,4 +123,4 @@ def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
 
 def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:
     """Whether clients take part in round `index` (0-based)."""
-    return experiment.algorithm.uses_clients and index >= experiment.config.pre_rounds
+    return experiment.method.clients and index >= experiment.config.pre_rounds

@@ -1,4 +1,7 @@
-"""Which keys a configuration has: those of configs/default.py, no more and no fewer."""
+"""Which keys a configuration has: those of configs/default.py, no more and no fewer.
+
+A resolved configuration has the options of its own method alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import functools
 import importlib.util
 from collections.abc import Collection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -16,8 +20,12 @@ from semisfl_jax.wording import nearest
 DEFAULT = Path(__file__).parents[1] / 'configs' / 'default.py'
 
 
-def check(given: Collection[str]) -> None:
+def check(given: Collection[str], optional: Collection[str] = ()) -> None:
     """Checks the names of a flat configuration, dots between the parts of a key.
+
+    Args:
+      given: its keys.
+      optional: keys that may be missing.
 
     Raises:
       UserError: a key that nothing reads, which a program may have set by mistake, or one that is missing.
@@ -27,7 +35,7 @@ def check(given: Collection[str]) -> None:
         if known and key not in known:
             raise UserError(f'config.{key} is not a key; {meant(key, known)}')
     for key in known:
-        if key not in given:
+        if key not in given and key not in optional:
             raise UserError(f'config.{key} is missing; configs/default.py has its default and its meaning')
 
 
@@ -45,15 +53,16 @@ def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
     return found
 
 
-@functools.cache
 def defaults() -> dict[str, Any]:
-    """Keys of configs/default.py and their values; none where the package was installed without it, unchecked then.
+    """Keys of configs/default.py and their values, with the options of all methods that are known by now; none where
+    the package was installed without the file, unchecked then."""
+    return flat(_module().get_config()) if DEFAULT.is_file() else {}
 
-    The file is found beside the package, for a program may have a package `configs` of its own.
-    """
-    if not DEFAULT.is_file():
-        return {}
+
+@functools.cache
+def _module() -> ModuleType:
+    """Found beside the package, for a program may have a package `configs` of its own."""
     spec = importlib.util.spec_from_file_location('semisfl_jax_default_configuration', DEFAULT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return flat(module.get_config())
+    return module

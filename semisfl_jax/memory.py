@@ -15,11 +15,12 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import keys, machine
+from semisfl_jax.algorithms.method import option_fields
 from semisfl_jax.errors import UserError
 from semisfl_jax.footprint import Share
 from semisfl_jax.wording import shorten, size
 
-# Keys that make a run larger, any of which may have got a zero too many.
+# Keys that make a run larger, any of which may have got a zero too many; those of single methods are in their options.
 _KNOBS = (
     'data.image_size',
     'data.fake_size',
@@ -31,9 +32,7 @@ _KNOBS = (
     'server_batch_size',
     'eval_batch_size',
     'k_u',
-    'fedmatch.helpers',
     'local.epochs',
-    'semifl.pass_batch_size',
     'frequency.horizon',
 )
 _SPARING = {  # a large share -> what makes it smaller
@@ -41,7 +40,7 @@ _SPARING = {  # a large share -> what makes it smaller
     'images in host memory': 'fewer data.fake_size or a smaller data.image_size',
     'models of the server': 'a smaller model.name or model.projection_dim',
     'queue': 'a smaller queue_size',
-    'what clients keep': "fewer federation.num_clients, fedmatch.helpers=0 or local.optimizer_state='fresh'",
+    'what clients keep': "fewer federation.num_clients, local.optimizer_state='fresh' or less in the method's options",
     'tables of who holds what': 'fewer federation.num_clients',
     'models in training': 'fewer federation.num_active or a smaller model.name',
     'losses that K_s is adapted to': 'a smaller frequency.horizon',
@@ -162,9 +161,10 @@ def _culprit(config: ConfigDict, shares_of: Shares, place: str, most: float) -> 
 
     now = next((own.need for own in _places(shares_of(config)) if own.name == place), 0)
     needs = {}
-    for key in _KNOBS:
-        group, _, name = key.rpartition('.')
-        value, default = (config[group] if group else config)[name], keys.defaults().get(key)
+    defaults, values = keys.defaults(), keys.flat(config)
+    options = [key for key, field in option_fields().items() if field.metadata['scales_memory'] and key in values]
+    for key in (*_KNOBS, *options):
+        value, default = values[key], defaults.get(key)
         if default is not None and value > default:
             needs[key] = need(key, default), value
     key = min(needs, key=needs.get, default='')

@@ -36,11 +36,8 @@ def check(flat: dict[str, Any]) -> None:
 
 def indivisible(flat: dict[str, Any]) -> str:
     """Why the clients of a method cannot be divided over devices or processes; '' when they can."""
-    if flat['algorithm'] in algorithms.SERVER_ONLY:
-        return f'{flat["algorithm"]} has no clients to spread'
-    if flat['algorithm'] == 'splitfed' and flat['splitfed.version'] == 'v2':
-        return "splitfed.version='v2' trains one client after another, so all devices but one would wait"
-    return ''
+    method = algorithms.get(flat['algorithm'])
+    return method.sequential(flat) if method.clients else f'{method.name} has no clients to spread'
 
 
 def _check_processes(flat: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import metrics, own_files
+from semisfl_jax.algorithms.method import option_fields
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.types import MODELS
 
@@ -82,17 +83,22 @@ def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
 
     Returns:
       {label: {seed: run}} in order of first appearance, and the keys that only some runs know, because they are of
-      different versions; those are not compared.
+      different versions; those are not compared. Options of a method are compared between its runs.
 
     Raises:
       UserError: two runs of a group have the same seed.
     """
     known = set.intersection(*(set(run.settings) for run in runs))
-    varying = [key for key in sorted(known) if len({json.dumps(run.settings[key]) for run in runs}) > 1]
+    options = {key for key in option_fields() if any(key in run.settings for run in runs)}
+    values = {
+        key: {json.dumps(run.settings[key]) for run in runs if key in run.settings} for key in sorted(known | options)
+    }
+    varying = [key for key, own in values.items() if len(own) > 1]
     groups: dict[str, dict[int, Run]] = {}
     for run in runs:
-        label = ', '.join(f'{key}={run.settings[key]}' for key in varying) or run.settings['algorithm']
+        own = [f'{key}={run.settings[key]}' for key in varying if key in run.settings]
+        label = ', '.join(own) or run.settings['algorithm']
         if run.seed in groups.setdefault(label, {}):
             raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
         groups[label][run.seed] = run
-    return groups, sorted(set().union(*(run.settings for run in runs)) - known)
+    return groups, sorted(set().union(*(run.settings for run in runs)) - known - options)

@@ -142,8 +142,8 @@ def _counted_up(found: Array) -> Array:
 def _check_streamed(federation: Federation, reads: str) -> None:
     if federation.streamed not in ('', reads):
         raise UserError(
-            f"the clients of this method read '{reads}', and Algorithm.reads says '{federation.streamed}', so the "
-            f"images of its rounds are others; give its Algorithm reads='{reads}' (docs/your-own.md)"
+            f"the clients of this method read '{reads}', and Method.reads says '{federation.streamed}', so the "
+            f"images of its rounds are others; give its Method reads='{reads}' (docs/your-own.md)"
         )
 
 

@@ -62,7 +62,7 @@ def of_trial(
         'data': experiment.dataset.name,
         'fake': experiment.dataset.fake,
         'seed': config.seed,
-        **accounts.figures(account, experiment.algorithm.headline, config.cost.enabled),
+        **accounts.figures(account, experiment.algorithm.headline, experiment.costs.enabled),
         'trials_in_program': together,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,

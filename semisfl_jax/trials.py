@@ -144,8 +144,8 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
     host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
     for cohorts in zip(*(intake.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
-        if on_host and trials[0].algorithm.uses_clients:
+        if on_host and trials[0].method.clients:
             rows = np.stack([intake.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             place = partial(parallel.divide, mesh)
-            federation = host.streamed(rows, trials[0].algorithm.reads, trials=True, place=place)
+            federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
         yield federation, _place(mesh, stack(cohorts), divided=True)

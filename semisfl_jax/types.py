@@ -112,7 +112,7 @@ MODELS = ('teacher', 'student', 'after_server')
 
 
 class Algorithm(NamedTuple):
-    """A federated method as pure functions.
+    """A federated method under one configuration, as pure functions.
 
     `key` is the root key of the experiment in every call; rounds, clients and steps are told apart inside with
     `rng.fold`, so that no key needs to be saved.
@@ -122,5 +122,3 @@ class Algorithm(NamedTuple):
     round: Callable[..., Any]  # key, State, Federation, Cohort, k_s [] int32 -> State, Metrics
     predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}
     headline: str  # which of predict's outputs the method is judged by
-    uses_clients: bool  # False: no cohort is drawn and no client image is read
-    reads: str = 'batches'  # what a client reads in a round: 'batches' | 'sets': all its images (`sampling`)

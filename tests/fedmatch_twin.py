@@ -76,7 +76,7 @@ class Twin:
 
     def run_round(self, federation, ids, visits, lr):
         """The clients' part. Returns the means over clients of what was measured."""
-        own, due = self.h.fedmatch, (self.round + 1) % self.h.fedmatch.helper_every == 0
+        own, due = self.h.options, (self.round + 1) % self.h.options.helper_every == 0
         if not own.helpers_persist:
             self.sent = {}
         if due:
@@ -99,7 +99,7 @@ class Twin:
         return {name: np.mean([m[name] for m in found]) for name in found[0]}
 
     def train(self, federation, client, rows, known, lr):
-        h, own = self.h, self.h.fedmatch
+        h, own = self.h, self.h.options
         key = rng.fold(rng.fold(self.key, 'local', self.round), client)
         whole, psi = self.student, self.psi  # whole: sigma and the statistics
         helpers = [filled(self.student, parameters(self.student), other) for other in self.sent.get(client, [])]

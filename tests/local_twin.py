@@ -118,7 +118,7 @@ class Twin:
         return np.eye(len(p))[p.argmax()]
 
     def trusts_student(self, federation, rows, known, steps, key):
-        mode = self.h.fedswitch.mode
+        mode = self.h.options.mode
         if mode != 'switch':
             return mode == 'student'
         seen = []
@@ -128,6 +128,6 @@ class Twin:
             sure = [softmax(row) for row, is_known in zip(logits, known[t], strict=True) if not is_known]
             seen += [int(p.argmax()) for p in sure if p.max() >= self.h.threshold]
         if not seen:
-            return math.log(3) <= self.h.fedswitch.beta_iid
+            return math.log(3) <= self.h.options.beta_iid
         share = np.bincount(seen, minlength=3) / len(seen)
-        return sum(p * math.log(p * len(share)) for p in share if p > 0) <= self.h.fedswitch.beta_iid
+        return sum(p * math.log(p * len(share)) for p in share if p > 0) <= self.h.options.beta_iid

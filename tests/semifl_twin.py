@@ -51,11 +51,11 @@ class Twin:
 
         parameters = tuple(piece['params'] for piece in whole)
         (value, found), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
-        new = optimizer.step(parameters, clipped(gradient, self.h.semifl.clip_norm))
+        new = optimizer.step(parameters, clipped(gradient, self.h.options.clip_norm))
         return SplitParams(*({**a, 'params': b} for a, b in zip(whole, new, strict=True))), found
 
     def run_round(self, federation, ids, k_s, lr):
-        first = self.h.semifl.order == 'server_first'
+        first = self.h.options.order == 'server_first'
         if first:
             measured = self.serve(federation, k_s, lr)
             self.refresh(federation)
@@ -106,8 +106,8 @@ class Twin:
     def refresh(self, federation):
         """Statistics over batches of all images in one line, read in an order that the package draws."""
         images = [np.asarray(federation.server_images)]
-        size = self.h.semifl.pass_batch_size
-        if self.h.semifl.batch_norm_data == 'all':
+        size = self.h.options.pass_batch_size
+        if self.h.options.batch_norm_data == 'all':
             images += [
                 np.asarray(federation.client_images)[np.asarray(row)[:count]]
                 for row, count in zip(federation.index, np.asarray(federation.size), strict=True)
@@ -140,7 +140,7 @@ class Twin:
         average = jax.tree.map(lambda *x: sum(x) / len(x), *new)
         step = jax.tree.map(lambda a, b: a - b, old, average)
         if self.velocity is not None:
-            step = jax.tree.map(lambda v, g: self.h.semifl.global_momentum * v + g, self.velocity, step)
+            step = jax.tree.map(lambda v, g: self.h.options.global_momentum * v + g, self.velocity, step)
         self.velocity = step
         moved = jax.tree.map(lambda a, b: a - b, old, step)
         self.student = SplitParams(*({**a, 'params': b} for a, b in zip(self.student, moved, strict=True)))
@@ -150,7 +150,7 @@ class Twin:
 
     def label(self, whole, images, key):
         """Class of every image, and whether it is confident."""
-        size, found = self.h.semifl.pass_batch_size, []
+        size, found = self.h.options.pass_batch_size, []
         for t in range(math.ceil(len(images) / size)):
             places = np.minimum(t * size + np.arange(size), len(images) - 1)
             x = self.views.normalise(self.views.weak(rng.fold(key, 'label', t), images[places]))
@@ -169,13 +169,13 @@ class Twin:
         mix, whole = [int(place) for place in draws], self.student
         optimizer, losses = self.kept.get(client, Sgd(h, lr)), []
         optimizer.lr = lr
-        size, a = h.batch_size, h.semifl.mixup_alpha
+        size, a = h.batch_size, h.options.mixup_alpha
         if h.local.epochs:
             batches = self.epochs(key, fix, len(images))
         else:
             words = [jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix')]
             batches = []
-            for t in range(min(h.k_u, math.ceil(h.semifl.max_passes * len(fix) / size))):
+            for t in range(min(h.k_u, math.ceil(h.options.max_passes * len(fix) / size))):
                 offset, count = t * size + jnp.arange(size), jnp.int32(len(fix))
                 places = [sampling.read(word, offset, count) for word in words]
                 batches.append([[own[i] for i in order] for own, order in zip((fix, mix), places, strict=True)])

@@ -30,7 +30,7 @@ def images_read(built):
     """Rows of the training set that the first round reads, each of them with its label."""
     key, cohort, batches = built.key, next(intake.cohorts(built, 0)), built.hparams.batches
     layout = built.federation.layout
-    rows, labeled = sampling.rows(built.algorithm.reads, key, layout, cohort, batches)
+    rows, labeled = sampling.rows(built.method.reads, key, layout, cohort, batches)
     made = np.arange(rows.shape[1]) < np.asarray(sampling.client_steps(layout, cohort, *batches))[:, None]
     assert np.asarray(labeled)[made].all()
     return set(np.asarray(rows)[made].ravel().tolist())

@@ -11,9 +11,10 @@ from configs import default
 from semisfl_jax import algorithms, combinations
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.algorithms import method as method_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
-from tests import needs, toy
+from tests import needs
 
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
 # Facts 1.7 and 1.10: data set, model, labels, B, B_s, supervised-only rounds.
@@ -50,7 +51,7 @@ def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
     assert config.sampling == ('epochs' if settings == 'paper' else 'replicated')
 
 
-@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
 @pytest.mark.parametrize('name', NAMES)
 def test_every_configuration_takes_every_method(name, algorithm):
     """With no more keys than tests/needs.py has. The authors' code is SemiSFL's: options of it that a method has no use
@@ -60,7 +61,7 @@ def test_every_configuration_takes_every_method(name, algorithm):
     config_lib.check(config_lib.resolve(config))
     config = get(name, 'code')
     config.update_from_flattened_dict(needs.changes(algorithm))
-    foreign = set(combinations._FOREIGN[algorithm]) & {'queue', 'client_teacher_bn'}
+    foreign = combinations.unused(algorithms.get(algorithm)).keys() & {'queue', 'client_teacher_bn'}
     if not foreign:
         config_lib.check(config_lib.resolve(config))
         return
@@ -243,8 +244,8 @@ def test_combinations_that_make_sense(changes):
         ({'algorithm': 'fedavg', 'k_s': 0, 'data__client_labels': 9, 'federation__mu': 0}, 'leaves no label'),
         ({'algorithm': 'fedswitch', 'k_s': 0, 'data__client_labels': 9}, 'fedswitch learns from labels at the server'),
         ({'algorithm': 'fedavg', 'data__client_labels': 4000}, 'use fewer (or k_s=0'),
-        ({'data__client_labels': -1}, 'semisfl leaves them unlabelled images'),
-        ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'fedavg leaves them unlabelled images'),
+        ({'data__client_labels': -1}, 'semisfl leaves them unlabeled images'),
+        ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'fedavg leaves them unlabeled images'),
         ({'algorithm': 'fedavg', 'local__prox': 0.5}, 'local.prox=0.5 is no option of fedavg'),
         ({'local__epochs': 1}, 'local.epochs=1 is no option of semisfl'),
         (
@@ -264,7 +265,7 @@ def test_combinations_that_make_sense(changes):
             "needs fedswitch.mode='switch', which is 'teacher'",
         ),
         ({'algorithm': 'fedmatch', 'k_s': 0}, 'k_s=0 leaves no label to learn from'),
-        ({'algorithm': 'fedmatch', 'data__client_labels': -1}, 'fedmatch leaves them unlabelled images'),
+        ({'algorithm': 'fedmatch', 'data__client_labels': -1}, 'fedmatch leaves them unlabeled images'),
         ({'algorithm': 'fedmatch', 'consistency_weight': 0.5}, 'consistency_weight=0.5 is no option of fedmatch'),
         ({'algorithm': 'fedmatch', 'model__split_index': 3}, 'model.split_index=3 is no option of fedmatch'),
         ({'algorithm': 'fedavg', 'fedmatch__helpers': 1}, 'fedmatch.helpers=1 is no option of fedavg'),
@@ -289,7 +290,7 @@ def test_combinations_that_make_sense(changes):
         ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
         ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
         ({'algorithm': 'fedswitch', 'setting': 'official'}, 'its paper could not be read'),
-        ({'algorithm': 'fedavg', 'setting': 'official'}, 'fewer than half of its values'),
+        ({'algorithm': 'fedavg', 'setting': 'official'}, 'has none of its values'),
     ],
 )
 def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
@@ -301,17 +302,19 @@ def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
 def valid_other(key):
     """Another value of a key that is valid on its own."""
     value = config_lib.flatten(default.get_config())[key]
-    if key in config_lib._CHOICES:
-        return next(choice for choice in config_lib._CHOICES[key] if choice != value)
+    options = method_lib.option_fields()
+    choices = options[key].metadata['choices'] if key in options else config_lib._CHOICES.get(key)
+    if choices:
+        return next(choice for choice in choices if choice != value)
     if isinstance(value, bool):
         return not value
     return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
 
 
-@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
     base = needs.changes(algorithm)
-    for key in combinations._FOREIGN[algorithm]:
+    for key in combinations.unused(algorithms.get(algorithm)):
         config = default.get_config()
         config.update_from_flattened_dict(base | {key: valid_other(key)})
         with pytest.raises(
@@ -323,13 +326,14 @@ def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
 
 
 def test_options_of_methods_belong_to_some_methods_alone():
-    own = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in hparams_lib.GROUPS}
+    groups = hparams_lib.GROUPS.keys() | method_lib.option_groups().keys()
+    own = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
     for key in own - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
-        refused = {name for name in algorithms.NAMES if key in combinations._FOREIGN[name]}
-        assert set() < refused < set(algorithms.NAMES), f'{key} is refused by {refused or "no method"}'
+        refused = {name for name, method in algorithms.METHODS.items() if key in combinations.unused(method)}
+        assert set() < refused < set(algorithms.METHODS), f'{key} is refused by {refused or "no method"}'
 
 
-@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_no_label_to_learn_from_ends_in_one_line(algorithm):
     for labels in ({'data.client_labels': 0}, {'data.client_labels': 100, 'federation.mu': 0}):
         config = default.get_config()
@@ -339,14 +343,14 @@ def test_no_label_to_learn_from_ends_in_one_line(algorithm):
         assert '\n' not in str(error.value)
 
 
-@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_k_s_adapts_in_semisfl_alone_unless_told(algorithm):
     config = changed(algorithm=algorithm)
     assert config_lib.resolve(config).k_s_rule == ('paper' if algorithm == 'semisfl' else 'fixed')
     assert config_lib.resolve(changed(algorithm=algorithm, k_s_rule='code')).k_s_rule == 'code'
 
 
-@pytest.mark.parametrize('algorithm', algorithms.NAMES)
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm):
     """n_k / n in FedAvg (Algorithm 1), FedProx (Section 5.1) and SplitFed (Algorithm 1); evenly elsewhere."""
     by_images = algorithm in ('fedavg', 'fedprox', 'splitfed')
@@ -355,7 +359,7 @@ def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm
     resolved = config_lib.resolve(config)
     assert resolved.local.weighting == ('samples' if by_images else 'uniform')
     config_lib.check(resolved)
-    if algorithm in algorithms.FULL_MODEL | {'splitfed'}:
+    if algorithms.get(algorithm).separate_clients:
         for given in ('samples', 'uniform'):
             config.local.weighting = given
             config_lib.check(config)
@@ -365,11 +369,11 @@ def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm
 def test_the_hyper_parameters_are_those_of_the_configuration():
     """Defaults that combinations.check compares with stand in HParams; a configuration must begin with the same."""
     resolved = config_lib.resolve(changed(lr_rounds=1000))
-    assert hparams_lib.from_config(resolved) == HParams()
+    assert algorithms.hparams(resolved) == HParams()
     supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)
-    found = hparams_lib.from_config(config_lib.resolve(supervised))
+    found = algorithms.hparams(config_lib.resolve(supervised))
     assert (found.labeled_rows, found.server_trains, found.local.objective) == (10, False, 'supervised')
-    found = hparams_lib.from_config(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
+    found = algorithms.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
     assert (found.labeled_rows, found.server_trains, found.batches) == (8, True, (50, 64, 8, 0))
 
 
@@ -399,6 +403,7 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
         'checkpoints_kept',
         'diagnostics_every',
         'compilation_cache',
+        'official_keys',
         'data.data_dir',
         'data.cache_dir',
         'data.residency',
@@ -432,10 +437,7 @@ def test_flatten():
 
 
 def test_a_method_without_clients_has_nothing_to_spread():
-    without = {
-        name for name in algorithms.NAMES if not algorithms.build(name, toy.model(), toy.VIEWS, HParams()).uses_clients
-    }
-    assert without == algorithms.SERVER_ONLY
+    assert {name for name, method in algorithms.METHODS.items() if not method.clients} == {'supervised_only'}
     with pytest.raises(UserError, match='supervised_only has no clients to spread'):
         config_lib.check(changed(algorithm='supervised_only', parallel__devices=2))
 

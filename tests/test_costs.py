@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from configs import cifar10, image100, stl10, svhn
+from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
-from semisfl_jax import costs, data
-from semisfl_jax import hparams as hparams_lib
-from semisfl_jax.costs import methods, network
+from semisfl_jax.costs import CostContext, network
 from semisfl_jax.costs.clients import whole
 from semisfl_jax.costs.pieces import measure
 from semisfl_jax.errors import UserError
@@ -44,7 +43,7 @@ def model_of(config, **options):
     config_lib.check(config)
     config = config_lib.resolve(config)
     shape, classes = data.shape(config.data)
-    built = costs.build(config, classes, shape, hparams_lib.from_config(config))
+    built = costs.build(config, algorithms.get(config.algorithm), classes, shape, algorithms.hparams(config))
     return dataclasses.replace(built, options=dataclasses.replace(built.options, **options))
 
 
@@ -53,6 +52,10 @@ def paper_model(name, algorithm='semisfl', **changes):
     config.algorithm = algorithm
     config.update_from_flattened_dict(changes)
     return model_of(config)
+
+
+def price(name, context):
+    return algorithms.get(name).price(context)
 
 
 def everybody(model, ids=None):
@@ -144,20 +147,24 @@ def test_labels_travel_with_their_batches():
 def test_splitfed(version):
     """One bottom each way; features and labels up, a gradient down."""
     pieces = measure('small_cnn', 10, (8, 8, 1), None, 'mlp', 128)
-    h = types.SimpleNamespace(batch_size=16, splitfed=types.SimpleNamespace(version=version))
-    visit = methods.price('splitfed', methods.Facts(pieces, pieces.whole, h, 5))
+    h = types.SimpleNamespace(batch_size=16, options=types.SimpleNamespace(version=version))
+    cost = price('splitfed', CostContext(pieces, pieces.whole, h, 5))
     bottom, features = 4 * (9 * 16 + 16 + 9 * 16 * 32 + 32), 4 * 16 * 2 * 2 * 32
-    assert (visit.down, visit.up, visit.step_up, visit.step_down) == (bottom, bottom, features + 4 * 16, features)
-    assert visit.order == {'v1': 'together', 'v2': 'in_turn'}[version]
-    assert methods.server_step('splitfed', methods.Facts(pieces, pieces.whole, h, 5)) == 0  # no labels at the server
+    assert (cost.download, cost.upload) == (bottom, bottom)
+    assert (cost.step_upload, cost.step_download) == (features + 4 * 16, features)
+    assert cost.order == {'v1': 'synchronized', 'v2': 'sequential'}[version]
+    alone = CostContext(
+        pieces, pieces.whole, model_of(runs.config(algorithm='splitfed', data__client_labels=-1, k_s=0)).hparams, 5
+    )
+    assert costs.supervised_work(alone) == 0  # no labels at the server
 
 
 def small(**options):
-    """Facts about a small model with settings of a method that are not those of SemiSFL."""
+    """What prices depend on, of a small model with settings of a method that are not those of SemiSFL."""
     pieces = measure('resnet9', 10, (8, 8, 1), None, 'none', 128)
     groups = {name: types.SimpleNamespace(**own) for name, own in options.items() if isinstance(own, dict)}
     h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
-    return methods.Facts(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
+    return CostContext(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
 
 
 RESNET9 = 4 * (6_575_370 - 2 * 9 * 64)  # bytes of parameters, with one channel in place of three
@@ -168,26 +175,26 @@ STATISTICS = 4 * 2 * (64 + 128 + 2 * 128 + 256 + 512 + 2 * 512)
 def test_fedmatch(labeled_rows):
     """sigma and psi down, psi up (both with labels at the clients), two psi of helpers in every tenth round."""
     settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False, 'delta_threshold': 0.0}
-    facts = small(fedmatch=settings, labeled_rows=labeled_rows)
+    context = small(options=settings, labeled_rows=labeled_rows)
     for index, helpers in ((0, 0), (8, 0), (9, 2), (19, 2)):
-        visit = methods.price('fedmatch', facts._replace(index=index))
-        assert visit.down == (2 + helpers) * RESNET9 + STATISTICS
-        assert visit.up == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
-    few = facts._replace(index=9, found={'helpers_used': np.float32(0.7)})  # three of ten know two, one knows one
-    assert 10 * methods.price('fedmatch', few).down == pytest.approx((20 + 7) * RESNET9 + 10 * STATISTICS, rel=1e-12)
+        cost = price('fedmatch', context._replace(index=index))
+        assert cost.download == (2 + helpers) * RESNET9 + STATISTICS
+        assert cost.upload == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
+    few = context._replace(index=9, metrics={'helpers_used': np.float32(0.7)})  # three of ten know two, one knows one
+    assert 10 * price('fedmatch', few).download == pytest.approx((20 + 7) * RESNET9 + 10 * STATISTICS, rel=1e-12)
 
 
 @pytest.mark.parametrize('labeled_rows', [0, 4])
 def test_fedmatch_sends_what_changed(labeled_rows):
     """A quarter of psi and a half of sigma; statistics whole. Downloads, and what it can cost at most, as ever."""
     settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False, 'delta_threshold': 1e-5}
-    facts = small(fedmatch=settings, labeled_rows=labeled_rows)
+    context = small(options=settings, labeled_rows=labeled_rows)
     found = {'helpers_used': np.float32(0), 'psi_sent': np.float32(0.25), 'sigma_sent': np.float32(0.5)}
-    visit, most = (methods.price('fedmatch', facts._replace(found=known)) for known in (found, None))
-    assert visit.up == (0.75 if labeled_rows else 0.25) * RESNET9 + STATISTICS
-    assert most.up == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
-    assert visit.down == most.down == 2 * RESNET9 + STATISTICS
-    assert visit.step_work == most.step_work
+    cost, most = (price('fedmatch', context._replace(metrics=known)) for known in (found, None))
+    assert cost.upload == (0.75 if labeled_rows else 0.25) * RESNET9 + STATISTICS
+    assert most.upload == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
+    assert cost.download == most.download == 2 * RESNET9 + STATISTICS
+    assert cost.step_work == most.step_work
 
 
 def test_bytes_and_seconds_of_fedmatch_follow_what_was_sent():
@@ -210,37 +217,37 @@ def test_bytes_and_seconds_of_fedmatch_follow_what_was_sent():
 
 def test_semifl():
     """The model down, its parameters up from those that do not sit out; statistics by the images of all clients."""
-    at_server = small(semifl={'batch_norm_data': 'server'}, local={'epochs': 0})
-    visit = methods.price('semifl', at_server)
-    assert (visit.down, visit.up, visit.ask_up) == (RESNET9 + STATISTICS, RESNET9, 0)
-    visit = methods.price('semifl', at_server._replace(found={'clients_sitting_out': np.float32(0.3)}))
-    assert 10 * visit.up == pytest.approx(7 * RESNET9, rel=1e-12)
-    visit = methods.price('semifl', small(semifl={'batch_norm_data': 'all'}, local={'epochs': 0}))
-    assert (visit.down, visit.ask_up) == (RESNET9 + STATISTICS, STATISTICS)
-    assert (visit.idle_down, visit.idle_up) == (RESNET9, STATISTICS)
+    at_server = small(options={'batch_norm_data': 'server'}, local={'epochs': 0})
+    cost = price('semifl', at_server)
+    assert (cost.download, cost.upload, cost.setup_upload) == (RESNET9 + STATISTICS, RESNET9, 0)
+    cost = price('semifl', at_server._replace(metrics={'clients_sitting_out': np.float32(0.3)}))
+    assert 10 * cost.upload == pytest.approx(7 * RESNET9, rel=1e-12)
+    cost = price('semifl', small(options={'batch_norm_data': 'all'}, local={'epochs': 0}))
+    assert (cost.download, cost.setup_upload) == (RESNET9 + STATISTICS, STATISTICS)
+    assert (cost.inactive_download, cost.inactive_upload) == (RESNET9, STATISTICS)
 
 
 def test_semifl_in_epochs():
     """Five passes over confident images, each in a strong view and in a mixture, however many batches they make."""
-    facts = small(semifl={'batch_norm_data': 'server'}, local={'epochs': 5}, batch_size=10)
-    facts = facts._replace(images=np.array([100, 42]), steps=np.array([50, 21]))  # steps: full batches of 10
-    image = 2 * facts.pieces.whole_work.train
-    before = methods.price('semifl', facts)  # all may be confident
-    np.testing.assert_allclose(before.step_work * facts.steps, [500 * image, 210 * image], rtol=1e-12)
+    context = small(options={'batch_norm_data': 'server'}, local={'epochs': 5}, batch_size=10)
+    context = context._replace(images=np.array([100, 42]), steps=np.array([50, 21]))  # steps: full batches of 10
+    image = 2 * context.pieces.whole_work.train
+    before = price('semifl', context)  # all may be confident
+    np.testing.assert_allclose(before.step_work * context.steps, [500 * image, 210 * image], rtol=1e-12)
     # client 0 has 30 confident images, client 1 two: 5 (3 + 1) steps in all, 5 (30 + 2) images
     found = {'clients_sitting_out': 0.0, 'client_steps': 10.0, 'client_images': 80.0}
-    after = methods.price('semifl', facts._replace(found=found, survivors=2))
-    np.testing.assert_allclose(np.sum(after.step_work * facts.steps), 5 * 32 * image, rtol=1e-12)
+    after = price('semifl', context._replace(metrics=found, survivors=2))
+    np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 32 * image, rtol=1e-12)
     # client 1 sits out: a mean over client 0 alone
     found = {'clients_sitting_out': 0.5, 'client_steps': 15.0, 'client_images': 150.0}
-    after = methods.price('semifl', facts._replace(found=found, survivors=2))
-    np.testing.assert_allclose(np.sum(after.step_work * facts.steps), 5 * 30 * image, rtol=1e-12)
+    after = price('semifl', context._replace(metrics=found, survivors=2))
+    np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 30 * image, rtol=1e-12)
 
 
 def test_fedswitch_sl_sends_what_semisfl_sends():
     pieces = measure('small_cnn', 10, (8, 8, 1), None, 'mlp', 128)
-    facts = methods.Facts(pieces, pieces.whole, paper_model('cifar10').hparams, 10)
-    one, other = (methods.price(name, facts) for name in ('semisfl', 'fedswitch_sl'))
+    context = CostContext(pieces, pieces.whole, paper_model('cifar10').hparams, 10)
+    one, other = (price(name, context) for name in ('semisfl', 'fedswitch_sl'))
     assert one._replace(server_work=0) == other._replace(server_work=0)
     assert one.server_work > other.server_work  # no projection head, no clustering
 
@@ -395,7 +402,7 @@ def test_a_server_model_that_takes_turns_takes_the_sum():
     model = digits()
     clients = everybody(model, ids=[1, 3, 4, 6, 9])
     paces = costs.rounds.Paces(*(np.arange(1.0, 6.0) * scale for scale in (1, 10, 100)))
-    seconds = costs.rounds._client_seconds('in_turn', clients, paces, paces.end, 2.0)
+    seconds = costs.rounds._client_seconds('sequential', clients, paces, paces.end, 2.0)
     assert seconds == 5 + 7 * (10 + 20 + 30 + 40 + 50 + 5 * 2.0) + 500
 
 
@@ -458,6 +465,4 @@ def test_mistakes(changes, message):
 
 
 def test_every_method_has_a_price():
-    from semisfl_jax import algorithms
-
-    assert set(algorithms.NAMES) <= set(costs.METHODS)
+    assert all(method.price for method in algorithms.METHODS.values())

@@ -15,7 +15,10 @@ from jax.extend import core
 
 from semisfl_jax import algorithms, data, experiment, parallel, rng, sampling, trials
 from semisfl_jax import config as config_lib
-from semisfl_jax.hparams import FedMatch, FedSwitch, Local, SemiFL
+from semisfl_jax.algorithms.fedmatch import FedMatch
+from semisfl_jax.algorithms.fedswitch import FedSwitch
+from semisfl_jax.algorithms.semifl import SemiFL
+from semisfl_jax.hparams import Local
 from semisfl_jax.types import Cohort
 from tests import runs, toy
 from tests.conftest import UNOPTIMISED
@@ -133,7 +136,7 @@ CASES = {
         active=10,
         labels_at_clients=True,
         hparams=(
-            ('fedmatch', FedMatch(helper_every=2, helpers_persist=True, lambda_a=1.0, lambda_i=0.5)),
+            ('options', FedMatch(helper_every=2, helpers_persist=True, lambda_a=1.0, lambda_i=0.5)),
             *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
         ),
     ),
@@ -141,12 +144,12 @@ CASES = {
         algorithm='fedswitch',
         active=10,
         streamed=True,
-        hparams=(('fedswitch', FedSwitch(beta_iid=0.6)), ('threshold', 0.76)),
+        hparams=(('options', FedSwitch(beta_iid=0.6)), ('threshold', 0.76)),
     ),
     'fedswitch_sl': Case(
         algorithm='fedswitch_sl',
         active=10,
-        hparams=(('fedswitch', FedSwitch(beta_iid=0.6)), ('k_u', 4), ('threshold', 0.5)),
+        hparams=(('options', FedSwitch(beta_iid=0.6)), ('k_u', 4), ('threshold', 0.5)),
         seed=10,  # labels of several classes
     ),
     'splitfed': Case(
@@ -163,7 +166,7 @@ CASES = {
         top_norm=True,
         hparams=(
             ('local', Local(epochs=1, optimizer_state='kept')),
-            *(('semifl', SemiFL('server_first', pass_batch_size=16)), ('num_clients', CLIENTS), ('threshold', 0.97)),
+            *(('options', SemiFL('server_first', pass_batch_size=16)), ('num_clients', CLIENTS), ('threshold', 0.97)),
         ),
     ),
     'semifl, streamed': Case(
@@ -171,7 +174,7 @@ CASES = {
         active=10,
         streamed=True,
         hparams=(
-            ('semifl', SemiFL('clients_first', batch_norm_data='server', pass_batch_size=16)),
+            ('options', SemiFL('clients_first', batch_norm_data='server', pass_batch_size=16)),
             ('threshold', 0.97),
         ),
     ),

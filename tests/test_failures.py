@@ -12,24 +12,24 @@ import pytest
 from semisfl_jax import algorithms, costs, data, failures, intake, phases, queue
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
-from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.costs.clients import whole
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import Local, SemiFL, learning_rate
+from semisfl_jax.hparams import Local, learning_rate
 from tests import runs, toy
 from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close, start
 
-WITH_CLIENTS = [name for name in algorithms.NAMES if name not in algorithms.SERVER_ONLY]
+WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients]
 KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep
 
 
 def hparams(name):
-    changes = KEPT if name in algorithms.FULL_MODEL else {}
+    changes = KEPT if algorithms.get(name).whole_model else {}
     if name == 'splitfed':
         changes = {'labeled_rows': toy.HPARAMS.batch_size, 'server_trains': False}
     if name == 'semifl':  # whose statistics are otherwise those of all clients, active or not
-        changes = KEPT | {'semifl': SemiFL(batch_norm_data='server')}
+        changes = KEPT | {'options': SemiFL(batch_norm_data='server')}
     return dataclasses.replace(toy.HPARAMS, threshold=0.5, **changes)
 
 
@@ -106,7 +106,7 @@ def test_the_queue_takes_in_who_is_there():
 
 def model(**changes):
     config = config_lib.resolve(runs.config(federation__num_clients=50, federation__num_active=50, **changes))
-    return config, costs.build(config, 10, (8, 8, 1), hparams_lib.from_config(config))
+    return config, costs.build(config, algorithms.get(config.algorithm), 10, (8, 8, 1), algorithms.hparams(config))
 
 
 def everybody(ids, steps=10):
@@ -196,9 +196,7 @@ def test_batch_statistics_at_the_server_would_count_the_lost():
 def test_who_is_late_is_left_behind():
     _, built = model()
     clients = everybody(np.arange(50))
-    paces = costs.rounds._paces(
-        built, 3, clients, costs.methods.price('semisfl', costs.rounds._facts(built, 3, None, None))
-    )
+    paces = costs.rounds._paces(built, 3, clients, built.price(costs.rounds._context(built, 3, None, None)))
     own = paces.start + 10 * paces.step + paces.end
     deadline = float(np.median(own))
     built = dataclasses.replace(built, deadline=deadline)

@@ -18,7 +18,10 @@ from semisfl_jax.types import HERE, SplitParams
 from tests import toy
 from tests.local_twin import Twin
 from tests.marks import slow_but
+from tests.rows import STUDENT, Row
 from tests.test_semisfl import assert_trees_close
+
+ROW = Row(STUDENT, STUDENT, family='resnet9_plain')
 
 FEDERATION = toy.federation(labels_at_clients=True)
 # The server does nothing, so that a twin needs clients alone. Some rows reach this threshold, some do not.
@@ -165,35 +168,6 @@ def test_one_client_that_holds_all_labels_is_plain_sgd():
             top={**whole.top, 'params': jax.tree.map(step, whole.top['params'], gradient_top)},
         )
     assert_trees_close(state.student, whole, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_fedprox_without_a_weight_is_fedavg_bit_for_bit():
-    found = [two_rounds(name, {'local': Local(prox=0.0)})[-1] for name in ('fedavg', 'fedprox')]
-    chex.assert_trees_all_equal(*found)
-
-
-def test_the_proximal_gradient():
-    """mu (theta - theta_g), and nothing at theta_g."""
-    there = {'a': jnp.array([1.0, -2.0]), 'b': jnp.array([[3.0]])}
-    here = {'a': jnp.array([1.5, 1.0]), 'b': jnp.array([[3.0]])}
-    mu = 0.7
-    value, gradient = jax.value_and_grad(lambda w: 0.5 * mu * trees.squared_distance(w, there))(here)
-    np.testing.assert_allclose(value, 0.35 * (0.25 + 9.0), rtol=1e-6)
-    np.testing.assert_allclose(gradient['a'], [0.35, 2.1], rtol=1e-6)
-    np.testing.assert_array_equal(gradient['b'], [[0.0]])
-
-
-@pytest.mark.slow
-def test_a_strong_pull_keeps_clients_near_the_model_they_received():
-    def distance(mu):
-        changes = {'local': Local(prox=mu), 'weight_decay': 0.0}
-        algorithm, key, state, _ = start('fedprox', **changes)
-        after, _ = jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([2, 4]), jnp.int32(0))
-        params = [[piece['params'] for piece in s.student] for s in (after, state)]
-        return float(trees.squared_distance(*params))
-
-    assert distance(20.0) < 0.5 * distance(0.0)
 
 
 def test_weighted_average_by_hand():

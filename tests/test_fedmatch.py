@@ -12,15 +12,19 @@ import pytest
 from jax.extend import core
 
 from semisfl_jax import agreement, algorithms, parallel, phases, rng, sampling
-from semisfl_jax.hparams import FedMatch, Local, learning_rate
+from semisfl_jax.algorithms.fedmatch import FedMatch
+from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.phases import disjoint
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
 from tests import fedmatch_twin, runs, toy
 from tests.fedmatch_twin import Twin, helpers_of
 from tests.marks import slow_but
+from tests.rows import STUDENT, Row
 from tests.test_fedavg import CLIENTS, FEDERATION
 from tests.test_semisfl import assert_trees_close
+
+ROW = Row(f'{STUDENT} server clients', 'student.statistics server clients')
 
 KEY = rng.root(0)
 PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0, 'k_u': 1}
@@ -31,23 +35,23 @@ LOSSY = dataclasses.replace(AT_CLIENTS, delta_threshold=4e-3, l1_threshold=6e-3)
 # A compiled round takes seconds, so the tests below share a few. The cohort has three places, of which some may be
 # padding.
 CASES = {
-    'labels at the server': {'labeled_rows': 0, 'threshold': 0.8, 'fedmatch': AT_SERVER},
+    'labels at the server': {'labeled_rows': 0, 'threshold': 0.8, 'options': AT_SERVER},
     'labels at the clients, helpers persist': {
         'labeled_rows': 1,
         'threshold': 0.8,
         'local': Local(optimizer_state='kept'),
-        'fedmatch': LOSSY,
+        'options': LOSSY,
     },
     'no helpers': {
         'labeled_rows': 0,
         'threshold': 0.8,
-        'fedmatch': dataclasses.replace(AT_SERVER, helpers=0),
+        'options': dataclasses.replace(AT_SERVER, helpers=0),
     },
     'the server alone first': PLAIN_SGD
-    | {'labeled_rows': 0, 'pre_rounds': 1, 'server_trains': True, 'fedmatch': FedMatch(lambda_s=2.5)},
-    'sigma alone': {'labeled_rows': 1, 'weight_decay': 0.0, 'fedmatch': NO_L_U},
+    | {'labeled_rows': 0, 'pre_rounds': 1, 'server_trains': True, 'options': FedMatch(lambda_s=2.5)},
+    'sigma alone': {'labeled_rows': 1, 'weight_decay': 0.0, 'options': NO_L_U},
     'regularisers alone': PLAIN_SGD
-    | {'labeled_rows': 1, 'threshold': 1.0, 'fedmatch': FedMatch(lambda_s=0.0, lambda_l2=0.7, lambda_l1=0.3)},
+    | {'labeled_rows': 1, 'threshold': 1.0, 'options': FedMatch(lambda_s=0.0, lambda_l2=0.7, lambda_l1=0.3)},
 }
 
 
@@ -182,7 +186,7 @@ def test_what_hardly_changed_is_not_sent_by_hand():
 
 
 def test_psi_starts_as_a_share_of_sigma():
-    hparams = dataclasses.replace(CLIENTS, fedmatch=FedMatch(psi_start=0.3))
+    hparams = dataclasses.replace(CLIENTS, options=FedMatch(psi_start=0.3))
     state = algorithms.build('fedmatch', toy.model(), toy.VIEWS, hparams).init(KEY)
     chex.assert_trees_all_equal(state.server, jax.tree.map(lambda w: 0.3 * w, trainable(state.student)))
 
@@ -287,7 +291,7 @@ def test_the_server_keeps_what_clients_uploaded():
 
 
 def test_small_entries_of_psi_are_zero_in_evaluation():
-    algorithm, state, _ = start('labels at the server', fedmatch=FedMatch(l1_threshold=0.01))
+    algorithm, state, _ = start('labels at the server', options=FedMatch(l1_threshold=0.01))
     images = FEDERATION.client_images[:4]
     psi = jax.tree.map(lambda w: np.where(np.abs(w) > 0.01, w, 0), tuple(state.server))
     assert 0.1 < np.mean(np.concatenate([np.ravel(w) for w in jax.tree.leaves(psi)]) == 0) < 0.9
@@ -297,7 +301,7 @@ def test_small_entries_of_psi_are_zero_in_evaluation():
     assert algorithm.headline == 'student'
     assert set(found) == {'student'}
     np.testing.assert_allclose(found['student'], expected, rtol=1e-5, atol=1e-6)
-    other = start('labels at the server', fedmatch=FedMatch(l1_threshold=0.0))[0].predict(state, images)['student']
+    other = start('labels at the server', options=FedMatch(l1_threshold=0.0))[0].predict(state, images)['student']
     assert np.max(np.abs(found['student'] - other)) > 1e-3
 
 
@@ -331,7 +335,7 @@ def test_rounds_equal_the_plain_twin(case):
     used = [float(found['helpers_used']) for found in metrics]
     np.testing.assert_allclose(used, [0, 4 / 3, 4 / 3 if 'persist' in case else 0], rtol=1e-6)
     for name in ('psi_sent', 'sigma_sent'):
-        assert (name in metrics[0]) == bool(hparams.fedmatch.delta_threshold)
+        assert (name in metrics[0]) == bool(hparams.options.delta_threshold)
         shares = [float(found.get(name, 0.5)) for found in metrics]
         assert all(0.1 < share < 0.95 for share in shares), shares
 

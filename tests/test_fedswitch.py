@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from semisfl_jax import ema, switching
-from semisfl_jax.hparams import FedSwitch, Local, learning_rate
+from semisfl_jax.algorithms.fedswitch import FedSwitch
+from semisfl_jax.hparams import Local, learning_rate
 from tests import toy
 from tests.local_twin import Twin
 from tests.marks import slow_but
+from tests.rows import STUDENT, TEACHER, Row
 from tests.test_fedavg import FEDERATION, ROUNDS, start
 from tests.test_semisfl import assert_trees_close
+
+ROW = Row(f'{STUDENT} {TEACHER}', STUDENT)
 
 # of a client whose confident labels are all of one class: log 3
 ONE_CLASS = float(switching.skew(jnp.array([0.0, 5.0, 0.0])))
@@ -22,7 +26,7 @@ ONE_CLASS = float(switching.skew(jnp.array([0.0, 5.0, 0.0])))
 
 def one_class():
     """A first state whose student calls everything class 1."""
-    state = start('fedswitch', fedswitch=FedSwitch())[2]
+    state = start('fedswitch', options=FedSwitch())[2]
     top = jax.tree.map(lambda w: w.at[1].add(40.0) if w.shape == (toy.CLASSES,) else w, state.student.top)
     return state.replace(student=state.student._replace(top=top))
 
@@ -36,15 +40,15 @@ EDGE = (ONE_CLASS, 1.0), (float(np.nextafter(np.float32(ONE_CLASS), np.float32(0
 )
 def test_the_switch_at_its_threshold(beta, student_labels):
     np.testing.assert_allclose(ONE_CLASS, math.log(3), rtol=1e-6)
-    algorithm, key, *_ = start('fedswitch', fedswitch=FedSwitch(beta_iid=beta))
+    algorithm, key, *_ = start('fedswitch', options=FedSwitch(beta_iid=beta))
     _, metrics = jax.jit(algorithm.round)(key, one_class(), FEDERATION, toy.cohort([1, 4]), jnp.int32(0))
     assert float(metrics['student_labels']) == student_labels
 
 
 CASES = {
-    'teacher': {'fedswitch': FedSwitch(mode='teacher'), 'ema_decay': 0.3},
-    'student': {'fedswitch': FedSwitch(mode='student')},
-    'switch': {'fedswitch': FedSwitch(beta_iid=0.5), 'local': Local(epochs=1)},
+    'teacher': {'options': FedSwitch(mode='teacher'), 'ema_decay': 0.3},
+    'student': {'options': FedSwitch(mode='student')},
+    'switch': {'options': FedSwitch(beta_iid=0.5), 'local': Local(epochs=1)},
 }
 
 
@@ -73,8 +77,8 @@ def final(**changes):
 @pytest.mark.slow
 def test_a_mode_is_a_switch_that_never_switches():
     """Skews lie in 0 .. log 3. Teacher: a threshold that no client meets; student: one that all meet."""
-    teacher, student = (final(fedswitch=FedSwitch(mode=mode)) for mode in ('teacher', 'student'))
-    never, always = (final(fedswitch=FedSwitch(beta_iid=beta)) for beta in (0.0, 2.0))
+    teacher, student = (final(options=FedSwitch(mode=mode)) for mode in ('teacher', 'student'))
+    never, always = (final(options=FedSwitch(beta_iid=beta)) for beta in (0.0, 2.0))
     chex.assert_trees_all_close(teacher, never, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(student, always, rtol=1e-5, atol=1e-6)
     with pytest.raises(AssertionError):

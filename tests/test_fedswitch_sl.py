@@ -11,11 +11,14 @@ import pytest
 from configs import default
 from semisfl_jax import algorithms, rng
 from semisfl_jax import config as config_lib
+from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import FedSwitch
 from tests import runs, toy, twin
 from tests.marks import slow_but
+from tests.rows import STUDENT, TEACHER, Row
 from tests.test_semisfl import assert_trees_close
+
+ROW = Row(f'{STUDENT} {TEACHER}', STUDENT)
 
 ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its visits, K_s
 KEY = rng.root(10)  # of a first model whose labels are of several classes
@@ -24,7 +27,7 @@ HPARAMS = dataclasses.replace(toy.HPARAMS, threshold=0.5, clustering_weight=0.0,
 
 def options(mode='switch', beta_iid=0.5, **changes):
     """The settings of `HPARAMS` with some changed."""
-    return dataclasses.replace(HPARAMS, fedswitch=FedSwitch(mode, beta_iid), **changes)
+    return dataclasses.replace(HPARAMS, options=FedSwitch(mode, beta_iid), **changes)
 
 
 def start(name, hparams, **model_options):
@@ -96,13 +99,13 @@ class Server(twin.Server):
         self.asked = []
 
     def asks_teacher(self, client):
-        if self.h.fedswitch.mode != 'switch':
-            return self.h.fedswitch.mode == 'teacher'
+        if self.h.options.mode != 'switch':
+            return self.h.options.mode == 'teacher'
         seen = self.seen[client]
         if not seen:
-            return self.h.fedswitch.beta_iid < np.log(toy.CLASSES)
+            return self.h.options.beta_iid < np.log(toy.CLASSES)
         share = np.bincount(seen, minlength=toy.CLASSES) / len(seen)
-        return np.log(toy.CLASSES) + sum(h * np.log(h) for h in share if h) > self.h.fedswitch.beta_iid
+        return np.log(toy.CLASSES) + sum(h * np.log(h) for h in share if h) > self.h.options.beta_iid
 
     def cross_entity_phase(self, federation, ids, visits):
         self.ids, self.seen = ids, {i: [] for i in ids}
@@ -153,9 +156,9 @@ def test_who_labels_against_the_explicit_twin(changes):
             for piece in ('bottom', 'top'):
                 ours, theirs = (getattr(getattr(s, who), piece) for s in (state, server))
                 assert_trees_close(ours, theirs, rtol=2e-3, atol=2e-5)
-        if hparams.fedswitch.mode == 'switch':
+        if hparams.options.mode == 'switch':
             np.testing.assert_allclose(metrics['student_labels'], 1 - np.mean(server.asked), rtol=1e-6)
-    if hparams.fedswitch.mode == 'switch':
+    if hparams.options.mode == 'switch':
         assert 0 < sum(float(metrics['student_labels']) for _, metrics in results) < 2  # both were asked
 
 
@@ -217,7 +220,7 @@ def test_k_s_stays(tmp_path):
         ({'splitfed.version': 'v2'}, 'config.splitfed.version=v2 is no option of fedswitch_sl'),
         ({'setting': 'official'}, 'fedswitch_sl has no such setting, for it is SemiSFL without clustering'),
         ({'k_s': 0}, 'config.k_s=0: fedswitch_sl learns from labels at the server'),
-        ({'data.client_labels': -1}, 'fedswitch_sl leaves them unlabelled images'),
+        ({'data.client_labels': -1}, 'fedswitch_sl leaves them unlabeled images'),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):

@@ -29,6 +29,7 @@ ROOMS = (
     'hparams',
     'models',
     'phases',
+    'costs',
     'algorithms',
     'presets',
     'combinations',
@@ -39,7 +40,6 @@ ROOMS = (
     'parallel',
     'compilation',
     'placement',
-    'costs',
     'failures',
     'config',
     'metrics',
@@ -60,10 +60,11 @@ ROOMS = (
     'reopen',
     'runs',
     'compare',
+    'cuts',
     'plots',
     'studies',
     'plots.__main__',
-    'costs.__main__',
+    'cuts.__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__.py')

@@ -10,7 +10,7 @@ To run one of them by hand:
 
     MATRIX_FAMILIES=vgg13 XLA_FLAGS="$(python -m tests.test_matrix)" pytest tests/test_matrix.py -m '' -k fedavg
 
-A new method needs one row in ROWS, one in SELECTION, and one in tests/needs.py if it has to have keys of its own.
+A new method has a ROW in its own tests (tests/rows.py).
 """
 
 import functools
@@ -29,49 +29,12 @@ from semisfl_jax import config as config_lib
 from tests import narrow, runs
 from tests.conftest import UNOPTIMISED
 from tests.marks import slow_but
+from tests.rows import rows
 
-STUDENT = 'student.bottom student.top student.statistics'
-TEACHER = 'teacher.bottom teacher.top teacher.statistics'
-HEADS = 'student.proj teacher.proj'
-
-
-class Row(NamedTuple):
-    """What a round of a method moves. Pieces that are not named stay as they are, to the bit.
-
-    A piece is the parameters of `student.bottom`, …, `teacher.proj`; `student.statistics`, `teacher.statistics`: those
-    of BatchNorm where a family has it; `memory`, `clients` or `server` as a whole. In parameters and statistics all
-    kernels, scales, means and variances move; of `clients`, rows of the cohort, and no others.
-    """
-
-    round: str  # pieces that move in a whole round
-    clients: str  # of them, those that move where the server makes no steps of its own (K_s is 0)
-    unlabeled: bool = True  # reads images without labels, and so has numbers in phases.no_cross_entity
-
-
-ROWS = {
-    'semisfl': Row(f'{STUDENT} {TEACHER} {HEADS}', f'{STUDENT} student.proj'),
-    'supervised_only': Row(f'{STUDENT} {TEACHER}', '', unlabeled=False),
-    'fedavg': Row(STUDENT, STUDENT),
-    'fedprox': Row(STUDENT, STUDENT),
-    'fedmatch': Row(f'{STUDENT} server clients', 'student.statistics server clients'),
-    'fedswitch': Row(f'{STUDENT} {TEACHER}', STUDENT),
-    'fedswitch_sl': Row(f'{STUDENT} {TEACHER}', STUDENT),
-    'splitfed': Row(STUDENT, STUDENT, unlabeled=False),
-    'semifl': Row(f'{STUDENT} server', f'{STUDENT} server'),
-}
+ROWS = rows()
 GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x2')  # families of one process
 # (method, family) of every run of the tests, on one device: all methods. The product is `slow`.
-SELECTION = {
-    ('semisfl', 'small_cnn'),
-    ('fedmatch', 'small_cnn'),
-    ('fedswitch_sl', 'small_cnn'),
-    ('semifl', 'cnn'),
-    ('fedswitch', 'small_cnn'),
-    ('fedprox', 'small_cnn'),
-    ('supervised_only', 'resnet9'),
-    ('fedavg', 'resnet9_plain'),
-    ('splitfed', 'alexnet'),
-}
+SELECTION = {(name, row.family) for name, row in ROWS.items()}
 DEVICES = 8
 EVERY_METHOD = {'small_cnn', 'resnet9'}  # families whose rounds on eight devices are those of all methods, without
 # BatchNorm and with it; how clients are divided is up to the method, and other families have two of them
@@ -96,23 +59,22 @@ def test_rounds_of(families):
 
 
 def test_every_method_and_every_family_is_there():
-    assert set(ROWS) == set(algorithms.NAMES), 'each algorithm has one row in ROWS of tests/test_matrix.py'
     families = ' '.join(GROUPS).split()
     assert sorted(families) == sorted(narrow.FAMILIES)
     assert set(narrow.FAMILIES) == set(models.NAMES) - {'vgg16'}
-    assert {name for name, _ in SELECTION} == set(algorithms.NAMES)
+    assert {name for name, _ in SELECTION} == set(algorithms.METHODS)
     assert {family for _, family in SELECTION} <= set(families)
 
 
 def cases(devices):
     """(algorithm, family) of the rounds on so many devices in this process."""
-    with_clients = [name for name in algorithms.NAMES if name not in algorithms.SERVER_ONLY]
+    with_clients = [name for name, method in algorithms.METHODS.items() if method.clients]
 
     def marks(*case):
         return () if devices == 1 and case in SELECTION else pytest.mark.slow
 
     if devices == 1:
-        pairs = [(name, family) for family in INSIDE for name in algorithms.NAMES]
+        pairs = [(name, family) for family in INSIDE for name in algorithms.METHODS]
     else:
         pairs = [
             (name, family)

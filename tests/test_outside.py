@@ -1,12 +1,17 @@
 """A method from outside whose clients read whole sets: its record says so, and nothing asks for its name."""
 
+import dataclasses
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import default
 from semisfl_jax import algorithms, costs, intake, losses, phases, rng
 from semisfl_jax import config as config_lib
 from semisfl_jax import experiment as experiment_lib
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import learning_rate, optimizer
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import HERE, Algorithm
@@ -51,13 +56,17 @@ def one_pass(model, views, hparams, layout=HERE):
     def predict(state, images):
         return {'student': phases.predict(model, views, state.student, images)}
 
-    return Algorithm(init, round_, predict, headline='student', uses_clients=True, reads='sets')
+    return Algorithm(init, round_, predict, headline='student')
+
+
+METHOD = algorithms.Method(
+    'one_pass', one_pass, uses=('local', 'pre-rounds'), server='optional', reads='sets', price=costs.whole_model
+)
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(algorithms.BUILDERS, 'one_pass', one_pass)
-    monkeypatch.setitem(costs.METHODS, 'one_pass', costs.METHODS['fedavg'])
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', METHOD)
 
 
 # Ten clients share 1,397 images of the digits without labels, and 20 with: 139 or 140, and 2
@@ -110,7 +119,7 @@ def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(cha
     counts = {'unlabeled': unlabeled, 'labeled': labeled, 'both': unlabeled + labeled}
     assert there.images.tolist() == counts[expected].tolist()
     state = built.algorithm.init(built.key)
-    _, part = phases.plan(built.key, state, built.federation, cohort, built.hparams, built.algorithm.reads)
+    _, part = phases.plan(built.key, state, built.federation, cohort, built.hparams, built.method.reads)
     assert part.share.tolist() == counts[expected].tolist()
 
 
@@ -124,15 +133,95 @@ def test_clients_without_a_label_to_train_on_count_no_images(tmp_path):
 
 
 def test_a_record_that_says_otherwise_than_its_rounds_ends_in_one_line(monkeypatch, tmp_path, capsys):
-    def wrong(reads):
-        return lambda *arguments: one_pass(*arguments)._replace(reads=reads)
-
-    monkeypatch.setitem(algorithms.BUILDERS, 'one_pass', wrong('batches'))
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, reads='batches'))
     assert runs.run(tmp_path / 'run', **TOY, data__residency='host') == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: the clients of this method read 'sets', and Algorithm.reads says 'batches'")
+    assert error.startswith("error: the clients of this method read 'sets', and Method.reads says 'batches'")
     assert error.count('\n') == 1
     assert not (tmp_path / 'run').exists()
-    monkeypatch.setitem(algorithms.BUILDERS, 'one_pass', wrong('everything'))
-    assert runs.run(tmp_path / 'run', **TOY) == 2
-    assert "its Algorithm has reads='everything'; use one of batches, sets" in capsys.readouterr().err
+
+
+def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, price=None))
+    assert runs.run(tmp_path / 'run', **TOY) == 0
+    assert 'costs      none: one_pass has no price' in capsys.readouterr().out
+    assert not {'bytes_up', 'bytes_down', 'simulated_seconds'} & runs.records(tmp_path / 'run')[-1].keys()
+    assert runs.run(tmp_path / 'late', **TOY, failures__deadline_seconds=5.0) == 2
+    assert 'how long a client of one_pass takes is not known' in capsys.readouterr().err
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Some of every kind."""
+
+    share: float = algorithms.option(0.5, 'a share', at_least=0, below=1)
+    count: int = algorithms.option(3, 'a number', at_least=1)
+    kind: str = algorithms.option('a', 'a or b', choices=('a', 'b'))
+    scale: float = algorithms.option(1.0, 'a positive number', above=0)
+
+
+@pytest.fixture
+def with_options(monkeypatch):
+    monkeypatch.delitem(algorithms.METHODS, 'one_pass')
+    return algorithms.register(dataclasses.replace(METHOD, options=Options))
+
+
+def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options):
+    config = runs.config(algorithm='one_pass', one_pass__share=0.25)
+    assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0}
+    resolved = config_lib.resolve(config)
+    assert algorithms.hparams(resolved).options == Options(share=0.25)
+    assert 'one_pass' not in config_lib.resolve(runs.config())  # nothing of it in runs of other methods
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'one_pass__share': 1.0}, r'config\.one_pass\.share=1\.0 must be in \[0, 1\)'),
+        ({'one_pass__count': 0}, r'config\.one_pass\.count=0 must be at least 1'),
+        ({'one_pass__kind': 'c'}, r"config\.one_pass\.kind='c' is unknown; use one of a, b"),
+        ({'one_pass__scale': 0.0}, r'config\.one_pass\.scale=0\.0 must be above 0'),
+        ({'one_pass__share': math.nan}, r'config\.one_pass\.share=nan must be'),
+        ({'queue': 'off'}, r'config\.queue=off is no option of one_pass'),  # it does not use clustering
+        ({'sampling': 'replicated'}, r'config\.sampling=replicated is no option of one_pass'),
+        ({'fedmatch__helpers': 1}, r'config\.fedmatch\.helpers=1 is no option of one_pass'),
+        ({'algorithm': 'semisfl', 'one_pass__count': 4}, r'config\.one_pass\.count=4 is no option of semisfl'),
+        ({'setting': 'official'}, 'one_pass has no such setting'),
+        ({'k_s': 0}, r'config\.k_s=0 leaves no label to learn from'),
+    ],
+)
+def test_wrong_options_end_in_one_line(with_options, changes, message):
+    with pytest.raises(UserError, match=message):
+        config_lib.check(runs.config(**({'algorithm': 'one_pass'} | changes)))
+
+
+def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, with_options):
+    monkeypatch.delitem(algorithms.METHODS, 'one_pass')
+    config = default.get_config()
+    algorithms.register(with_options)
+    config_lib.check(config)
+    config.algorithm = 'one_pass'
+    with pytest.raises(UserError, match=r'config\.one_pass\.share is missing: the configuration was made before'):
+        config_lib.check(config)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'name': 'semisfl'}, 'the package has a method of that name'),
+        ({'uses': ('teachers',)}, "uses 'teachers' is no feature; .*did you mean 'teacher'"),
+        ({'reads': 'everything'}, "reads='everything'; use one of batches, sets"),
+        ({'server': 'never'}, "server='never'; use one of needed, optional, none"),
+        ({'options': dict}, 'options must be a frozen dataclass'),
+        ({'options': Options, 'group': 'fedmatch'}, 'config.fedmatch holds the options of fedmatch'),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        algorithms.register(dataclasses.replace(METHOD, **changes))
+
+
+def test_a_method_from_outside_may_be_registered_again():
+    again = dataclasses.replace(METHOD, title='One pass')
+    assert algorithms.register(again) is again
+    assert algorithms.get('one_pass').label == 'One pass'

@@ -83,10 +83,10 @@ def test_a_method_has_one_color_in_all_panels_and_in_the_legend():
 
 @pytest.mark.parametrize('name', draw.OF_GROUPS)
 def test_a_method_looks_the_same_in_every_figure(name):
-    whole = figure_of(name, groups(*(f'algorithm={method}' for method in looks.METHODS)))
+    whole = figure_of(name, groups(*(f'algorithm={method}' for method in looks.of_methods())))
     made = looks_in(whole)
     assert {title: own[:2] for title, own in made.items()} == {
-        look.title: (look.color, look.marker) for look in looks.METHODS.values()
+        look.title: (look.color, look.marker) for look in looks.of_methods().values()
     }
     for method in ('fedavg', 'splitfed'):
         alone = figure_of(name, groups(f'algorithm={method}'))
@@ -101,7 +101,7 @@ def test_a_group_keeps_its_look_in_a_figure_that_lacks_another():
 
 def test_studies_have_the_looks_of_runs(monkeypatch):
     """Rows of studies are methods by their titles, and keep their looks in a column where others have no run."""
-    assert {name: looks.METHODS[method].title for name, method in paper.METHODS.items()} == {
+    assert {name: looks.of_methods()[method].title for name, method in paper.METHODS.items()} == {
         name: name for name in paper.METHODS
     }
     tables, found = study_of(tuple(paper.METHODS), ('a', 'b', 'c'))
@@ -109,7 +109,7 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
     made = study_figures(monkeypatch, tables, found)
     seen = looks_in(*(figure for name, figure in made.items() if 'values' not in name))
     assert {name: own[0] for name, own in seen.items()} == {
-        look.title: look.color for look in looks.METHODS.values() if look.title in paper.METHODS
+        look.title: look.color for look in looks.of_methods().values() if look.title in paper.METHODS
     }
     (values,) = (figure for name, figure in made.items() if name == '1-values')
     *rows, theirs = values.axes[0].containers
@@ -118,7 +118,7 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
 
 
 def test_methods_differ_in_color_and_in_grey():
-    methods = list(looks.METHODS.values())
+    methods = list(looks.of_methods().values())
     assert len({look.color for look in methods}) == len({look.marker for look in methods}) == len(methods)
     others = list(looks.of([f'x={number}' for number in range(12)]).values())
     everything = [*methods, *others]
@@ -129,14 +129,14 @@ def test_methods_differ_in_color_and_in_grey():
 def test_groups_of_one_method_share_its_color_and_differ_in_dash_and_marker():
     made = looks.of([f'SemiSFL, federation.alpha={alpha}' for alpha in range(12)] + ['SemiFL, x=1', 'SemiFL, x=2'])
     first, *_, fourth, fifth = made.values()
-    assert first[1:] == looks.METHODS['semisfl'][1:]
-    assert fourth[1:] == looks.METHODS['semifl'][1:]
+    assert first[1:] == looks.of_methods()['semisfl'][1:]
+    assert fourth[1:] == looks.of_methods()['semifl'][1:]
     assert fourth.color == fifth.color
     own = [look for title, look in made.items() if title.startswith('SemiSFL')]
     assert {look.color for look in own} == {first.color}
     assert len({(look.marker, look.dash) for look in made.values()}) == 14
     mixed = looks.of(['mean_teacher', 'SemiSFL', 'alpha = 2', 'alpha = 2, code'])
-    assert mixed['SemiSFL'] == looks.METHODS['semisfl']
+    assert mixed['SemiSFL'] == looks.of_methods()['semisfl']
     assert mixed['mean_teacher'].color != mixed['alpha = 2'].color == mixed['alpha = 2, code'].color
     assert mixed['alpha = 2'].dash != mixed['alpha = 2, code'].dash
 
@@ -162,7 +162,7 @@ def lab(color, eyes):
 
 @pytest.mark.parametrize('eyes', EYES)
 @pytest.mark.parametrize(
-    'colors', [[look.color for look in looks.METHODS.values()], looks.CYCLE], ids=['methods', 'others']
+    'colors', [[look.color for look in looks.of_methods().values()], looks.CYCLE], ids=['methods', 'others']
 )
 def test_colors_are_told_apart_without_color_vision(colors, eyes):
     """A difference of 2.3 can just be seen in patches beside each other; lines need several times that."""
@@ -172,7 +172,7 @@ def test_colors_are_told_apart_without_color_vision(colors, eyes):
 
 
 def test_markers_of_lines_do_not_hide_each_other():
-    look = looks.METHODS['semisfl']
+    look = looks.of_methods()['semisfl']
     assert [look.line(80, place)['markevery'] for place in range(4)] == [(0, 10), (3, 10), (6, 10), (0, 10)]
     assert look.line(3, 5)['markevery'] == (0, 1)
 

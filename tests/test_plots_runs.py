@@ -198,7 +198,7 @@ def test_without_matplotlib_one_line_says_so(folder, tmp_path, monkeypatch, caps
     assert capsys.readouterr().err == "error: plots need matplotlib: pip install -e '.[plots]'\n"
 
 
-@pytest.mark.parametrize('algorithm', [name for name in algorithms.NAMES if name not in collect.IN_PARTS])
+@pytest.mark.parametrize('algorithm', [name for name, method in algorithms.METHODS.items() if not method.in_parts])
 def test_the_model_of_a_method_is_what_its_state_calls_the_student(algorithm):
     """Features are drawn of `state.student` and `state.teacher`: they have to be what the method predicts with."""
     method, model = toy_method(algorithm)
@@ -215,7 +215,7 @@ def toy_method(algorithm):
 
 
 def test_every_method_has_a_name_for_legends():
-    assert set(algorithms.NAMES) == set(looks.METHODS)
+    assert set(algorithms.METHODS) == set(looks.of_methods())
 
 
 def test_a_model_in_parts_is_not_drawn_by_one_of_them():

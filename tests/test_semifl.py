@@ -11,18 +11,21 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, compare, diagnostics, parallel, phases, rng, trees
-from semisfl_jax.algorithms.semifl import draw_sets, mix_loss, of_epochs, pair
-from semisfl_jax.hparams import HParams, Local, SemiFL, learning_rate, optimizer
+from semisfl_jax.algorithms.semifl import SemiFL, draw_sets, mix_loss, of_epochs, pair
+from semisfl_jax.hparams import HParams, Local, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
 from tests import runs, toy
 from tests.marks import slow_but
+from tests.rows import STUDENT, Row
 from tests.semifl_twin import Twin
 from tests.test_semisfl import assert_trees_close
 
+ROW = Row(f'{STUDENT} server', f'{STUDENT} server', family='cnn')
+
 FEDERATION = toy.federation()
 PASS = {'pass_batch_size': 8}  # several batches to label a client, and the last one filled up
-SMALL = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, threshold=0.55, lr_min=0.02, semifl=SemiFL(**PASS))
+SMALL = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, threshold=0.55, lr_min=0.02, options=SemiFL(**PASS))
 
 
 @functools.cache
@@ -148,7 +151,7 @@ def distance(a, b):
 @pytest.mark.slow
 def test_server_and_clients_clip():
     """A step of plain SGD from a gradient that is far longer than the limit has the length lr * limit."""
-    changes = PLAIN | {'semifl': SemiFL(clip_norm=TINY, **PASS), 'k_u': 1}
+    changes = PLAIN | {'options': SemiFL(clip_norm=TINY, **PASS), 'k_u': 1}
     state = first(build(**changes)[0])
     server, metrics = play([4], state, weight=[0.0], **changes)
     np.testing.assert_allclose(distance(server, state), 0.02 * TINY, rtol=0.02)  # of sums of weights near 1
@@ -161,10 +164,10 @@ def test_server_and_clients_clip():
 
 CASES = {
     'default': {},
-    'server first': {'semifl': SemiFL(order='server_first', **PASS)},
+    'server first': {'options': SemiFL(order='server_first', **PASS)},
     'clients first, epochs, keeps momentum': {
         'local': Local(epochs=2, optimizer_state='kept'),
-        'semifl': SemiFL(order='clients_first', batch_norm_data='server', clip_norm=0.3, global_momentum=0.9, **PASS),
+        'options': SemiFL(order='clients_first', batch_norm_data='server', clip_norm=0.3, global_momentum=0.9, **PASS),
         'lr_min': 0.01,
     },
 }
@@ -235,7 +238,7 @@ def test_where_a_round_ends_with_the_average_a_run_evaluates_after_the_server_to
 @pytest.mark.slow
 def test_global_momentum_over_two_rounds():
     """theta_2 = mean_2 - m (theta_0 - theta_1), where mean_2 is what the clients make of theta_1."""
-    with_, without = ({'semifl': SemiFL(global_momentum=m, **PASS)} for m in (0.5, 0.0))
+    with_, without = ({'options': SemiFL(global_momentum=m, **PASS)} for m in (0.5, 0.0))
     start = first(build(**with_)[0])
     rounds = {'ids': [1, 2, 4], 'k_s': 0}
     one, _ = play(state=start, **rounds, **with_)
@@ -286,7 +289,7 @@ def test_a_client_without_a_confident_image_sits_out():
 @pytest.mark.slow
 def test_when_all_sit_out_the_server_makes_no_step():
     """Not even one of its momentum, which it keeps. So the method is supervised training, where it does not clip."""
-    never = {'threshold': 1.0, 'semifl': SemiFL(clip_norm=0.0, **PASS)}
+    never = {'threshold': 1.0, 'options': SemiFL(clip_norm=0.0, **PASS)}
     start = first(build(**never)[0])
     start = start.replace(server=jax.tree.map(lambda x: x + 0.1, start.server))
     state, metrics = play([0, 2, 4], start, k_s=3, **never)
@@ -304,7 +307,7 @@ def test_when_all_sit_out_the_server_makes_no_step():
 @pytest.mark.slow
 def test_the_orders_are_one_alternation():
     """Server, clients, server: begun with the server alone, one order is the other one, its rounds cut elsewhere."""
-    changes = {order: {'semifl': SemiFL(order=order, **PASS)} for order in ('server_first', 'clients_first')}
+    changes = {order: {'options': SemiFL(order=order, **PASS)} for order in ('server_first', 'clients_first')}
     ids, nobody = [1, 2, 4], {'weight': [0.0, 0.0, 0.0]}
     start = first(build(**changes['server_first'])[0])
     a, metrics = play(ids, start.replace(round=jnp.int32(1)), **changes['server_first'])
@@ -321,7 +324,7 @@ def test_the_orders_are_one_alternation():
 def test_stale_statistics_label_nothing():
     """Whatever statistics a state comes with, the server's order and the first round of the other take fresh ones."""
     for order in ('server_first', 'clients_first'):
-        changes = {'semifl': SemiFL(order=order, **PASS)}
+        changes = {'options': SemiFL(order=order, **PASS)}
         start = first(build(**changes)[0])
         spoilt = jax.tree.map(lambda x: x + 3.0, start.student.bottom['batch_stats'])
         other = start.replace(student=start.student._replace(bottom={**start.student.bottom, 'batch_stats': spoilt}))
@@ -372,10 +375,10 @@ def test_truth_of_unlabelled_images_trains_nothing():
 @pytest.mark.slow
 def test_warm_up_rounds_leave_clients_out():
     for order in ('server_first', 'clients_first'):
-        changes = {'pre_rounds': 1, 'semifl': SemiFL(order=order, **PASS)}
+        changes = {'pre_rounds': 1, 'options': SemiFL(order=order, **PASS)}
         one, metrics = play([1, 2, 4], **changes)
         assert np.isnan(metrics['loss_local'])
-        server, _ = play([1, 2, 4], weight=[0.0, 0.0, 0.0], semifl=changes['semifl'])
+        server, _ = play([1, 2, 4], weight=[0.0, 0.0, 0.0], options=changes['options'])
         chex.assert_trees_all_close(one.student, server.student, rtol=1e-5, atol=1e-6)
         _, metrics = play([1, 2, 4], one, **changes)
         assert metrics['loss_local'] > 0

@@ -12,12 +12,16 @@ import launch
 from configs import default
 from semisfl_jax import algorithms, parallel, rng, sampling
 from semisfl_jax import config as config_lib
+from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import Local, SplitFed
+from semisfl_jax.hparams import Local
 from semisfl_jax.types import HERE
 from tests import runs, toy, twin
 from tests.marks import slow_but
+from tests.rows import STUDENT, Row
 from tests.test_semisfl import assert_trees_close
+
+ROW = Row(STUDENT, STUDENT, unlabeled=False, family='alexnet')
 
 IDS = [1, 3, 4]  # client n of the toy federation has n labelled images, so client 0 has none
 PIECES = ('bottom', 'top')
@@ -25,7 +29,7 @@ SUPERVISED = dataclasses.replace(toy.HPARAMS, labeled_rows=toy.HPARAMS.batch_siz
 
 
 def start(version='v1', split_index=None, layout=HERE, top_norm=False, name='splitfed', **changes):
-    hparams = dataclasses.replace(SUPERVISED, splitfed=SplitFed(version), **changes)
+    hparams = dataclasses.replace(SUPERVISED, options=SplitFed(version), **changes)
     model = toy.model(split_index, top_norm=top_norm)
     algorithm = algorithms.build(name, model, toy.VIEWS, hparams, layout)
     return algorithm, hparams, model, algorithm.init(rng.root(0))
@@ -300,7 +304,7 @@ def test_the_official_setting(tmp_path):
     ('changes', 'message'),
     [
         ({'data.client_labels': 0}, 'data.client_labels=0: splitfed trains on labels at the clients alone, and they'),
-        ({'k_s': 20}, 'config.k_s=20: splitfed trains on labels at the clients alone, and the server has no images'),
+        ({'k_s': 20}, 'config.k_s=20: splitfed trains at the clients alone, and the server has no images'),
         ({'data.client_labels': 4001}, 'leaves the server none of the data.num_labeled=4000 labels'),
         ({'federation.mu': 0, 'data.client_labels': 4000}, 'mu=0 ignores the labels that splitfed trains on'),
         ({'splitfed.version': 'v3'}, "config.splitfed.version='v3' is unknown; use one of v1, v2"),

@@ -1,71 +1,41 @@
-"""Methods by name. A builder turns (model, views, hparams, layout) into an `Algorithm`.
+"""Federated methods. Each is one record (`Method`) in a file of its own in this folder, which registers it.
 
-One that is put into `BUILDERS` from outside is a method like these; one in no set below has clients, whose rows may
-meet in one top.
+A method from outside is such a file somewhere else: define a `Method`, call `register`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import importlib
+import pkgutil
 
-from semisfl_jax import sampling
-from semisfl_jax.algorithms.fedavg import fedavg
-from semisfl_jax.algorithms.fedmatch import fedmatch
-from semisfl_jax.algorithms.fedprox import fedprox
-from semisfl_jax.algorithms.fedswitch import fedswitch
-from semisfl_jax.algorithms.fedswitch_sl import fedswitch_sl
-from semisfl_jax.algorithms.semifl import semifl
-from semisfl_jax.algorithms.semisfl import semisfl
-from semisfl_jax.algorithms.splitfed import splitfed
-from semisfl_jax.algorithms.supervised_only import supervised_only
-from semisfl_jax.errors import UserError
+from semisfl_jax import hparams as hparams_lib
+from semisfl_jax import keys
+from semisfl_jax.algorithms.method import METHODS, Look, Method, get, option, options_of, register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Layout, Views
-from semisfl_jax.wording import use_one_of
 
-BUILDERS: dict[str, Callable[..., Algorithm]] = {
-    'semisfl': semisfl,
-    'supervised_only': supervised_only,
-    'fedavg': fedavg,
-    'fedprox': fedprox,
-    'fedmatch': fedmatch,
-    'fedswitch': fedswitch,
-    'semifl': semifl,
-    'fedswitch_sl': fedswitch_sl,
-    'splitfed': splitfed,
-}
-NAMES = tuple(BUILDERS)
-SERVER_ONLY = frozenset({'supervised_only'})  # methods without clients
-FULL_MODEL = frozenset({'fedavg', 'fedprox', 'fedmatch', 'fedswitch', 'semifl'})  # clients train the whole model
-OWN_TOP = FULL_MODEL | {'splitfed'}  # methods in which no top sees the rows of several clients at once
-ADAPTS_K_S = frozenset({'semisfl'})  # methods of which the controller of K_s is a part
-BY_IMAGES = frozenset({'fedavg', 'fedprox', 'splitfed'})  # methods whose papers weight clients by their images
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f'{__name__}.{_module.name}')
 
 
 def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
-    """The method `name`.
+    """The method `name`, with the defaults of its options where `hparams` has none.
 
     Raises:
-      UserError: an unknown name, or a record that says what cannot be.
+      UserError: an unknown name.
     """
-    if name not in BUILDERS:
-        raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, BUILDERS)}")
-    algorithm = BUILDERS[name](model, views, hparams, layout)
-    if algorithm.reads not in sampling.READS:
-        raise UserError(
-            f"algorithm='{name}': its Algorithm has reads='{algorithm.reads}'; use one of {', '.join(sampling.READS)}"
-        )
-    return algorithm
+    method = get(name)
+    if hparams.options is None and method.options:
+        hparams = dataclasses.replace(hparams, options=method.options())
+    return method.build(model, views, hparams, layout)
 
 
-__all__ = [
-    'ADAPTS_K_S',
-    'BUILDERS',
-    'BY_IMAGES',
-    'FULL_MODEL',
-    'NAMES',
-    'OWN_TOP',
-    'SERVER_ONLY',
-    'build',
-]
+def hparams(config) -> HParams:
+    """The hyper-parameters of a resolved configuration (an ml_collections ConfigDict)."""
+    method, flat = get(config.algorithm), keys.flat(config)
+    return hparams_lib.from_config(config, options_of(method, flat), method.labels_alone(flat))
+
+
+__all__ = ['METHODS', 'Look', 'Method', 'build', 'get', 'hparams', 'option', 'register']

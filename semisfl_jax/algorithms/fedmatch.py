@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import agreement, phases, rng, trees
+from semisfl_jax import agreement, costs, phases, rng, trees
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import disjoint
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+
+
+@dataclasses.dataclass(frozen=True)
+class FedMatch:
+    """`config.fedmatch`. Parameters are sigma + psi: labels train sigma, unlabeled images train psi."""
+
+    helpers: int = option(
+        2,
+        "H, other clients whose models label with one's own; the server then keeps a psi of each of the num_clients "
+        '(so many times the memory of the model). 0: no helpers, and no such memory',
+        at_least=0,
+        scales_memory=True,
+    )
+    helper_every: int = option(10, 'helpers are chosen and sent in every so many rounds', at_least=1)
+    helpers_persist: bool = option(
+        False,
+        'True: clients keep them for the rounds after (H times that memory more); False: they help in the round of '
+        "their sending alone, as in the authors' code",
+    )
+    lambda_s: float = option(1.0, 'weight of the cross-entropy of labeled images', at_least=0)
+    lambda_a: float = option(
+        1e-2, "weight of the cross-entropy of agreement labels, as in the authors' code", at_least=0
+    )
+    lambda_i: float = option(1e-2, "weight of the inter-client consistency, as in the authors' code", at_least=0)
+    lambda_l2: float = option(
+        0.05,
+        'weight of || sigma - psi ||^2. Theirs is 10, at an effective step (lr / (1 - momentum)) 200 times smaller: '
+        '0.05 pulls as fast; at 10, psi repeats within a round all that sigma moved, and overshoots',
+        at_least=0,
+    )
+    lambda_l1: float = option(1e-5, 'weight of | psi |', at_least=0)
+    l1_threshold: float = option(1e-5, 'entries of psi up to this size count as 0 in evaluation', at_least=0)
+    delta_threshold: float = option(
+        0.0,
+        'entries that a client changed by no more than this are not sent, and the server averages its own value in '
+        "their place; psi's entries up to l1_threshold are seen as 0 then. 0: all are sent",
+        at_least=0,
+    )
+    psi_start: float = option(0.2, 'psi before the first round, as a share of sigma', at_least=0)
 
 
 class Sent(NamedTuple):
@@ -57,7 +99,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
     the authors' model has not, are moved by whoever trains, and averaged. Arguments as of `semisfl`; the model runs
     whole.
     """
-    own, labels_at_clients = hparams.fedmatch, hparams.labeled_rows > 0
+    own, labels_at_clients = hparams.options, hparams.labeled_rows > 0
     label_loss = disjoint.build_label_loss(model, views, hparams)
     agreement_loss = disjoint.build_agreement_loss(model, views, hparams)
 
@@ -160,4 +202,129 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
         whole = with_parameters(state.student, disjoint.total(trainable(state.student), psi))
         return {'student': phases.predict(model, views, whole, images)}
 
-    return Algorithm(init, round_, predict, headline='student', uses_clients=True)
+    return Algorithm(init, round_, predict, headline='student')
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """FedMatch as its authors' code runs it, with the labels where the configuration has them.
+
+    100 clients, 5 active, one local epoch, 200 rounds, SGD with 1e-3 and neither momentum nor weight decay (theirs is
+    declared and never added), threshold 0.85 (the paper's; the code has 0.75), their weights of the losses. Labels at
+    the server: one pass over them a round, batches of 100. Labels at the clients: 10 in a batch beside 100 unlabelled
+    images. In theirs all labels are here or there; where the server keeps some, it trains on these.
+
+    Unlabelled images have the RandAugment of their file as the only augmentation, labelled ones none. Of an upload only
+    entries that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) count.
+
+    Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations, and
+    no images are held out for that here, so it stays; one pass of a client is one over its unlabelled images, in full
+    batches; images are normalized as in every method, theirs are divided by 255. docs/ledger.md has each.
+    """
+    at_clients = flat['data.client_labels'] > 0
+    kept = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
+    values = {
+        'federation.num_clients': 100,
+        'federation.num_active': 5,
+        'data.labeled_split': 'balanced',
+        'rounds': 200,
+        'lr_rounds': 200,
+        'k_s': -(-kept // 100),
+        'k_s_rule': 'fixed',
+        'pre_rounds': 0,
+        'nesterov': False,
+        'momentum': 0.0,
+        'lr': 1e-3,
+        'lr_min': 1e-3,
+        'weight_decay': 0.0,
+        'threshold': 0.85,
+        'batch_size': 110 if at_clients else 100,
+        'server_batch_size': 100,
+        'local.epochs': 1,
+        'augment.randaugment': 'fedmatch',
+        'augment.operations': 6,
+        'augment.cutout': 0,
+        'augment.flip': False,
+        'augment.crop': 0.0,
+        'augment.supervised': 'weak',  # which without flip and crop is the image itself
+        'fedmatch.lambda_s': 10.0,
+        'fedmatch.lambda_a': 1e-2,
+        'fedmatch.lambda_i': 1e-2,
+        'fedmatch.lambda_l2': 10.0,
+        'fedmatch.lambda_l1': 1e-4 if at_clients else 1e-5,
+        'fedmatch.l1_threshold': 5e-6 if at_clients else 1e-5,
+        'fedmatch.delta_threshold': 5e-5 if at_clients else 1e-5,
+    }
+    if at_clients:
+        values['federation.mu'] = 10
+    return values
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """sigma + psi down, psi up, and sigma as well where clients have labels; in helper rounds the psi of helpers down.
+
+    How many helpers there were is a mean over clients (`helpers_used`); before the round, all there can be. With
+    `delta_threshold` the entries that were sent are billed, on average over the clients (`psi_sent`, `sigma_sent`);
+    which ones they are travels free, as in the authors' count. Downloads are billed whole. Statistics of BatchNorm,
+    which their model has not, go along once.
+    """
+    h, pieces = context.hparams, context.pieces
+    work = pieces.whole_work
+    part = context.whole - pieces.statistics
+    sends = (context.index + 1) % h.options.helper_every == 0
+    helpers = context.mean('helpers_used', otherwise=float(h.options.helpers))
+    helping = helpers if sends or h.options.helpers_persist else 0.0
+    agreement_work = work.train + (work.train if helping else work.forward) + helping * work.forward
+
+    def sent(name: str) -> float:
+        if not h.options.delta_threshold:
+            return part
+        entries = part / costs.NUMBER
+        return costs.NUMBER * context.mean(f'{name}_sent', otherwise=entries, scale=entries)
+
+    return costs.ClientCost(
+        download=context.whole + part + (helpers if sends else 0) * part,
+        upload=sent('psi') + (sent('sigma') if h.labeled_rows else 0) + pieces.statistics,
+        step_work=h.batch_size * agreement_work + h.labeled_rows * work.train,
+    )
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError where there are fewer clients than helpers, or nothing to keep of them."""
+    helpers, persist = flat['fedmatch.helpers'], flat['fedmatch.helpers_persist']
+    clients, every = flat['federation.num_clients'], flat['fedmatch.helper_every']
+    if helpers >= clients:
+        raise UserError(
+            f'config.fedmatch.helpers={helpers} is more than the other clients there are '
+            f'(federation.num_clients={clients}); use at most {clients - 1}'
+        )
+    if persist and (not helpers or every == 1):
+        raise UserError(
+            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, and with '
+            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every} there is nothing to keep; use False'
+        )
+
+
+METHOD = register(
+    Method(
+        name='fedmatch',
+        build=fedmatch,
+        title='FedMatch',
+        source='Jeong et al., Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint Learning, '
+        'ICLR 2021',
+        options=FedMatch,
+        uses=('local', 'kept optimizers', 'pre-rounds', 'sampling'),
+        server='optional',
+        in_parts=True,
+        check=check,
+        official=official,
+        price=price,
+        metrics={
+            'loss_agreement': 'cross-entropy of agreement labels: mean over confident images, before its weight',
+            'loss_inter_client': 'divergence from the helpers: mean over confident images, before its weight',
+            'helpers_used': 'helpers of a client, on average',
+            'psi_sent': 'with `fedmatch.delta_threshold`: share of the entries of psi that a client sends, on average',
+            'sigma_sent': 'likewise of sigma, where clients have labels',
+        },
+        look=Look('#CC79A7', 'D', ':'),
+    )
+)

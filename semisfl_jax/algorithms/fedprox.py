@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from semisfl_jax.algorithms.fedavg import fedavg
+from semisfl_jax.algorithms.fedavg import USES, fedavg, labels_alone, official, price
+from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Layout, Views
@@ -12,3 +13,20 @@ def fedprox(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
     """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, mu = `local.prox`, theta_g the
     parameters that it received. All else, and all arguments, are those of FedAvg."""
     return fedavg(model, views, hparams, layout, prox=hparams.local.prox)
+
+
+METHOD = register(
+    Method(
+        name='fedprox',
+        build=fedprox,
+        title='FedProx',
+        source='Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020',
+        uses=(*USES, 'prox'),
+        server='optional',
+        labels_alone=labels_alone,
+        by_images=True,
+        official=official,
+        price=price,
+        look=Look('#332288', '<', '-.'),
+    )
+)

@@ -3,19 +3,38 @@
 A reconstruction. Only the abstract of the paper and what others write of it were at hand: a teacher that is an average
 of the student and moves at the clients, too; an adaptive choice between the two as the source of pseudo-labels, with
 a hyper-parameter of how IID clients are. The rule of the choice (`switching`), its hyper-parameter and the place of the
-averages are this package's reading (facts 2.4).
+averages are this package's reading (docs/ledger.md).
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from semisfl_jax import ema, phases, rng, switching
+from semisfl_jax import costs, ema, phases, rng, switching
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+
+
+@dataclasses.dataclass(frozen=True)
+class FedSwitch:
+    """`config.fedswitch`, of FedSwitch and FedSwitch-SL."""
+
+    mode: str = option(
+        'switch',
+        "who labels: 'switch': by the skew of a client's labels | 'teacher' | 'student'",
+        choices=switching.MODES,
+    )
+    beta_iid: float = option(
+        0.5, 'switch: skew (nats, 0 .. log of classes) up to which a client trusts the student', at_least=0
+    )
 
 
 def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
@@ -36,7 +55,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     server = phases.build_server(model, views, hparams)
     rule = pseudo_label.fixmatch(hparams.threshold)
     objective = phases.semi_supervised(model, views, hparams, rule)
-    mode = hparams.fedswitch.mode
+    mode = hparams.options.mode
 
     def count(visit: phases.Visit, student: SplitParams, federation: Federation) -> Array:
         """Confident pseudo-labels under `student` [K], over all unlabelled images that the client will read."""
@@ -55,7 +74,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
             counts = count(visit, state.student, federation)
-            trusts_student = ~switching.by_teacher(counts, hparams.fedswitch.beta_iid)
+            trusts_student = ~switching.by_teacher(counts, hparams.options.beta_iid)
 
         def loss(parameters, student, teacher, t):
             labeler = jax.tree.map(lambda own, other: jnp.where(trusts_student, own, other), student, teacher)
@@ -92,4 +111,53 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
             'student': phases.predict(model, views, state.student, images),
         }
 
-    return Algorithm(init, round_, predict, headline='teacher', uses_clients=True)
+    return Algorithm(init, round_, predict, headline='teacher')
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """The student down, the teacher as well to those who label with it, the student up.
+
+    In 'switch' a client first labels the images of its round with the student, and sends one number to say that it
+    needs the teacher, or not. Who does is not recorded, only how many: every client is billed the same share of a
+    teacher. Before the round, and where nobody survived to tell, a whole one.
+    """
+    h, cost = context.hparams, costs.whole_model(context)
+    if h.options.mode != 'switch':
+        return cost._replace(download=(2 if h.options.mode == 'teacher' else 1) * context.whole)
+    images = h.batch_size * np.asarray(context.steps)
+    return cost._replace(
+        download=(2 - context.mean('student_labels', otherwise=0.0)) * context.whole,
+        setup_upload=costs.NUMBER,
+        setup_work=images * context.pieces.whole_work.forward,
+    )
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError for a threshold that nothing is compared with."""
+    key, mode = 'fedswitch.beta_iid', flat['fedswitch.mode']
+    if mode != 'switch' and flat[key] != FedSwitch.beta_iid:
+        raise UserError(
+            f"config.{key}={flat[key]} needs fedswitch.mode='switch', which is '{mode}'; leave it at "
+            f'{FedSwitch.beta_iid}'
+        )
+
+
+STUDENT_LABELS = (
+    'share of clients that label with the student; in `fedswitch_sl`, which has it in mode `switch`, of clients and '
+    'iterations'
+)
+METHOD = register(
+    Method(
+        name='fedswitch',
+        build=fedswitch,
+        title='FedSwitch',
+        source='Zhao et al., Federated Switch, arXiv 2301.10114 (a reconstruction)',
+        options=FedSwitch,
+        uses=('teacher', 'local', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
+        check=check,
+        official='its paper could not be read, so no value of it is known',
+        price=price,
+        metrics={'student_labels': STUDENT_LABELS},
+        look=Look('#009E73', '^', '-.'),
+    )
+)

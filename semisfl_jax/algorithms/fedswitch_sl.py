@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from semisfl_jax import phases
+from semisfl_jax import costs, phases
+from semisfl_jax.algorithms import fedswitch
+from semisfl_jax.algorithms.method import Flat, Look, Method, register
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
@@ -27,7 +30,7 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layo
       layout: where the clients are computed.
     """
     supervised = phases.build_supervised(model, views, hparams, memory=None)
-    cross_entity = phases.build_cross_entity(model, views, hparams, None, layout, labels_by=hparams.fedswitch.mode)
+    cross_entity = phases.build_cross_entity(model, views, hparams, None, layout, labels_by=hparams.options.mode)
 
     def init(key: Array) -> phases.State:
         return phases.init_state(key, model, memory=(), projection=False)
@@ -46,4 +49,37 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layo
             'student': phases.predict(model, views, state.student, images),
         }
 
-    return Algorithm(init, round_, predict, headline='teacher', uses_clients=True)
+    return Algorithm(init, round_, predict, headline='teacher')
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """As SemiSFL: who labels changes which features are looked at, not what is sent."""
+    return costs.cross_entity(context, clustering=False)
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError where nobody asks the teacher that a key moves."""
+    fedswitch.check(flat)
+    if flat['fedswitch.mode'] == 'student' and flat['client_teacher_ema']:
+        raise UserError(
+            "config.client_teacher_ema=True moves a teacher that fedswitch.mode='student' never asks; "
+            'use client_teacher_ema=False or another mode'
+        )
+
+
+METHOD = register(
+    Method(
+        name='fedswitch_sl',
+        build=fedswitch_sl,
+        title='FedSwitch-SL',
+        source='the ablation of Xu et al., arXiv 2307.15870, of Zhao et al., arXiv 2301.10114',
+        options=fedswitch.FedSwitch,
+        group='fedswitch',
+        uses=('cut', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
+        check=check,
+        official='it is SemiSFL without clustering, whose setting is what the configurations hold',
+        price=price,
+        metrics={'student_labels': fedswitch.STUDENT_LABELS},
+        look=Look('#D55E00', 's', '--'),
+    )
+)

@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from semisfl_jax import losses, phases, rng, sampling
+from semisfl_jax import costs, losses, phases, rng, sampling
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+
+
+@dataclasses.dataclass(frozen=True)
+class SemiFL:
+    """`config.semifl`."""
+
+    order: str = option(
+        'clients_first',
+        "'clients_first': as the authors' code: clients, average, server's steps, evaluation | 'server_first': "
+        'evaluation right after the average, some points lower; the model between server and clients is then '
+        'evaluated as well (after_server_accuracy), and kept for that: the memory of one model more',
+        choices=('server_first', 'clients_first'),
+    )
+    mixup_alpha: float = option(
+        0.75, 'a of Beta(a, a), from which the share of an image in a mixture is drawn', above=0
+    )
+    clip_norm: float = option(
+        1.0, 'gradients, at server and clients, are scaled down to this norm; 0: never', at_least=0
+    )
+    global_momentum: float = option(
+        0.5, "over rounds, of the server's step to the clients' average; 0: to just there", at_least=0, below=1
+    )
+    max_passes: int = option(
+        5,
+        "of the k_u iterations, no more than so many passes over a client's confident images: the paper's epochs. A "
+        'client with a few such images would learn them by heart. 0: no limit',
+        at_least=0,
+    )
+    batch_norm_data: str = option(
+        'all',
+        "whose images BatchNorm's statistics are taken from: 'all' | 'server'",
+        choices=('all', 'server'),
+        ignorable=True,  # a data set's configuration sets it where its images stay on the host
+    )
+    pass_batch_size: int = option(
+        250,
+        "images at a time in passes over whole sets: labeling, BatchNorm's statistics",
+        at_least=1,
+        scales_memory=True,
+    )
 
 
 class Sets(NamedTuple):
@@ -86,7 +129,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
 
     Arguments as of `semisfl`; the model runs whole.
     """
-    own = hparams.semifl
+    own = hparams.options
     epochs, server_first, batch = hparams.local.epochs, own.order == 'server_first', own.pass_batch_size
     hparams = dataclasses.replace(hparams, clip_norm=own.clip_norm, short_batches=epochs > 0)
     server = phases.build_server(model, views, hparams)
@@ -206,4 +249,130 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
             return judged
         return judged | {'after_server': phases.predict(model, views, state.server.trained, images)}
 
-    return Algorithm(init, round_, predict, headline='student', uses_clients=True, reads='sets')
+    return Algorithm(init, round_, predict, headline='student')
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """SemiFL, as its authors' code runs it.
+
+    100 clients, 10 active, clients first; 5 epochs of a client over its confident images in batches of 10; 5 epochs of
+    the server in weak views, in batches of 250 or, with up to 1,000 labels, of 10; both keep their momentum; lr 0.03,
+    to 0 over 800 rounds. Strong views have its own RandAugment; SVHN is not flipped.
+    """
+    labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
+    batch = 250 if labels > 1000 else 10
+    return {
+        'federation.num_clients': 100,
+        'federation.num_active': 10,
+        'data.labeled_split': 'balanced',
+        'rounds': 800,
+        'lr_rounds': 800,
+        'k_s': 5 * -(-labels // batch),
+        'k_s_rule': 'fixed',
+        'pre_rounds': 0,
+        'server_batch_size': batch,
+        'batch_size': 10,
+        'local.epochs': 5,
+        'local.weighting': 'uniform',
+        'local.optimizer_state': 'kept',
+        'optimizer': 'sgd',
+        'lr': 0.03,
+        'lr_min': 0.0,
+        'momentum': 0.9,
+        'nesterov': True,
+        'weight_decay': 5e-4,
+        'threshold': 0.95,
+        'augment.randaugment': 'semifl',
+        'augment.operations': 2,
+        'augment.cutout': 0,
+        'augment.flip': flat['data.name'] != 'svhn_cropped',
+        'augment.crop': 0.125,
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
+        'augment.supervised': 'weak',
+        'semifl.order': 'clients_first',
+        'semifl.mixup_alpha': 0.75,
+        'semifl.clip_norm': 1.0,
+        'semifl.global_momentum': 0.5,
+    }
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """One model down, its parameters up. A client first labels all its images; without a confident one it sits out.
+
+    Statistics of BatchNorm over the images of all clients, where they are taken so: once a round every client gets the
+    server's parameters and sends statistics back, and the active ones get those of all. The time of clients outside
+    the cohort is not counted, nor is the second pass, for evaluation. Who sits out is not recorded, only how many, and
+    in local epochs the mean of the images trained on: every client is billed the mean.
+    """
+    h, pieces, metrics = context.hparams, context.pieces, context.metrics
+    work, statistics = pieces.whole_work, pieces.statistics
+    parameters = context.whole - statistics
+    everywhere = h.options.batch_norm_data == 'all' and statistics > 0
+    trains, rows = 1.0, h.batch_size  # images in a step
+    if h.local.epochs:  # of which the last one of a pass is not full
+        rows = h.local.epochs * np.asarray(context.images) / np.maximum(context.steps, 1)
+    if metrics is not None and context.survivors:
+        trains = round((1 - float(metrics['clients_sitting_out'])) * context.survivors) / context.survivors
+        if h.local.epochs:
+            rows = float(metrics['client_images']) / max(float(np.mean(context.steps)), 1.0)
+    passes = 2 if everywhere else 1
+    return costs.ClientCost(
+        download=context.whole,
+        setup_upload=statistics if everywhere else 0,
+        setup_work=passes * np.asarray(context.images) * work.forward,
+        upload=trains * parameters,
+        step_work=trains * rows * 2 * work.train,
+        inactive_download=parameters if everywhere else 0,
+        inactive_upload=statistics if everywhere else 0,
+    )
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError for keys that contradict each other."""
+    if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
+        raise UserError(
+            f'config.semifl.max_passes={flat["semifl.max_passes"]} bounds the k_u iterations, and with '
+            f'local.epochs={flat["local.epochs"]} that number of passes is made; leave it at {SemiFL.max_passes}'
+        )
+    if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
+        raise UserError(
+            f'config.data.client_labels={flat["data.client_labels"]}: clients of semifl have no labels; use 0 (or '
+            'federation.mu=0, which ignores them)'
+        )
+    if flat['data.residency'] == 'host' and flat['semifl.batch_norm_data'] == 'all':
+        raise UserError(
+            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, and with "
+            "data.residency='host' there are those of the active ones; use batch_norm_data='server' or "
+            "residency='device'"
+        )
+
+
+METHOD = register(
+    Method(
+        name='semifl',
+        build=semifl,
+        title='SemiFL',
+        source='Diao et al., SemiFL: Semi-Supervised Federated Learning for Unlabeled Clients with Alternate Training, '
+        'NeurIPS 2022',
+        options=SemiFL,
+        uses=('local', 'kept optimizers', 'pre-rounds'),  # clients read passes over their confident images
+        reads='sets',
+        rows_at_once=lambda options: options.pass_batch_size,
+        check=check,
+        official=official,
+        price=price,
+        metrics={
+            'loss_fix': 'part of `loss_local`: strong views of confident images',
+            'loss_mix': 'part of `loss_local`: mixtures',
+            'clients_sitting_out': 'share of active clients without a confident image; they train nothing. Losses are '
+            'means over the others, 0 when there are none',
+            'client_steps': 'iterations of a client that does not sit out, on average',
+            'client_images': 'with `local.epochs`: images that such a client trains on, on average: its confident '
+            'ones, once in each pass. The last batch of a pass may be short, so this is less than `client_steps` times '
+            '`batch_size`',
+        },
+        look=Look('#E69F00', 'v', (0, (6.0, 1.2, 1.0, 1.2, 1.0, 1.2))),
+        # so that no client sits out or makes fewer steps
+        variants={'': {'threshold': 0.0, 'semifl.max_passes': 0}},
+    )
+)

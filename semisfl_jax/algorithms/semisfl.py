@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from semisfl_jax import phases, queue
+from semisfl_jax import costs, phases, queue
+from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
@@ -48,4 +49,25 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
             'student': phases.predict(model, views, state.student, images),
         }
 
-    return Algorithm(init, round_, predict, headline='teacher', uses_clients=True)
+    return Algorithm(init, round_, predict, headline='teacher')
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """Features of student and teacher up, a gradient down, in every iteration."""
+    return costs.cross_entity(context, clustering=True)
+
+
+METHOD = register(
+    Method(
+        name='semisfl',
+        build=semisfl,
+        title='SemiSFL',
+        source='Xu et al., SemiSFL: Split Federated Learning on Unlabeled and Non-IID Data, arXiv 2307.15870',
+        uses=('cut', 'clustering', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
+        adapts_k_s=True,
+        official='its own setting is what the configurations hold',
+        price=price,
+        metrics={'loss_clustering': 'C: contrastive loss against teacher keys'},
+        look=Look('#0072B2', 'o', '-'),
+    )
+)

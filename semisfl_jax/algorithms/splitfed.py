@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import phases, rng, trees
+from semisfl_jax import costs, phases, rng, trees
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.objective import supervised
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
 
-VERSIONS = ('v1', 'v2')
+
+@dataclasses.dataclass(frozen=True)
+class SplitFed:
+    """`config.splitfed`."""
+
+    version: str = option(
+        'v1', "'v1': a top for each client, averaged | 'v2': one top, client after client", choices=('v1', 'v2')
+    )
 
 
 def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
@@ -71,7 +83,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
         return state.student._replace(bottom=bottom, top=top), (), metrics
 
     clients = (
-        phases.build_local(with_its_own_top, hparams, layout) if hparams.splitfed.version == 'v1' else one_after_another
+        phases.build_local(with_its_own_top, hparams, layout) if hparams.options.version == 'v1' else one_after_another
     )
 
     def round_(
@@ -87,4 +99,92 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
         return {'student': phases.predict(model, views, state.student, images)}
 
-    return Algorithm(init, round_, predict, headline='student', uses_clients=True)
+    return Algorithm(init, round_, predict, headline='student')
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """SplitFed as the scripts of its authors run it, both versions alike.
+
+    5 clients, all active and with all labels, one epoch a round in batches of 256, Adam with 1e-4, 200 rounds, uniform
+    averages. Theirs is a ResNet-18 on skin images that are flipped, shifted and turned a little; here model and data
+    are those of the configuration, and the weak view stands for that.
+    """
+    return {
+        'federation.num_clients': 5,
+        'federation.num_active': 5,
+        'data.client_labels': -1,
+        'rounds': 200,
+        'lr_rounds': 200,
+        'k_s': 0,
+        'pre_rounds': 0,
+        'optimizer': 'adam',
+        'nesterov': False,
+        'lr': 1e-4,
+        'lr_min': 1e-4,
+        'weight_decay': 0.0,
+        'batch_size': 256,
+        'local.epochs': 1,
+        'local.weighting': 'uniform',
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
+        'augment.supervised': 'weak',
+    }
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """The bottom down and up; per iteration features and labels up and the gradient down. Version 2 takes turns."""
+    h, pieces = context.hparams, context.pieces
+    batch = h.batch_size * pieces.features
+    return costs.ClientCost(
+        download=pieces.bottom,
+        step_upload=batch + costs.NUMBER * h.batch_size,
+        step_download=batch,
+        upload=pieces.bottom,
+        step_work=h.batch_size * pieces.bottom_work.train,
+        server_work=h.batch_size * pieces.top_work.train,
+        order='sequential' if h.options.version == 'v2' else 'synchronized',
+    )
+
+
+def sequential(flat: Flat) -> str:
+    """Why clients cannot be computed at the same time."""
+    if flat['splitfed.version'] == 'v1':
+        return ''
+    return "splitfed.version='v2' trains one client after another, so all devices but one would wait"
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError where version 2 is asked to compute several clients at once."""
+    if not sequential(flat):
+        return
+    for key, value in (('federation.client_chunk', 0), ('federation.client_map', 'auto')):
+        if flat[key] != value:
+            raise UserError(
+                f"config.{key}={flat[key]}: splitfed.version='v2' trains one client after another; leave it at {value}"
+            )
+
+
+METHOD = register(
+    Method(
+        name='splitfed',
+        build=splitfed,
+        title='SplitFed',
+        source='Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI 2022',
+        options=SplitFed,
+        uses=('cut', 'local', 'sampling'),
+        needs={'data.client_labels': -1, 'k_s': 0, 'pre_rounds': 0},
+        server='none',
+        labels_alone=lambda flat: True,
+        own_top=True,
+        by_images=True,
+        sequential=sequential,
+        check=check,
+        official=official,
+        price=price,
+        look=Look('#882255', '>', ':'),
+        variants={
+            'v1': {},
+            # One client after another as it is.
+            'v2': {'splitfed.version': 'v2', 'federation.client_map': 'auto', 'federation.client_chunk': 0},
+        },
+    )
+)

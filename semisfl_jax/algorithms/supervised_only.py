@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from semisfl_jax import phases
+from semisfl_jax import costs, phases
+from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
@@ -35,4 +36,26 @@ def supervised_only(model: SplitModel, views: Views, hparams: HParams, layout: L
             'student': phases.predict(model, views, state.student, images),
         }
 
-    return Algorithm(init, round_, predict, headline='student', uses_clients=False)
+    return Algorithm(init, round_, predict, headline='student')
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """Nothing is sent."""
+    return costs.ClientCost()
+
+
+METHOD = register(
+    Method(
+        name='supervised_only',
+        build=supervised_only,
+        title='Supervised-only',
+        source='the lower bound of the tables of Xu et al., arXiv 2307.15870',
+        # Of SemiSFL's keys those of clients and contrast change nothing here; they are taken, so that the lower bound
+        # of a configuration is one key away.
+        uses=('cut', 'clustering', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
+        clients=False,
+        official='its own setting is what the configurations hold',
+        price=price,
+        look=Look('#000000', 'P', '-'),
+    )
+)

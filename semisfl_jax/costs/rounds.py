@@ -7,16 +7,15 @@ it reaches the training, except through `failures.deadline_seconds`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from semisfl_jax.costs import methods
 from semisfl_jax.costs.clients import Clients, drop
-from semisfl_jax.costs.methods import Facts, Visit
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
 from semisfl_jax.costs.pieces import Pieces, measure
+from semisfl_jax.costs.prices import PAPER_SIZES, ClientCost, CostContext, supervised_work
 from semisfl_jax.hparams import HParams
 
 
@@ -37,7 +36,9 @@ def add(one: Bill, other: Bill) -> Bill:
 class CostModel:
     """All that the bills of one trial depend on."""
 
-    method: str
+    method: str  # its name
+    price: Callable[[CostContext], ClientCost] | None  # of the method; None: nobody knows
+    clustering: bool  # whether supervised steps have a contrastive loss
     seed: int
     num_clients: int  # N
     num_active: int  # A
@@ -45,6 +46,7 @@ class CostModel:
     options: CostOptions
     model: tuple  # arguments of `pieces.measure`
     deadline: float = 0.0  # seconds after which the server goes on without a client; 0: never
+    enabled: bool = True  # whether bills are written: `cost.enabled`, and the method has a price
 
     @property
     def pieces(self) -> Pieces:
@@ -55,15 +57,20 @@ class CostModel:
     def whole(self) -> int:
         """Bytes at which a whole model is billed."""
         paper = self.options.bill_model_size == 'paper'
-        return methods.PAPER_SIZES[self.model[0]] if paper else self.pieces.whole
+        return PAPER_SIZES[self.model[0]] if paper else self.pieces.whole
 
 
-def build(config, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams) -> CostModel:
-    """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C)."""
+def build(config, method: Any, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams) -> CostModel:
+    """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C).
+
+    `method` is the record of its method, `algorithms.Method`.
+    """
     options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
     net = config.model
     return CostModel(
-        method=config.algorithm,
+        method=method.name,
+        price=method.price,
+        clustering=method.clusters,
         seed=config.seed,
         num_clients=config.federation.num_clients,
         num_active=config.federation.num_active,
@@ -71,11 +78,12 @@ def build(config, num_classes: int, image_shape: tuple[int, int, int], hparams: 
         options=CostOptions(**options),
         model=(net.name, num_classes, tuple(image_shape), net.split_index, net.projection, net.projection_dim),
         deadline=config.failures.deadline_seconds,
+        enabled=config.cost.enabled and method.price is not None,
     )
 
 
 def bill(
-    model: CostModel, index: int, k_s: int, clients: Clients | None, found: Mapping[str, float] | None = None
+    model: CostModel, index: int, k_s: int, clients: Clients | None, metrics: Mapping[str, float] | None = None
 ) -> Bill:
     """The bill of one round.
 
@@ -89,26 +97,26 @@ def bill(
       index: the round, 0-based.
       k_s: supervised steps of the round.
       clients: how they fared; None for a round of the server alone.
-      found: metrics of the round, which tell what some methods sent. None bills the most that they can send.
+      metrics: of the round, which tell what some methods sent. None bills the most that they can send.
     """
     server = server_speed(model.options)
-    facts = _facts(model, index, clients, found)
-    alone = k_s * methods.server_step(model.method, facts) / server
+    context = _context(model, index, clients, metrics)
+    alone = k_s * supervised_work(context, model.clustering) / server
     if clients is None:
         return Bill(0, 0, alone)
-    visit = methods.price(model.method, facts)
-    up = clients.came * (visit.ask_up + clients.made * visit.step_up) + clients.survived * visit.up
-    down = clients.came * (visit.down + clients.made * visit.step_down)
-    paces = _paces(model, index, clients, visit)
+    cost = model.price(context)
+    up = clients.came * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
+    down = clients.came * (cost.download + clients.made * cost.step_download)
+    paces = _paces(model, index, clients, cost)
     if model.deadline:
         paces = paces._replace(start=np.where(clients.late, np.minimum(paces.start, model.deadline), paces.start))
     wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
     tail = np.where(clients.survived, paces.end, wait)
-    seconds = alone + _client_seconds(visit.order, clients, paces, tail, visit.server_work / server)
-    idle = model.num_clients - model.num_active
-    return Bill(
-        round(float(np.sum(up))) + idle * visit.idle_up, round(float(np.sum(down))) + idle * visit.idle_down, seconds
-    )
+    seconds = alone + _client_seconds(cost.order, clients, paces, tail, cost.server_work / server)
+    inactive = model.num_clients - model.num_active
+    bytes_up = round(float(np.sum(up))) + inactive * cost.inactive_upload
+    bytes_down = round(float(np.sum(down))) + inactive * cost.inactive_download
+    return Bill(bytes_up, bytes_down, seconds)
 
 
 def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
@@ -119,18 +127,17 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
     """
     if not model.deadline:
         return clients
-    visit = methods.price(model.method, _facts(model, index, clients, None))
-    start, step, end = _paces(model, index, clients, visit)
+    start, step, end = _paces(model, index, clients, model.price(_context(model, index, clients, None)))
     late = start + clients.steps * step + end > model.deadline
     made = np.clip(np.floor((model.deadline - start) / step), 0, clients.steps)
     return drop(clients, np.where(late, made, np.inf), late=True)
 
 
-def _facts(model: CostModel, index: int, clients: Clients | None, found: Mapping[str, float] | None) -> Facts:
-    facts = Facts(model.pieces, model.whole, model.hparams, model.num_active, index, found=found)
+def _context(model: CostModel, index: int, clients: Clients | None, metrics: Mapping[str, float] | None) -> CostContext:
+    context = CostContext(model.pieces, model.whole, model.hparams, model.num_active, index, metrics=metrics)
     if clients is None:
-        return facts
-    return facts._replace(
+        return context
+    return context._replace(
         labels=clients.labels,
         steps=clients.steps,
         images=clients.images,
@@ -146,13 +153,13 @@ class Paces(NamedTuple):
     end: np.ndarray  # after its last iteration
 
 
-def _paces(model: CostModel, index: int, clients: Clients, visit: Visit) -> Paces:
+def _paces(model: CostModel, index: int, clients: Clients, cost: ClientCost) -> Paces:
     links: Links = draw_links(model.options, model.seed, index, clients.ids, model.num_clients)
     speed = client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
     return Paces(
-        start=visit.down / links.down + visit.ask_up / links.up + visit.ask_work / speed,
-        step=visit.step_down / links.down + visit.step_up / links.up + visit.step_work / speed,
-        end=visit.up / links.up,
+        start=cost.download / links.down + cost.setup_upload / links.up + cost.setup_work / speed,
+        step=cost.step_download / links.down + cost.step_upload / links.up + cost.step_work / speed,
+        end=cost.upload / links.up,
     )
 
 
@@ -160,7 +167,7 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
     """Seconds of the clients' part.
 
     Args:
-      order: of the visit.
+      order: of `ClientCost`.
       clients: how they fared.
       paces: their own times.
       tail: [A] seconds that the server waits for each after its last iteration.
@@ -170,10 +177,10 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
     if not came.any():
         return 0.0
     start, step, made, tail = paces.start[came], paces.step[came], clients.made[came], tail[came]
-    if order == 'apart':
+    if order == 'independent':
         return float(np.max(start + made * step + tail))
     last = float(np.max(np.where(made == clients.steps[came], tail, 0)))
-    if order == 'in_turn':
+    if order == 'sequential':
         return float(np.max(start) + np.sum(made * (step + server_step))) + last
     between, done = 0.0, 0
     for count in np.unique(made):  # the same clients take part until the next of them leaves

@@ -41,7 +41,7 @@ class HostFederation:
 
         Args:
           rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
-          reads: what they are, `Algorithm.reads`.
+          reads: what they are, `Method.reads`.
           trials: the rows are those of R trials, [R, A, ...], and `layout` holds their tables stacked.
           place: (shape, fetch) -> an array of that shape on the device, `fetch(slice)` giving some of its rows.
 

@@ -135,7 +135,7 @@ def _inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
     federation, cohort = trial.federation, next(intake.cohorts(trial, index))
     cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
     if isinstance(federation, data.HostFederation):
-        streamed = federation.streamed(intake.rows(trial, cohort), trial.algorithm.reads)
+        streamed = federation.streamed(intake.rows(trial, cohort), trial.method.reads)
         federation = parallel.replicate(trial.mesh, streamed)
     return federation, parallel.replicate(trial.mesh, cohort)
 

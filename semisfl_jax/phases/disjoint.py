@@ -95,7 +95,7 @@ def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Calla
     Returns:
       loss(sigma, parts, statistics, batch, key) -> as `Loss`. Without a labelled image it is 0, and nothing moves.
     """
-    head, scale = hparams.labeled_rows, hparams.fedmatch.lambda_s
+    head, scale = hparams.labeled_rows, hparams.options.lambda_s
 
     def loss(sigma: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array):
         x = views.normalise(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
@@ -121,7 +121,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     Returns:
       loss(psi, parts, statistics, batch, key, helpers or None) -> as `Loss`.
     """
-    scale = hparams.fedmatch
+    scale = hparams.options
 
     def loss(psi: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array, helpers: Helpers | None):
         theta, x = total(parts['sigma'], psi), views.normalise(batch.images)

@@ -74,7 +74,7 @@ def build_labeler(model: SplitModel, hparams: HParams, layout: Layout, labels_by
         return counts + switching.histogram(labels.reshape(of_client), counted.reshape(of_client), counts.shape[-1])
 
     if labels_by == 'switch':
-        return Labeler(start, partial(switching.by_teacher, beta_iid=hparams.fedswitch.beta_iid), by_either, count)
+        return Labeler(start, partial(switching.by_teacher, beta_iid=hparams.options.beta_iid), by_either, count)
     teaches = labels_by == 'teacher'
 
     def label(teacher: SplitParams, student: SplitParams, by_teacher: bool, x: Array, keys: Array):

@@ -17,7 +17,6 @@ from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them
-IN_PARTS = frozenset({'fedmatch'})  # methods whose model is more than `State.student`
 MOST_POINTS = 1000  # test images in a picture of feature space
 
 # Name of an x axis -> (keys of a line of metrics.jsonl, their value on the axis)
@@ -165,7 +164,7 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
         the student (FedMatch: sigma + psi).
     """
     trial = reopen.experiment(folder)
-    if trial.config.algorithm in IN_PARTS:
+    if trial.method.in_parts:
         raise UserError(f'{folder}: {trial.config.algorithm} keeps its model in parts; its features are not drawn')
     images, labels = trial.dataset.test_images[:most], trial.dataset.test_labels[:most]
     normalise = experiment_lib.views(trial.config.augment, trial.dataset).normalise

@@ -1,8 +1,9 @@
 """What every method and group of runs looks like: title, color, marker and dash, the same in all figures.
 
-A method has one look everywhere. All other groups, methods from outside among them, have theirs from a cycle of other
-colors, in the order in which a figure names them. Groups that differ in something beside ('SemiSFL, k_s=20' and
-'SemiSFL, k_s=40') share a color, and differ in marker and dash.
+A method has one look everywhere, that of its record: seven of Okabe and Ito's colors and two dark ones, told apart also
+without red or green cones; markers tell in grey. All other groups, methods without a look among them, have theirs from
+a cycle of other colors, in the order in which a figure names them. Groups that differ in something beside
+('SemiSFL, k_s=20' and 'SemiSFL, k_s=40') share a color, and differ in marker and dash.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from semisfl_jax.plots import style
+from semisfl_jax import algorithms
 
 Dash = str | tuple[int, tuple[float, ...]]
 
@@ -36,27 +37,20 @@ class Look(NamedTuple):
         return {'color': self.color, 'marker': self.marker}
 
 
-# Seven of Okabe and Ito's colors and two dark ones, told apart also without red or green cones; markers tell in grey.
-METHODS: dict[str, Look] = {
-    'semisfl': Look('SemiSFL', style.BLUE, 'o', DASHES[0]),
-    'supervised_only': Look('Supervised-only', style.BLACK, 'P', DASHES[0]),
-    'fedavg': Look('FedAvg', style.SKY, 'X', DASHES[1]),
-    'fedprox': Look('FedProx', '#332288', '<', DASHES[2]),
-    'fedmatch': Look('FedMatch', style.PURPLE, 'D', DASHES[3]),
-    'fedswitch': Look('FedSwitch', style.GREEN, '^', DASHES[2]),
-    'fedswitch_sl': Look('FedSwitch-SL', style.VERMILION, 's', DASHES[1]),
-    'semifl': Look('SemiFL', style.ORANGE, 'v', DASHES[4]),
-    'splitfed': Look('SplitFed', '#882255', '>', DASHES[3]),
-}
 # Of all other groups: colors that no method has, and that differ most from each other, whoever looks.
 CYCLE = ('#661100', '#66AA00', '#5E8DEB', '#E8837E', '#7A1FA2', '#5F6B6D')
 MARKERS = ('d', '*', 's', '^', 'o', 'D', 'v', 'X', 'P', '<', '>', 'p', 'h')
 
 
+def of_methods() -> dict[str, Look]:
+    """Those of all methods that have one, by name."""
+    return {name: Look(own.label, *own.look) for name, own in algorithms.METHODS.items() if own.look}
+
+
 def title(group: str) -> str:
     """The title of a group of `runs.group`: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20'."""
     method, *rest = group.removeprefix('algorithm=').split(', ')
-    return ', '.join([METHODS[method].title if method in METHODS else method, *rest])
+    return ', '.join([algorithms.METHODS[method].label if method in algorithms.METHODS else method, *rest])
 
 
 def of(titles: Sequence[str]) -> dict[str, Look]:
@@ -65,7 +59,7 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
     Args:
       titles: of all its groups, so that each keeps its look in a panel that has only some of them.
     """
-    methods = {own.title: own for own in METHODS.values()}
+    methods = {own.title: own for own in of_methods().values()}
     colors, shapes, looks = itertools.cycle(CYCLE), _shapes(), {}
     families: dict[str, str] = {}  # what stands before the first comma -> color
     for name in dict.fromkeys(titles):
@@ -82,6 +76,6 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
 def _shapes() -> Iterator[tuple[str, Dash]]:
     """Pairs of marker and dash that no method has, over and over."""
     pairs = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), strict=False)
-    taken = {(own.marker, own.dash) for own in METHODS.values()}
+    taken = {(own.marker, own.dash) for own in of_methods().values()}
     free = [pair for pair in itertools.islice(pairs, len(MARKERS) * len(DASHES)) if pair not in taken]
     return itertools.cycle(free)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from semisfl_jax.costs.cuts import Price, Pricing
+from semisfl_jax.cuts.prices import Price, Pricing
 
 _STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'))
 _GUIDE = {'color': '#666666', 'linewidth': 1}

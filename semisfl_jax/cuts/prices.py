@@ -9,11 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from semisfl_jax import data
-from semisfl_jax.costs import methods
-from semisfl_jax.costs.clients import whole as whole_round
-from semisfl_jax.costs.methods import Facts
-from semisfl_jax.costs.rounds import CostModel, bill
+from semisfl_jax import costs, data
+from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
 
@@ -46,23 +43,24 @@ class Pricing(NamedTuple):
     whole: Price  # FedAvg with FixMatch on the same clients: the model goes down whole, and up
 
 
-def price_all(model: CostModel, k_s: int, name: str) -> Pricing:
+def price_all(model: CostModel, k_s: int, name: str, teacher: bool) -> Pricing:
     """Prices every cut.
 
     Args:
       model: the costs of a split method; its own cut is the one that is marked.
       k_s: supervised steps of a round.
       name: of the data set, for the title.
+      teacher: whether clients hold the teacher's part as well.
     """
     architecture = _architecture(model)
     chosen = model.model[3] if model.model[3] is not None else architecture.paper_split
-    cuts = [_price(_cut_at(model, index), k_s, index) for index in range(1, len(architecture.layers))]
-    uncut = dataclasses.replace(model, method='fedavg')
+    cuts = [_price(_cut_at(model, index), k_s, index, teacher) for index in range(1, len(architecture.layers))]
+    uncut = dataclasses.replace(model, price=costs.whole_model, clustering=False)
     h = model.hparams
     title = (
         f'{model.model[0]} on {name}, {model.method}: {model.num_active} active clients, K_u {h.k_u}, B {h.batch_size}'
     )
-    return Pricing(title, chosen, cuts, _price(uncut, k_s, WHOLE))
+    return Pricing(title, chosen, cuts, _price(uncut, k_s, WHOLE, teacher=False))
 
 
 def _architecture(model: CostModel) -> Architecture:
@@ -75,18 +73,17 @@ def _cut_at(model: CostModel, index: int) -> CostModel:
     return dataclasses.replace(model, model=(name, classes, shape, index, *projection))
 
 
-def _price(model: CostModel, k_s: int, cut: int | str) -> Price:
+def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
     pieces, h, uncut = model.pieces, model.hparams, cut == WHOLE
     labels = np.full(model.num_active, h.labeled_rows > 0)
     steps = np.full(model.num_active, h.k_u)
-    visit = methods.price(
-        model.method, Facts(pieces, model.whole, h, model.num_active, labels=labels[:1], steps=steps[:1])
-    )
+    context = CostContext(pieces, model.whole, h, model.num_active, labels=labels[:1], steps=steps[:1])
+    cost = model.price(context)
     bills = []
     for index in range(_ROUNDS):
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
-        clients = whole_round(ids, np.ones(ids.shape, int), steps, labels)
-        bills.append(bill(model, index, k_s, clients))
+        clients = costs.whole(ids, np.ones(ids.shape, int), steps, labels)
+        bills.append(costs.bill(model, index, k_s, clients))
     first = bills[0]
     return Price(
         cut=cut,
@@ -95,11 +92,9 @@ def _price(model: CostModel, k_s: int, cut: int | str) -> Price:
         down=first.bytes_down // model.num_active,
         up=first.bytes_up // model.num_active,
         all_clients=first.bytes_down + first.bytes_up,
-        client_flop=visit.step_work,
-        server_flop=model.num_active * visit.server_work,
-        memory=methods.client_memory(
-            pieces, h.batch_size, teacher=not uncut and model.method in methods.TEACHERS, whole=uncut
-        ),
+        client_flop=cost.step_work,
+        server_flop=model.num_active * cost.server_work,
+        memory=costs.client_memory(pieces, h.batch_size, teacher=teacher, whole=uncut),
         seconds=float(np.mean([own.simulated_seconds for own in bills])),
     )
 

@@ -1,8 +1,8 @@
-"""Prices every cut of a model before training: python -m semisfl_jax.costs --config=FILE [--config.KEY=VALUE ...]
+"""Prices every cut of a model before training: python -m semisfl_jax.cuts --config=FILE [--config.KEY=VALUE ...]
 
 What a client sends, receives, computes and holds in a round, and how long a round would take on the network of
 `config.cost`, for every index at which the model of the configuration can be cut. Prints a table and writes cuts.txt,
-cuts.csv, cuts.png and cuts.svg to --workdir, without it to costs/NAME-MODEL. Needs no data for the sets that come with
+cuts.csv, cuts.png and cuts.svg to --workdir, without it to cuts/NAME-MODEL. Needs no data for the sets that come with
 a configuration.
 """
 
@@ -11,14 +11,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from semisfl_jax import command_line, data, hparams
+from semisfl_jax import algorithms, command_line, costs, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.costs import cuts, cuts_plot, rounds
-from semisfl_jax.costs.methods import SPLIT
+from semisfl_jax.cuts import plot, prices
 from semisfl_jax.errors import UserError
 
 
-def pricing(config) -> cuts.Pricing:
+def pricing(config) -> prices.Pricing:
     """The prices of all cuts under a configuration.
 
     Raises:
@@ -26,13 +25,14 @@ def pricing(config) -> cuts.Pricing:
     """
     config_lib.check(config)
     config = config_lib.resolve(config)
-    if config.algorithm not in SPLIT:
-        raise UserError(
-            f"config.algorithm='{config.algorithm}' does not cut its model; price {', '.join(sorted(SPLIT))}"
-        )
+    method = algorithms.get(config.algorithm)
+    if not method.cuts or method.price is None:
+        why = 'has no price' if method.cuts else 'does not cut its model'
+        others = sorted(own.name for own in algorithms.METHODS.values() if own.cuts and own.price)
+        raise UserError(f"config.algorithm='{method.name}' {why}; price {', '.join(others)}")
     image_shape, num_classes = data.shape(config.data)
-    model = rounds.build(config, num_classes, image_shape, hparams.from_config(config))
-    return cuts.price_all(model, config.k_s, config.data.name)
+    model = costs.build(config, method, num_classes, image_shape, algorithms.hparams(config))
+    return prices.price_all(model, config.k_s, config.data.name, method.teacher_at_clients)
 
 
 def main(argv: list[str]) -> int:
@@ -43,14 +43,14 @@ def main(argv: list[str]) -> int:
     try:
         command = command_line.parse(argv)
         priced = pricing(command.config)
-        folder = Path(command.workdir or f'costs/{command.name}-{command.config.model.name}')
-        text = cuts.as_text(priced)
+        folder = Path(command.workdir or f'cuts/{command.name}-{command.config.model.name}')
+        text = prices.as_text(priced)
         print(text)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / 'cuts.txt').write_text(text + '\n')
-            (folder / 'cuts.csv').write_text(cuts.as_csv(priced))
-            cuts_plot.plot(priced, folder)
+            (folder / 'cuts.csv').write_text(prices.as_csv(priced))
+            plot.plot(priced, folder)
         except OSError as error:
             raise UserError(f'cannot write to {folder} ({error}); choose another --workdir') from error
         except ModuleNotFoundError as error:

@@ -8,8 +8,8 @@ import pytest
 
 from configs import cifar10
 from semisfl_jax import command_line
-from semisfl_jax.costs import cuts, cuts_plot
-from semisfl_jax.costs.__main__ import main, pricing
+from semisfl_jax.cuts import plot, prices
+from semisfl_jax.cuts.__main__ import main, pricing
 from tests.runs import DIGITS, ROOT
 
 PARAMETERS = np.cumsum([1_792, 110_784, 663_936, 884_992, 590_080, 4096 * 4097, 4096 * 4097])
@@ -65,12 +65,12 @@ def test_a_round_takes_longer_the_more_travels(alexnet):
 
 
 def test_text_and_csv_hold_the_same_cuts(alexnet):
-    title, head, *lines = cuts.as_text(alexnet).splitlines()
+    title, head, *lines = prices.as_text(alexnet).splitlines()
     assert title == 'alexnet on cifar10, semisfl: 10 active clients, K_u 50, B 64'
     assert head.split()[:3] == ['cut', 'features', 'part']
     assert [line.split()[0] for line in lines[:8]] == ['1', '2', '3', '4', '*', '6', '7', 'whole']
     assert lines[4].split()[1:7] == ['5', '4,096', '8.6', '67.2', '108.6', '1.716']
-    rows = list(csv.DictReader(cuts.as_csv(alexnet).splitlines()))
+    rows = list(csv.DictReader(prices.as_csv(alexnet).splitlines()))
     assert [row['cut'] for row in rows] == ['1', '2', '3', '4', '5', '6', '7', 'whole']
     for row, own in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):
         for name, value in own._asdict().items():
@@ -79,7 +79,7 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
 
 def test_the_plot_draws_the_table(alexnet):
     pytest.importorskip('matplotlib')
-    drawn = cuts_plot.figure(alexnet)
+    drawn = plot.figure(alexnet)
     expected = {
         'Sent in a round, one client': [('down', 2**20), ('up', 2**20)],
         'Computation at the client': [('client_flop', 1e9)],

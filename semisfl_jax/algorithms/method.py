@@ -1,0 +1,263 @@
+"""What a method is: one record, registered from the file that defines it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from semisfl_jax import sampling
+from semisfl_jax.costs import ClientCost, CostContext
+from semisfl_jax.errors import UserError
+from semisfl_jax.types import Algorithm
+from semisfl_jax.wording import use_one_of
+
+Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
+
+# Keys of a configuration that some methods read and others do not, by the name that `Method.uses` gives them.
+FEATURES: dict[str, tuple[str, ...]] = {
+    'cut': ('model.split_index',),
+    'clustering': (
+        'clustering_weight',
+        'contrastive_weight',
+        'temperature',
+        'supervised_references',
+        'queue',
+        'queue_empty_slots',
+        'server_teacher_bn',
+    ),
+    'client teacher': ('client_teacher_ema', 'client_teacher_bn'),
+    'teacher': ('ema_decay', 'ema_warmup'),
+    'consistency': ('consistency_weight',),
+    'pre-rounds': ('pre_rounds',),
+    'sampling': ('sampling',),
+    'local': ('local.epochs', 'local.weighting'),
+    'kept optimizers': ('local.optimizer_state',),
+    'objective': ('local.objective',),
+    'prox': ('local.prox',),
+    'uda': ('uda.temperature', 'uda.tsa'),
+}
+SERVER = ('needed', 'optional', 'none')
+
+
+class Look(NamedTuple):
+    """How figures draw a method."""
+
+    color: str  # '#RRGGBB'
+    marker: str  # of Matplotlib
+    dash: str | tuple[int, tuple[float, ...]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Method:
+    """A federated method, whole: how it is built, and all that the rest of the package asks of it.
+
+    Attributes:
+      name: value of `config.algorithm`.
+      build: (model, views, hparams, layout) -> Algorithm.
+      title: in figures and tables; without one, the name.
+      source: the paper.
+      options: a frozen dataclass whose fields, made by `option`, are keys of the configuration and their defaults;
+        the method finds an instance of it in `hparams.options`.
+      group: name of these keys, `config.GROUP.FIELD`; without one, that of the method. Methods may share a group.
+      uses: names of FEATURES. Keys of all other features are refused where a run changes them, and so are the options
+        of other methods.
+      needs: values, by key, without which a run of the method makes no sense.
+      server: whether it trains at the server, on images of its own: 'needed'; 'optional', k_s may be 0; 'none', k_s
+        is 0.
+      clients: whether it has clients. Without, no cohort is drawn and no client image is read.
+      reads: what a client reads in a round: 'batches', or 'sets', all its images.
+      labels_alone: of a flat configuration, whether clients train on nothing but labelled images.
+      own_top: of a method that cuts the model, whether no top sees the rows of several clients at once.
+      adapts_k_s: what `k_s_rule=auto` means: whether the controller of K_s is a part of the method.
+      by_images: what `local.weighting=auto` means: whether its paper weights clients by their numbers of images.
+      sequential: of a flat configuration, why its clients cannot be computed at the same time; '' where they can.
+      rows_at_once: of its options, images of a batch that is not one of the configuration's; for estimates of memory.
+      in_parts: its model is more than `State.student`, so that no features of it are drawn.
+      check: raises UserError where a flat configuration, each value of which is valid, makes no sense for the method.
+      official: of a flat configuration, the values of the method's own papers, by key; or why there are none.
+      price: of a `CostContext`, what a client sends, receives and computes in a round; None: nobody knows, and its
+        runs have no costs.
+      metrics: its own keys of metrics.jsonl, with their meaning.
+      look: how figures draw it; without one, it takes the next look that no method has.
+      variants: the forms in which it is measured: keys and values beside `needs`, by name; '' is the only one.
+    """
+
+    name: str
+    build: Callable[..., Algorithm]
+    title: str = ''
+    source: str = ''
+    options: type | None = None
+    group: str = ''
+    uses: tuple[str, ...] = ()
+    needs: Flat = dataclasses.field(default_factory=dict)
+    server: str = 'needed'
+    clients: bool = True
+    reads: str = 'batches'
+    labels_alone: Callable[[Flat], bool] = lambda flat: False
+    own_top: bool = False
+    adapts_k_s: bool = False
+    by_images: bool = False
+    sequential: Callable[[Flat], str] = lambda flat: ''
+    rows_at_once: Callable[[Any], int] = lambda options: 0
+    in_parts: bool = False
+    check: Callable[[Flat], None] = lambda flat: None
+    official: Callable[[Flat], Flat] | str = 'no values of its papers are known here'
+    price: Callable[[CostContext], ClientCost] | None = None
+    metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    look: Look | None = None
+    variants: Mapping[str, Flat] = dataclasses.field(default_factory=lambda: {'': {}})
+
+    @property
+    def label(self) -> str:
+        """In figures and tables."""
+        return self.title or self.name
+
+    @property
+    def option_group(self) -> str:
+        """Name of its options in a configuration, '' where it has none."""
+        return (self.group or self.name) if self.options else ''
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the model is cut between client and server."""
+        return 'cut' in self.uses and self.clients
+
+    @property
+    def clusters(self) -> bool:
+        """Whether its supervised steps have a contrastive loss."""
+        return 'clustering' in self.uses and self.clients
+
+    @property
+    def teacher_at_clients(self) -> bool:
+        """Whether clients get the teacher's bottom."""
+        return 'client teacher' in self.uses and self.clients
+
+    @property
+    def separate_clients(self) -> bool:
+        """Whether no part of the model sees the rows of several clients at once."""
+        return self.whole_model or self.own_top
+
+    @property
+    def whole_model(self) -> bool:
+        """Whether clients train the whole model."""
+        return self.clients and not self.cuts
+
+
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    ignorable: bool = False,
+    scales_memory: bool = False,
+) -> Any:
+    """A field of a method's options: a key of the configuration.
+
+    Args:
+      default: its value, of the type that all its values have.
+      meaning: what it is; docs/options.md shows it.
+      choices: all values, where they are names.
+      at_least, above, below: bounds of a number.
+      ignorable: runs of other methods may change it, as a data set's configuration does for this method's sake.
+      scales_memory: a run takes the more memory the larger it is, so that messages about memory look at it.
+    """
+    bounds = {'choices': choices, 'at_least': at_least, 'above': above, 'below': below}
+    return dataclasses.field(
+        default=default, metadata={'meaning': meaning, 'ignorable': ignorable, **bounds, 'scales_memory': scales_memory}
+    )
+
+
+METHODS: dict[str, Method] = {}  # by name; `register` adds to it
+_OURS = 'semisfl_jax.algorithms.'
+
+
+def register(method: Method) -> Method:
+    """Makes a method known under its name, to configurations, commands, costs, figures and studies.
+
+    A method from outside may be registered again, as when a cell of a notebook is run twice; those of the package stay.
+
+    Raises:
+      ValueError: a record that contradicts itself, or a name or group that something else has.
+    """
+    known = METHODS.get(method.name)
+    if known and known.build.__module__.startswith(_OURS) and known.build is not method.build:
+        raise ValueError(f"method '{method.name}': the package has a method of that name; choose another")
+    if wrong := [name for name in method.uses if name not in FEATURES]:
+        raise ValueError(f"method '{method.name}': uses '{wrong[0]}' is no feature; {use_one_of(wrong[0], FEATURES)}")
+    for field, value, values in (('reads', method.reads, sampling.READS), ('server', method.server, SERVER)):
+        if value not in values:
+            raise ValueError(f"method '{method.name}': {field}='{value}'; use one of {', '.join(values)}")
+    if method.options is not None and not _is_frozen(method.options):
+        raise ValueError(f"method '{method.name}': options must be a frozen dataclass whose fields `option` makes")
+    owner = next((own for own in METHODS.values() if own.option_group == method.option_group != ''), None)
+    if owner and owner.name != method.name and owner.options is not method.options:
+        raise ValueError(f"method '{method.name}': config.{method.option_group} holds the options of {owner.name}")
+    METHODS[method.name] = method
+    return method
+
+
+def _is_frozen(options: type) -> bool:
+    parameters = getattr(options, '__dataclass_params__', None)
+    return bool(parameters and parameters.frozen and all(f.metadata for f in dataclasses.fields(options)))
+
+
+def get(name: str) -> Method:
+    """The method `name`.
+
+    Raises:
+      UserError: there is none.
+    """
+    if name not in METHODS:
+        raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, METHODS)}")
+    return METHODS[name]
+
+
+def option_groups() -> dict[str, type]:
+    """The options of all methods, by group."""
+    return {method.option_group: method.options for method in METHODS.values() if method.options}
+
+
+def option_fields() -> dict[str, dataclasses.Field]:
+    """The options of all methods by key, 'fedmatch.helpers', with their defaults and what `option` says of them."""
+    return {
+        f'{group}.{field.name}': field
+        for group, options in option_groups().items()
+        for field in dataclasses.fields(options)
+    }
+
+
+def check_option(key: str, field: dataclasses.Field, value: Any) -> None:
+    """Checks one value of a method's options.
+
+    Raises:
+      UserError: it is out of range.
+    """
+    rules = field.metadata
+    if rules['choices'] and value not in rules['choices']:
+        raise UserError(f"config.{key}='{value}' is unknown; {use_one_of(str(value), rules['choices'])}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        low, above, below = rules['at_least'], rules['above'], rules['below']
+        if not (math.isfinite(value) and low <= value and above < value < below):
+            raise UserError(f'config.{key}={value} {_range(low, above, below)}')
+
+
+def _range(at_least: float, above: float, below: float) -> str:
+    lowest = 'above 0' if above == 0 else f'above {above:g}' if above > -math.inf else ''
+    if at_least > -math.inf:
+        lowest = f'{at_least:g} or more' if at_least <= 0 else f'at least {at_least:g}'
+    if below == math.inf:
+        return f'must be {lowest}' if lowest else 'must be a finite number'
+    return f'must be in [{at_least:g}, {below:g})' if at_least > -math.inf else f'must be {lowest} and below {below:g}'
+
+
+def options_of(method: Method, values: Mapping[str, Any]) -> Any:
+    """The options of a method from a flat configuration, None where it has none."""
+    if method.options is None:
+        return None
+    names = [field.name for field in dataclasses.fields(method.options)]
+    return method.options(**{name: values[f'{method.option_group}.{name}'] for name in names})

@@ -1,0 +1,63 @@
+"""The parts of docs/ that are made from the records of the methods: `python -m tests.pages` writes them anew.
+
+tests/test_docs.py compares.
+"""
+
+import re
+
+from semisfl_jax import algorithms
+from semisfl_jax.algorithms.method import METHODS, option_groups
+from tests.runs import ROOT
+
+START, END = '<!-- made by tests/pages.py -->', '<!-- end -->'
+
+
+def options():
+    """docs/options.md: the options of each method, `config.GROUP.NAME`."""
+    parts = []
+    for group, own in sorted(option_groups().items()):
+        methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
+        rows = [f'## `config.{group}`', f'Of {" and ".join(methods)}.', '| key | default | meaning |\n|---|---|---|']
+        lines = [
+            f'| `{group}.{name}` | `{field.default}` | {_cell(field.metadata["meaning"])} |'
+            for name, field in own.__dataclass_fields__.items()
+        ]
+        parts.append('\n\n'.join(rows) + '\n' + '\n'.join(lines))
+    return '\n\n'.join(parts)
+
+
+def metrics():
+    """In docs/metrics.md: the metrics that single methods have."""
+    found = {}
+    for name, method in METHODS.items():
+        for key, meaning in method.metrics.items():
+            found.setdefault((key, meaning), []).append(f'`{name}`')
+    rows = [f'| `{key}` | {", ".join(names)} | {_cell(meaning)} |' for (key, meaning), names in found.items()]
+    return '| key | methods | meaning |\n|---|---|---|\n' + '\n'.join(rows)
+
+
+def sources():
+    """In docs/algorithm.md: the methods and their papers."""
+    rows = [f'| `{name}` | {method.label} | {_cell(method.source)} |' for name, method in METHODS.items()]
+    return '| `config.algorithm` | method | paper |\n|---|---|---|\n' + '\n'.join(rows)
+
+
+PAGES = {'options.md': options, 'metrics.md': metrics, 'algorithm.md': sources}
+
+
+def _cell(text):
+    return text.replace('|', '\\|')
+
+
+def fill(name):
+    """A page with its made part as it should be."""
+    text = (ROOT / 'docs' / name).read_text()
+    assert text.count(START) == text.count(END) == 1, name
+    made = PAGES[name]()
+    return re.sub(f'(?s){START}.*{END}', lambda _: f'{START}\n\n{made}\n\n{END}', text)
+
+
+if __name__ == '__main__':
+    assert algorithms.METHODS
+    for page in PAGES:
+        (ROOT / 'docs' / page).write_text(fill(page))

@@ -1,0 +1,29 @@
+"""What a round of a method moves: each method's tests say it in a constant ROW, and tests/test_matrix.py checks it."""
+
+import importlib
+from typing import NamedTuple
+
+from semisfl_jax import algorithms
+
+STUDENT = 'student.bottom student.top student.statistics'
+TEACHER = 'teacher.bottom teacher.top teacher.statistics'
+HEADS = 'student.proj teacher.proj'
+
+
+class Row(NamedTuple):
+    """What a round of a method moves. Pieces that are not named stay as they are, to the bit.
+
+    A piece is the parameters of `student.bottom`, …, `teacher.proj`; `student.statistics`, `teacher.statistics`: those
+    of BatchNorm where a family has it; `memory`, `clients` or `server` as a whole. In parameters and statistics all
+    kernels, scales, means and variances move; of `clients`, rows of the cohort, and no others.
+    """
+
+    round: str  # pieces that move in a whole round
+    clients: str  # of them, those that move where the server makes no steps of its own (K_s is 0)
+    unlabeled: bool = True  # reads images without labels, and so has numbers in phases.no_cross_entity
+    family: str = 'small_cnn'  # of models, the one of every run of the tests; all others are slow
+
+
+def rows():
+    """The row of every method, from tests/test_NAME.py."""
+    return {name: importlib.import_module(f'tests.test_{name}').ROW for name in algorithms.METHODS}
