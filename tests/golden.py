@@ -24,7 +24,7 @@ from tests import needs, runs
 
 FILE = Path(__file__).with_suffix('.json')
 # Three rounds, in which every pseudo-label counts: none is near the threshold. An evaluation after each.
-ROUNDS = {'rounds': 3, 'checkpoint_every': 3, 'threshold': 0.0, 'federation.partition': 'dirichlet'}
+ROUNDS = {'rounds': 3, 'checkpoint_every': 3, 'threshold': 0.0, 'federation.partition': 'dirichlet', **runs.VIEWS}
 HELPERS = {'fedmatch.helper_every': 2, 'fedmatch.helpers_persist': True}
 CASES = {
     'semisfl': {},

@@ -15,6 +15,10 @@ ROOT = Path(launch.__file__).parent
 HANGS = 3600  # seconds after which a process hangs; a slow machine needs minutes
 TIMES = ('wall_seconds', 'images_per_second')
 DIGITS = f'--config={ROOT}/configs/digits.py'
+# Views that change no image: they take half of the time that a tiny round is traced and compiled for. tests/test_golden.py
+# runs every method with views, and so does whoever needs them.
+PLAIN = {'augment.operations': 0, 'augment.crop': 0.0, 'augment.cutout': 0}
+VIEWS = {'augment.operations': 2, 'augment.crop': 0.125, 'augment.cutout': 4}  # those of configs/digits.py
 # Four rounds with an evaluation after each and a checkpoint after every second one. K_s is compared over windows of
 # one round and checked every second round.
 TINY = {
@@ -31,6 +35,7 @@ TINY = {
     'frequency.period': 1,
     'frequency.horizon': 2,
     'frequency.check_every': 2,
+    **PLAIN,
 }
 
 

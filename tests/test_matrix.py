@@ -36,8 +36,10 @@ GROUPS = ('small_cnn cnn alexnet', 'vgg13', 'resnet9 resnet9_plain', 'wresnet28x
 # (method, family) of every run of the tests, on one device: all methods. The product is `slow`.
 SELECTION = {(name, row.family) for name, row in ROWS.items()}
 DEVICES = 8
-EVERY_METHOD = {'small_cnn', 'resnet9'}  # families whose rounds on eight devices are those of all methods, without
-# BatchNorm and with it; how clients are divided is up to the method, and other families have two of them
+EVERY_METHOD = {
+    'resnet9'
+}  # the family whose rounds on eight devices are those of all methods: one with BatchNorm, since
+# how clients are divided is up to the method; other families have two of them
 EVERY_FAMILY = {'semisfl', 'fedavg'}
 PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -153,6 +154,15 @@ def _uniform(key: Array, count: int, batch: int) -> Array:
     return jax.random.uniform(rng.fold(key, 'strong'), (count, batch))
 
 
+def _layers(layer: Callable, planes: Array, uniform: Array) -> Array:
+    """The operations of a RandAugment, one after another, from numbers [n, ..., B].
+
+    A loop, so that XLA does not fuse one operation into the next and compute the first several times. Without an
+    operation nothing is traced, which spares about a third of the tracing of a round.
+    """
+    return jax.lax.scan(layer, planes, uniform)[0] if len(uniform) else planes
+
+
 def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
     batch, count, variant = planes.shape[0], options.operations, variants.mc(options.magnitude)
     uniform = _uniform(key, 3 + 4 * count + 2, batch)
@@ -161,8 +171,7 @@ def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
     def layer(planes, uniform):
         return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
 
-    # A loop, so that XLA does not fuse one operation into the next and compute the first several times.
-    planes, _ = jax.lax.scan(layer, planes, uniform[3:-2].reshape(count, 4, batch))
+    planes = _layers(layer, planes, uniform[3:-2].reshape(count, 4, batch))
     if options.cutout:
         planes = geometry.cutout(planes, draws.centre(uniform[-2:], planes.shape), options.cutout)
     return planes
@@ -177,7 +186,7 @@ def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[
         return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
 
     opaque = jnp.full_like(planes[:, :1], 255)
-    planes, _ = jax.lax.scan(layer, jnp.concatenate([planes, opaque], axis=1), uniform[3:-2].reshape(count, 4, batch))
+    planes = _layers(layer, jnp.concatenate([planes, opaque], axis=1), uniform[3:-2].reshape(count, 4, batch))
     planes = jnp.where(planes[:, -1:] == 0, geometry.as_plane(middle), planes[:, :-1])
     if options.cutout:
         centre = draws.centre(uniform[-2:], planes.shape).astype(jnp.int32)
@@ -194,7 +203,7 @@ def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
         centre = draws.centre(uniform[4:], planes.shape)
         return operations.randaugment(planes, *draws.uneven(uniform[:4], variant), variant, centre), None
 
-    return jax.lax.scan(layer, planes, uniform[3:].reshape(count, 6, batch))[0]
+    return _layers(layer, planes, uniform[3:].reshape(count, 6, batch))
 
 
 def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
@@ -206,4 +215,4 @@ def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
     def layer(planes, drawn):
         return operations.randaugment(planes, *draws.limited(drawn, uniform[3], variant), variant), None
 
-    return jax.lax.scan(layer, planes, uniform[4:].reshape(count, 3, batch))[0]
+    return _layers(layer, planes, uniform[4:].reshape(count, 3, batch))
