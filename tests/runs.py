@@ -15,8 +15,8 @@ ROOT = Path(launch.__file__).parent
 HANGS = 3600  # seconds after which a process hangs; a slow machine needs minutes
 TIMES = ('wall_seconds', 'images_per_second')
 DIGITS = f'--config={ROOT}/configs/digits.py'
-# Views that change no image: they take half of the time that a tiny round is traced and compiled for. tests/test_golden.py
-# runs every method with views, and so does whoever needs them.
+# Views that change no image, as they take half of the time that a tiny round is traced and compiled for.
+# tests/test_golden.py runs every method with views, and so does whoever needs them.
 PLAIN = {'augment.operations': 0, 'augment.crop': 0.0, 'augment.cutout': 0}
 VIEWS = {'augment.operations': 2, 'augment.crop': 0.125, 'augment.cutout': 4}  # those of configs/digits.py
 # Four rounds with an evaluation after each and a checkpoint after every second one. K_s is compared over windows of

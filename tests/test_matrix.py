@@ -38,8 +38,8 @@ SELECTION = {(name, row.family) for name, row in ROWS.items()}
 DEVICES = 8
 EVERY_METHOD = {
     'resnet9'
-}  # the family whose rounds on eight devices are those of all methods: one with BatchNorm, since
-# how clients are divided is up to the method; other families have two of them
+}  # has the rounds of all methods on eight devices, and BatchNorm: how clients are divided is up
+# to the method. Of other families, two methods have them
 EVERY_FAMILY = {'semisfl', 'fedavg'}
 PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'
