@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from semisfl_jax import command_line
+from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
-from semisfl_jax.interrupt import Stopped
+from semisfl_jax.training.interrupt import Stopped
 
 
 def main(argv: list[str]) -> int:
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
 
             engine.run(command.config.study, command.given, command.workdir, Path(__file__).resolve())
             return 0
-        from semisfl_jax import train  # imports JAX, which a mistyped flag need not wait for
+        from semisfl_jax import train
 
         train.run(command.config, command.workdir or None, name=command.name)
     except UserError as error:

@@ -20,7 +20,7 @@ from benchmarks import growth_plot, growth_report, processes
 from benchmarks.growth_points import STUDIES, Point, points
 from benchmarks.growth_runs import run_points
 from benchmarks.programs import CONFIGURATIONS
-from semisfl_jax.compilation import PRECISIONS
+from semisfl_jax.parallel.compilation import PRECISIONS
 
 SIZES = {'cpu': {'k_s': 1, 'k_u': 2, 'batch_size': 8}, 'gpu': {'k_s': 100, 'k_u': 50, 'batch_size': 64}}
 VALUES = {

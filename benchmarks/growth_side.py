@@ -16,9 +16,10 @@ from benchmarks import arithmetic, programs
 from benchmarks.growth_points import Point
 from benchmarks.processes import Side
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, parallel, trials
-from semisfl_jax import experiment as experiment_lib
-from semisfl_jax.experiment import Experiment
+from semisfl_jax import data, parallel
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import trials
+from semisfl_jax.training.experiment import Experiment
 
 LABELED = 100  # images at the server
 SHARE_OF_MEMORY = 0.9  # of what is left, that a program may ask for

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 from absl import app, flags, logging
 
-from semisfl_jax import compilation, models, parallel
+from semisfl_jax import models, parallel
 from semisfl_jax.models import CONVOLUTIONS
+from semisfl_jax.parallel import compilation
 
 MODELS = {
     'cnn': (32, 32, 3),

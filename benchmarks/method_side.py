@@ -15,8 +15,8 @@ from benchmarks import programs
 from benchmarks.method_cases import Case, Method
 from benchmarks.processes import Side
 from semisfl_jax import config as config_lib
-from semisfl_jax import experiment as experiment_lib
-from semisfl_jax import intake
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs
 
 NUM_LABELED, PER_CLIENT = 1000, 500
 LOSSES = ('loss_unlabeled', 'loss_supervised', 'loss_local')  # a method has at least one of them
@@ -62,7 +62,7 @@ def measure(case: Case) -> Side:
 def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
     """A round of a method as a task, each call going one round further, and what is known of the program."""
     experiment = experiment_lib.build(config)
-    stream = intake.inputs(experiment, 0)
+    stream = inputs.inputs(experiment, 0)
     upcoming = next(stream)
     state = jax.jit(experiment.algorithm.init)(experiment.key)
     k_s = np.int32(config.k_s)
@@ -81,5 +81,5 @@ def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
         'compile_s': seconds,
         'temporary_bytes': memory.temp_size_in_bytes,
         'state_bytes': memory.alias_size_in_bytes,  # taken over from one round to the next
-        'images': intake.images_per_round(experiment, 0, config.k_s),
+        'images': inputs.images_per_round(experiment, 0, config.k_s),
     }

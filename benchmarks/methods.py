@@ -25,8 +25,8 @@ from benchmarks import method_report, processes, report
 from benchmarks.method_cases import Case, methods
 from benchmarks.method_side import measure
 from semisfl_jax import models
-from semisfl_jax.compilation import PRECISIONS
 from semisfl_jax.parallel import CLIENT_MAPS
+from semisfl_jax.parallel.compilation import PRECISIONS
 
 DATA = ('fashion_mnist', 'mnist', 'svhn', 'cifar10', 'stl10', 'digits')
 SIZES = {'cpu': (10, 10), 'gpu': (100, 50)}  # K_s and K_u where no flag says otherwise

@@ -28,9 +28,9 @@ from benchmarks import processes, report
 from benchmarks.arithmetic import FORWARD
 from benchmarks.processes import Remote
 from benchmarks.sides import SIDES, Case
-from semisfl_jax.compilation import PRECISIONS
 from semisfl_jax.models import CONVOLUTIONS
 from semisfl_jax.parallel import CLIENT_MAPS
+from semisfl_jax.parallel.compilation import PRECISIONS
 
 TASKS = ('iteration', 'round')
 TRIALS = 2  # of each mode, after a first run that does not count

@@ -66,9 +66,11 @@ def jax_side(case: Case) -> Side:
     import jax.numpy as jnp
 
     from benchmarks import programs
-    from semisfl_jax import compilation, intake, parallel, phases, queue
-    from semisfl_jax import experiment as experiment_lib
+    from semisfl_jax import parallel, phases, queue
     from semisfl_jax.hparams import learning_rate
+    from semisfl_jax.parallel import compilation
+    from semisfl_jax.training import experiment as experiment_lib
+    from semisfl_jax.training import inputs as inputs_lib
 
     programs.first_start()
     config = configuration(case)
@@ -81,7 +83,7 @@ def jax_side(case: Case) -> Side:
     phase = phases.build_cross_entity(
         model, views, hparams, memory, parallel.layout(case.client_chunk, case.client_map)
     )
-    inputs = next(intake.inputs(experiment, 0))
+    inputs = next(inputs_lib.inputs(experiment, 0))
 
     def cross_entity(key, state, federation, cohort):
         return phase(key, state, federation, cohort, learning_rate(hparams, state.round))

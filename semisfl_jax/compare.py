@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from semisfl_jax import metrics
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, group, read, trials
+from semisfl_jax.training import metrics
 from semisfl_jax.types import MODELS
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import metrics, own_files
+from semisfl_jax import own_files
 from semisfl_jax.algorithms.method import option_fields
 from semisfl_jax.errors import UserError, warn
+from semisfl_jax.training import metrics
 from semisfl_jax.types import MODELS
 
 

@@ -22,33 +22,29 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import (
-    accounts,
+from semisfl_jax import config as config_lib
+from semisfl_jax import data, failures, frequency, parallel
+from semisfl_jax import diagnostics as diagnostics_lib
+from semisfl_jax.errors import UserError, warn
+from semisfl_jax.parallel import compilation, hosts
+from semisfl_jax.training import (
     checkpoint,
-    compilation,
-    data,
-    failures,
-    frequency,
-    health,
-    hosts,
-    intake,
+    finite,
+    inputs,
     interrupt,
     memory,
     metrics,
-    parallel,
     summary,
+    totals,
     workdir,
 )
-from semisfl_jax import config as config_lib
-from semisfl_jax import diagnostics as diagnostics_lib
-from semisfl_jax import experiment as experiment_lib
-from semisfl_jax import trials as trials_lib
-from semisfl_jax.accounts import Account
-from semisfl_jax.errors import UserError, warn
-from semisfl_jax.evaluate import make_evaluate
-from semisfl_jax.experiment import Experiment
-from semisfl_jax.footprint import Share
-from semisfl_jax.progress import Progress
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import trials as trials_lib
+from semisfl_jax.training.evaluate import make_evaluate
+from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.footprint import Share
+from semisfl_jax.training.progress import Progress
+from semisfl_jax.training.totals import Account
 
 ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
 
@@ -144,10 +140,10 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 measured = jax.device_get(measured)
                 seconds = time.monotonic() - start
 
-                clients = [intake.turnout(own, index) for own in experiments]
+                clients = [inputs.turnout(own, index) for own in experiments]
                 measured = [failures.of_survivors(batch.part(measured, r), clients[r]) for r in everyone]
                 for trial, found, there in zip(trials, measured, clients, strict=True):
-                    health.check_losses(trial.name, trial.folder, index, found, there)
+                    finite.check_losses(trial.name, trial.folder, index, found, there)
                 k_s = [int(controller.k_s) for controller in controllers]
                 controllers = [
                     frequency.update(old, own.frequency, *(float(found.get(key, math.nan)) for key in ADAPTS_TO))
@@ -161,14 +157,14 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                     found = [diagnose(own, batch.part(state, r), number, k_s[r]) for r, own in enumerate(experiments)]
                     hosts.on_first(partial(_write_diagnostics, trials, number, found))
 
-                images = sum(map(intake.images_per_round, experiments, [index] * len(trials), k_s, measured))
-                bills = accounts.after_round(experiments, index, k_s, measured, [own.bill for own in books])
-                entries = map(accounts.entries, experiments, clients, bills)
+                images = sum(map(inputs.images_per_round, experiments, [index] * len(trials), k_s, measured))
+                bills = totals.after_round(experiments, index, k_s, measured, [own.bill for own in books])
+                entries = map(totals.entries, experiments, clients, bills)
                 records = [
                     summary.record(number, *own, seconds, images, dataset.fake)
                     for own in zip(k_s, measured, accuracy, entries, strict=True)
                 ]
-                books = list(map(partial(accounts.pay, headline=algorithm.headline), books, bills, records))
+                books = list(map(partial(totals.pay, headline=algorithm.headline), books, bills, records))
                 hosts.on_first(partial(_write, outputs, progress, records))
 
                 signum = hosts.largest(request.signum)
@@ -176,7 +172,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 if last or stop or number % config.checkpoint_every == 0:
                     states = [batch.part(state, r) for r in everyone]
                     for trial, own in zip(trials, states, strict=True):
-                        health.check_weights(trial.name, trial.folder, number, own)
+                        finite.check_weights(trial.name, trial.folder, number, own)
                     hosts.on_first(partial(_save, trials, outputs, number, states, controllers, books))
                 if stop:
                     message = f'stopped after round {number}; the same command goes on from there'
@@ -240,7 +236,7 @@ class Start(NamedTuple):
     rounds: int  # behind it
     state: Any
     controllers: list[frequency.FrequencyState]  # of K_s
-    accounts: list[Account]
+    totals: list[Account]
 
 
 def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
@@ -257,7 +253,7 @@ def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
     mesh = experiment.mesh
     states = [parallel.replicate(mesh, jax.tree.map(jnp.array, own['algorithm'])) for own in restored.state]
     controllers = [own['frequency'] for own in restored.state]
-    return Start(restored.round, batch.stack(states), controllers, list(map(accounts.from_json, restored.notes)))
+    return Start(restored.round, batch.stack(states), controllers, list(map(totals.from_json, restored.notes)))
 
 
 def _restore(trials: list[Trial], rounds: int, template: Any) -> checkpoint.Restored | None:
@@ -350,7 +346,7 @@ def _save(
     """The checkpoints after round `number`."""
     for trial, out, own, controller, account in zip(trials, outputs, states, controllers, books, strict=True):
         tree = {'algorithm': own, 'frequency': controller}
-        checkpoint.save(out.manager, number, tree, trial.identity, accounts.to_json(account))
+        checkpoint.save(out.manager, number, tree, trial.identity, totals.to_json(account))
 
 
 def _write_summaries(

@@ -18,7 +18,7 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from semisfl_jax import compilation  # noqa: E402
+from semisfl_jax.parallel import compilation  # noqa: E402
 
 # Programs are dropped after a test where the process holds more bytes than the first number, and more than the second
 # beside what dropping does not give back.

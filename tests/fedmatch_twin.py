@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import agreement, rng, sampling
+from semisfl_jax import rng, sampling
+from semisfl_jax.algorithms.fedmatch import agreement
 from semisfl_jax.types import Cohort, SplitParams
 from tests.local_twin import softmax
 from tests.twin import Sgd

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 import launch
-from semisfl_jax import reopen
+from semisfl_jax.training import load
 from tests import needs, runs
 
 FILE = Path(__file__).with_suffix('.json')
@@ -63,7 +63,7 @@ def measure(folder):
     was.
     """
     folder = Path(folder)
-    state = jax.device_get(reopen.state(folder, reopen.experiment(folder))[1])
+    state = jax.device_get(load.state(folder, load.experiment(folder))[1])
     parts = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         name = '.'.join(str(key).strip(".[]'") for key in path[:2])

@@ -14,8 +14,10 @@ import numpy as np
 
 from configs import default
 from semisfl_jax import config as config_lib
-from semisfl_jax import experiment, intake, parallel
+from semisfl_jax import parallel
 from semisfl_jax.models import zoo
+from semisfl_jax.training import experiment
+from semisfl_jax.training import inputs as inputs_lib
 from tests import needs
 
 FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone
@@ -80,7 +82,7 @@ def initial(family, algorithm):
 def inputs(family, algorithm, devices, partition):
     """Federation and cohort of the first round. Both partitions have tables of one shape, so one program takes both."""
     built = build(family, algorithm, devices, partition)
-    federation, cohort = next(intake.inputs(built, 0))
+    federation, cohort = next(inputs_lib.inputs(built, 0))
     count = len(built.dataset.train_images)
 
     def wide(table):

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import launch
-from semisfl_jax import command_line, diagnostics
+from semisfl_jax import diagnostics
+from semisfl_jax.config import command_line
 
 ROOT = Path(launch.__file__).parent
 HANGS = 3600  # seconds after which a process hangs; a slow machine needs minutes

@@ -13,7 +13,17 @@ import PIL.ImageOps
 import pytest
 
 from semisfl_jax import rng
-from semisfl_jax.augment import AugmentOptions, check, draws, geometry, operations, strong, tables, variants, weak
+from semisfl_jax.augment import (
+    AugmentOptions,
+    check,
+    draws,
+    geometry,
+    operations,
+    strong,
+    tables,
+    variants,
+    weak,
+)
 from semisfl_jax.errors import UserError
 
 SIGNED = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')

@@ -12,9 +12,19 @@ import PIL.ImageOps
 import pytest
 
 from configs import default
-from semisfl_jax import augment, experiment, rng
-from semisfl_jax.augment import AugmentOptions, check, draws, geometry, operations, strong, tables, variants
+from semisfl_jax import augment, rng
+from semisfl_jax.augment import (
+    AugmentOptions,
+    check,
+    draws,
+    geometry,
+    operations,
+    strong,
+    tables,
+    variants,
+)
 from semisfl_jax.errors import UserError
+from semisfl_jax.training import experiment
 from tests.test_augment import (
     ENHANCERS,
     OFF,

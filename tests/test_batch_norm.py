@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import command_line, experiment, models
 from semisfl_jax import config as config_lib
+from semisfl_jax import models
+from semisfl_jax.config import command_line
 from semisfl_jax.models import layers, static_batch_norm
+from semisfl_jax.training import experiment
 from tests import runs, toy
 from tests.test_models import convolve
 

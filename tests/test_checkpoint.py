@@ -12,9 +12,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from semisfl_jax import checkpoint, versions
-from semisfl_jax.checkpoint import Identity
 from semisfl_jax.errors import UserError
+from semisfl_jax.training import checkpoint, versions
+from semisfl_jax.training.checkpoint import Identity
 
 OWN = Identity(seed=3, config_hash='c', partition_hash='p')
 NOTES = {'seconds': 0.1, 'lines': [1, 2]}

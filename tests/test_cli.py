@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import launch
-from semisfl_jax import command_line
+from semisfl_jax.config import command_line
 from tests import runs
 
 

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from semisfl_jax import compare, metrics
+from semisfl_jax import compare
+from semisfl_jax.training import metrics
 
 
 def write(folder, seed, algorithm, teacher, student, headline):

@@ -8,10 +8,11 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import default
-from semisfl_jax import algorithms, combinations
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms import method as method_lib
+from semisfl_jax.config import checks, compatibility
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from tests import needs
@@ -61,7 +62,7 @@ def test_every_configuration_takes_every_method(name, algorithm):
     config_lib.check(config_lib.resolve(config))
     config = get(name, 'code')
     config.update_from_flattened_dict(needs.changes(algorithm))
-    foreign = combinations.unused(algorithms.get(algorithm)).keys() & {'queue', 'client_teacher_bn'}
+    foreign = compatibility.unused(algorithms.get(algorithm)).keys() & {'queue', 'client_teacher_bn'}
     if not foreign:
         config_lib.check(config_lib.resolve(config))
         return
@@ -303,7 +304,7 @@ def valid_other(key):
     """Another value of a key that is valid on its own."""
     value = config_lib.flatten(default.get_config())[key]
     options = method_lib.option_fields()
-    choices = options[key].metadata['choices'] if key in options else config_lib._CHOICES.get(key)
+    choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
     if choices:
         return next(choice for choice in choices if choice != value)
     if isinstance(value, bool):
@@ -314,7 +315,7 @@ def valid_other(key):
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
     base = needs.changes(algorithm)
-    for key in combinations.unused(algorithms.get(algorithm)):
+    for key in compatibility.unused(algorithms.get(algorithm)):
         config = default.get_config()
         config.update_from_flattened_dict(base | {key: valid_other(key)})
         with pytest.raises(
@@ -329,7 +330,7 @@ def test_options_of_methods_belong_to_some_methods_alone():
     groups = hparams_lib.GROUPS.keys() | method_lib.option_groups().keys()
     own = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
     for key in own - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
-        refused = {name for name, method in algorithms.METHODS.items() if key in combinations.unused(method)}
+        refused = {name for name, method in algorithms.METHODS.items() if key in compatibility.unused(method)}
         assert set() < refused < set(algorithms.METHODS), f'{key} is refused by {refused or "no method"}'
 
 
@@ -369,11 +370,11 @@ def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm
 def test_the_hyper_parameters_are_those_of_the_configuration():
     """Defaults that combinations.check compares with stand in HParams; a configuration must begin with the same."""
     resolved = config_lib.resolve(changed(lr_rounds=1000))
-    assert algorithms.hparams(resolved) == HParams()
+    assert config_lib.hparams(resolved) == HParams()
     supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)
-    found = algorithms.hparams(config_lib.resolve(supervised))
+    found = config_lib.hparams(config_lib.resolve(supervised))
     assert (found.labeled_rows, found.server_trains, found.local.objective) == (10, False, 'supervised')
-    found = algorithms.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
+    found = config_lib.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
     assert (found.labeled_rows, found.server_trains, found.batches) == (8, True, (50, 64, 8, 0))
 
 

@@ -43,7 +43,7 @@ def model_of(config, **options):
     config_lib.check(config)
     config = config_lib.resolve(config)
     shape, classes = data.shape(config.data)
-    built = costs.build(config, algorithms.get(config.algorithm), classes, shape, algorithms.hparams(config))
+    built = costs.build(config, algorithms.get(config.algorithm), classes, shape, config_lib.hparams(config))
     return dataclasses.replace(built, options=dataclasses.replace(built.options, **options))
 
 

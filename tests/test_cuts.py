@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from configs import cifar10
-from semisfl_jax import command_line
+from semisfl_jax.config import command_line
 from semisfl_jax.cuts import plot, prices
 from semisfl_jax.cuts.__main__ import main, pricing
 from tests.runs import DIGITS, ROOT

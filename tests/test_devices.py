@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from jax.extend import core
 
-from semisfl_jax import algorithms, data, experiment, parallel, rng, sampling, trials
+from semisfl_jax import algorithms, data, parallel, rng, sampling
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.hparams import Local
+from semisfl_jax.training import experiment, trials
 from semisfl_jax.types import Cohort
 from tests import runs, toy
 from tests.conftest import UNOPTIMISED
@@ -355,7 +356,7 @@ def test_images_on_the_host_give_the_same_bytes(run_of_eight, tmp_path):
 def test_a_killed_run_goes_on_to_the_same_bytes(run_of_eight, tmp_path):
     kill = """
 import os, signal
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 metrics.log_events = lambda events, record: record['round'] == 3 and os.kill(os.getpid(), signal.SIGKILL)"""
     killed = runs.run_process(tmp_path, kill, **RUN, parallel__devices=8)
     assert killed.returncode == -signal.SIGKILL

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, data, diagnostics, experiment, queue, reopen
+from semisfl_jax import algorithms, data, diagnostics, queue
 from semisfl_jax import config as config_lib
 from semisfl_jax.diagnostics import replay
+from semisfl_jax.training import experiment, load
 from tests import runs, toy
 from tests.test_train_stops import KILL, KILLED_AT
 
@@ -47,7 +48,7 @@ def test_diagnostics_change_no_number(plain, diagnosed):
     assert runs.lines(diagnosed) == runs.lines(plain)
     assert not (plain / 'diagnostics').exists()
     trial = built()
-    pairs = (jax.tree.leaves(reopen.state(folder, trial)[1]) for folder in (plain, diagnosed))
+    pairs = (jax.tree.leaves(load.state(folder, trial)[1]) for folder in (plain, diagnosed))
     for ours, theirs in zip(*pairs, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -85,7 +86,7 @@ def test_counts_add_up_to_what_is_known_otherwise(diagnosed):
 
 
 def test_the_gap_is_that_of_the_checkpoint(diagnosed):
-    state, found = reopen.state(diagnosed, built())[1], diagnostics.load(diagnosed, 4)
+    state, found = load.state(diagnosed, built())[1], diagnostics.load(diagnosed, 4)
     assert found['pieces'].tolist() == ['bottom', 'top', 'proj']
     for place, piece in enumerate(found['pieces']):
         student, teacher = (

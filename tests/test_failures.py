@@ -9,13 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, costs, data, failures, intake, phases, queue
+from semisfl_jax import (
+    algorithms,
+    costs,
+    data,
+    failures,
+    phases,
+    queue,
+)
 from semisfl_jax import config as config_lib
-from semisfl_jax import experiment as experiment_lib
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.costs.clients import whole
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local, learning_rate
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs
 from tests import runs, toy
 from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close, start
@@ -106,7 +114,7 @@ def test_the_queue_takes_in_who_is_there():
 
 def model(**changes):
     config = config_lib.resolve(runs.config(federation__num_clients=50, federation__num_active=50, **changes))
-    return config, costs.build(config, algorithms.get(config.algorithm), 10, (8, 8, 1), algorithms.hparams(config))
+    return config, costs.build(config, algorithms.get(config.algorithm), 10, (8, 8, 1), config_lib.hparams(config))
 
 
 def everybody(ids, steps=10):
@@ -233,18 +241,18 @@ def test_weights_visits_and_images():
     config = config_lib.resolve(runs.config(failures__before=0.4, failures__inside=0.2))
     built = experiment_lib.build(config)
     visits, seen = np.zeros(10, int), 0
-    stream = intake.cohorts(built, 0)
+    stream = inputs.cohorts(built, 0)
     for index, cohort in zip(range(8), stream, strict=False):
-        there = intake.turnout(built, index)
+        there = inputs.turnout(built, index)
         np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
         np.testing.assert_array_equal(cohort.weight, ~there.failed)
         np.testing.assert_array_equal(cohort.visits, visits[there.ids])
         visits[there.ids[there.came]] += 1
         seen += int(there.failed.sum())
-        count = intake.images_per_round(built, index, 5)
+        count = inputs.images_per_round(built, index, 5)
         assert count == 5 * 4 + int(np.sum(~there.failed)) * 2 * 4
     assert seen
-    later = next(intake.cohorts(built, 8))
+    later = next(inputs.cohorts(built, 8))
     expected = visits[data.draw_cohort(0, 8, 10, 3)]
     np.testing.assert_array_equal(later.visits, expected)
 

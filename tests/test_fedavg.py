@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from configs import default
-from semisfl_jax import algorithms, parallel, phases, rng, sampling, trees
+from semisfl_jax import (
+    algorithms,
+    parallel,
+    phases,
+    rng,
+    sampling,
+    trees,
+)
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from jax.extend import core
 
-from semisfl_jax import agreement, algorithms, parallel, phases, rng, sampling
-from semisfl_jax.algorithms.fedmatch import FedMatch
+from semisfl_jax import algorithms, parallel, phases, rng, sampling
+from semisfl_jax.algorithms.fedmatch import FedMatch, agreement, disjoint
 from semisfl_jax.hparams import Local, learning_rate
-from semisfl_jax.phases import disjoint
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import HERE
 from tests import fedmatch_twin, runs, toy

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import ema, switching
+from semisfl_jax import ema
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.hparams import Local, learning_rate
+from semisfl_jax.phases import switching
 from tests import toy
 from tests.local_twin import Twin
 from tests.marks import slow_but

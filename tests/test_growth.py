@@ -12,7 +12,7 @@ import pytest
 from benchmarks import arithmetic, growth_plot, growth_report, growth_runs, growth_side, programs
 from benchmarks.growth_points import STUDIES, Point, points
 from benchmarks.processes import Side
-from semisfl_jax import experiment
+from semisfl_jax.training import experiment
 from tests.runs import HANGS
 
 TINY = Point(model='small_cnn', batch_size=4, k_s=1, k_u=1, active=2)

@@ -88,7 +88,7 @@ def test_a_mistake_that_one_process_finds_ends_both(reference):
 def test_a_full_disk_ends_both_with_one_line(tmp_path):
     """Only the first process writes."""
     prelude = """
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 def full(path, record):
     raise OSError(28, 'No space left on device', str(path))
 metrics.append = full"""
@@ -100,7 +100,7 @@ metrics.append = full"""
 
 def test_a_process_that_dies_ends_the_other(tmp_path):
     """JAX sees to it; without it the other would wait for good."""
-    soon = 'from semisfl_jax import hosts; hosts._SECONDS = 5'
+    soon = 'from semisfl_jax.parallel import hosts; hosts._SECONDS = 5'
     dying = f"""{soon}
 import os
 from semisfl_jax import frequency

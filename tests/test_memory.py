@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, experiment, footprint, machine, trials
+from semisfl_jax import data, machine
 from semisfl_jax.data import cache
 from semisfl_jax.data.decode import Source, Stream
 from semisfl_jax.errors import UserError
+from semisfl_jax.training import experiment, footprint, trials
 from semisfl_jax.wording import size
 from tests import needs, runs
 from tests.test_cli import assert_one_line
@@ -180,14 +181,14 @@ def reference(tmp_path_factory):
 
 
 OUT_OF_MEMORY = """
-from semisfl_jax import accounts
+from semisfl_jax.training import totals
 import jax
-real = accounts.after_round
+real = totals.after_round
 def after_round(experiments, index, *others):
     if index == 3:
         raise {error}
     return real(experiments, index, *others)
-accounts.after_round = after_round"""
+totals.after_round = after_round"""
 
 
 @pytest.mark.slow

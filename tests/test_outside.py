@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from configs import default
-from semisfl_jax import algorithms, costs, intake, losses, phases, rng
+from semisfl_jax import algorithms, costs, losses, phases, rng
 from semisfl_jax import config as config_lib
-from semisfl_jax import experiment as experiment_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import learning_rate, optimizer
 from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs
 from semisfl_jax.types import HERE, Algorithm
 from tests import runs
 
@@ -113,7 +114,7 @@ def test_the_images_that_a_round_counts_are_those_that_its_clients_read(tmp_path
 def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(changes, expected):
     config = config_lib.resolve(runs.config(**({'algorithm': 'one_pass', **changes}), local__weighting='samples'))
     built = experiment_lib.build(config)
-    there, cohort = intake.turnout(built, 0), next(intake.cohorts(built, 0))
+    there, cohort = inputs.turnout(built, 0), next(inputs.cohorts(built, 0))
     parts = built.partition.client_index, built.partition.client_labeled_index
     unlabeled, labeled = (np.array([len(rows[n]) for n in there.ids]) for rows in parts)
     counts = {'unlabeled': unlabeled, 'labeled': labeled, 'both': unlabeled + labeled}
@@ -170,7 +171,7 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options)
     config = runs.config(algorithm='one_pass', one_pass__share=0.25)
     assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0}
     resolved = config_lib.resolve(config)
-    assert algorithms.hparams(resolved).options == Options(share=0.25)
+    assert config_lib.hparams(resolved).options == Options(share=0.25)
     assert 'one_pass' not in config_lib.resolve(runs.config())  # nothing of it in runs of other methods
 
 

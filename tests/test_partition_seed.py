@@ -8,9 +8,10 @@ import pytest
 
 from configs import default
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, experiment, trials
+from semisfl_jax import data
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, report
+from semisfl_jax.training import experiment, trials
 from tests import runs, studies_toy
 from tests.test_data_partition import SKEWED, config_of, dataset_of
 from tests.test_studies_configs import NAMES, study

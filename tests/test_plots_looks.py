@@ -11,7 +11,14 @@ from matplotlib.colors import to_rgb
 from configs.studies import paper
 from semisfl_jax import diagnostics
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.plots import curves, draw, inside, legends, looks, style
+from semisfl_jax.plots import (
+    curves,
+    draw,
+    inside,
+    legends,
+    looks,
+    style,
+)
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import ACCURACY, Measure, Paper, Study, Table
 from tests import studies_toy

@@ -3,8 +3,9 @@
 import pytest
 
 from configs import default
-from semisfl_jax import algorithms, command_line, presets
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
+from semisfl_jax.config import command_line, presets
 from tests import runs
 
 OFFICIAL_METHODS = [name for name, method in algorithms.METHODS.items() if not isinstance(method.official, str)]

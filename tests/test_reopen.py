@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from semisfl_jax import checkpoint, reopen
 from semisfl_jax.errors import UserError
+from semisfl_jax.training import checkpoint, load
 from tests import runs
 
 
@@ -44,8 +44,8 @@ def accuracy(trial, state):
 
 def test_the_state_is_the_one_that_was_evaluated(folder, tmp_path):
     before = runs.files(folder)
-    trial = reopen.experiment(folder)
-    number, state = reopen.state(folder, trial)
+    trial = load.experiment(folder)
+    number, state = load.state(folder, trial)
     assert number == state.round == 2
     first, last = runs.records(folder)
     assert accuracy(trial, state) == last['student_accuracy'] != first['student_accuracy']
@@ -53,17 +53,17 @@ def test_the_state_is_the_one_that_was_evaluated(folder, tmp_path):
 
 
 def test_round_0_is_the_initial_state(folder):
-    trial = reopen.experiment(folder)
-    number, state = reopen.state(folder, trial, round_number=0)
+    trial = load.experiment(folder)
+    number, state = load.state(folder, trial, round_number=0)
     assert number == state.round == 0
     for ours, theirs in zip(jax.tree.leaves(state.student), jax.tree.leaves(state.teacher), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    after = reopen.state(folder, trial)[1]
+    after = load.state(folder, trial)[1]
     assert not np.array_equal(jax.tree.leaves(after.student)[0], jax.tree.leaves(state.student)[0])
 
 
 def test_a_run_of_many_devices_opens_on_one(folder, tmp_path):
-    opened = reopen.experiment(copy(folder, tmp_path / 'run', parallel__devices=64))
+    opened = load.experiment(copy(folder, tmp_path / 'run', parallel__devices=64))
     assert opened.mesh is None
 
 
@@ -73,17 +73,17 @@ def test_a_damaged_checkpoint_is_named_and_left_as_it_is(folder, tmp_path):
         if path.is_file() and path.stat().st_size:
             os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(UserError, match=r'checkpoint of round 2 .* cannot be used: its description is damaged'):
-        reopen.state(damaged, reopen.experiment(damaged))
+        load.state(damaged, load.experiment(damaged))
     assert checkpoint.rounds_saved(damaged / 'checkpoints') == [2]
 
 
 def test_what_is_not_there_is_named(folder, tmp_path):
-    trial = reopen.experiment(folder)
+    trial = load.experiment(folder)
     with pytest.raises(UserError, match='no checkpoint of round 1: there are those of rounds 2'):
-        reopen.state(folder, trial, round_number=1)
+        load.state(folder, trial, round_number=1)
     with pytest.raises(UserError, match='no checkpoint of round 1 or later: there is none'):
-        reopen.state(tmp_path, trial)
+        load.state(tmp_path, trial)
     with pytest.raises(UserError, match='holds no run'):
-        reopen.experiment(tmp_path)
+        load.experiment(tmp_path)
     with pytest.raises(UserError, match='holds several seeds'):
-        reopen.experiment(copy(folder, tmp_path / 'several', seeds=[0, 1]))
+        load.experiment(copy(folder, tmp_path / 'several', seeds=[0, 1]))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import experiment, intake, rng, sampling
+from semisfl_jax import rng, sampling
+from semisfl_jax.training import experiment, inputs
 from semisfl_jax.types import Cohort, Federation
 from tests import runs
 
@@ -219,7 +220,7 @@ def test_images_on_the_host_are_gathered_in_the_order_of_the_run():
     cohort, found = Cohort(jnp.array([1, 2]), jnp.ones(2), jnp.array([0, 3])), []
     for order in sampling.ORDERS:
         built = experiment.build(config_lib.resolve(runs.config(sampling=order, data__residency='host', k_u=60)))
-        found.append(np.asarray(intake.rows(built, cohort)))
+        found.append(np.asarray(inputs.rows(built, cohort)))
         layout, batches = built.federation.layout, built.hparams.batches
         np.testing.assert_array_equal(found[-1], sampling.client_rows(built.key, layout, cohort, *batches, order)[0])
     assert not np.array_equal(*found)

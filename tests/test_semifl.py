@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, compare, diagnostics, parallel, phases, rng, trees
+from semisfl_jax import (
+    algorithms,
+    compare,
+    diagnostics,
+    parallel,
+    phases,
+    rng,
+    trees,
+)
 from semisfl_jax.algorithms.semifl import SemiFL, draw_sets, mix_loss, of_epochs, pair
 from semisfl_jax.hparams import HParams, Local, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable

@@ -11,7 +11,14 @@ import numpy as np
 import optax
 import pytest
 
-from semisfl_jax import algorithms, losses, phases, queue, rng, sampling
+from semisfl_jax import (
+    algorithms,
+    losses,
+    phases,
+    queue,
+    rng,
+    sampling,
+)
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import SplitParams

@@ -8,8 +8,8 @@ import pytest
 
 import launch
 from configs.studies import paper
-from semisfl_jax import command_line
 from semisfl_jax import config as config_lib
+from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, document, plan, report, spec
 from tests import runs

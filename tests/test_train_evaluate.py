@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.evaluate import make_evaluate
+from semisfl_jax.training.evaluate import make_evaluate
 
 
 def predict(state, images):

@@ -7,10 +7,11 @@ import shutil
 
 import pytest
 
-from semisfl_jax import checkpoint, compare, reopen, workdir
+from semisfl_jax import compare
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import __main__ as plots
+from semisfl_jax.training import checkpoint, load, workdir
 from tests import runs
 
 CHEAP = {'algorithm': 'supervised_only', 'rounds': 4}
@@ -266,8 +267,8 @@ def everything(folder):
 
 
 def reopened(folder):
-    trial = reopen.experiment(folder)
-    return reopen.state(folder, trial)
+    trial = load.experiment(folder)
+    return load.state(folder, trial)
 
 
 @pytest.mark.parametrize('content', CONTENTS)

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import accounts, metrics
 from semisfl_jax.costs import Bill
 from semisfl_jax.errors import UserError
-from semisfl_jax.progress import Progress
+from semisfl_jax.training import metrics, totals
+from semisfl_jax.training.progress import Progress
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_the_mean_is_over_the_last_ten_evaluations():
     for i, value in accuracy.items():
         records[i - 1]['student_accuracy'] = value
         records[i - 1]['teacher_accuracy'] = 0.0
-    account = accounts.Account()
+    account = totals.Account()
     for record in records:
-        account = accounts.pay(account, Bill(1, 2, 3.0), record, 'student')
-    assert accounts.from_json(json.loads(json.dumps(accounts.to_json(account)))) == account
-    summary = accounts.figures(account, 'student', with_costs=True)
+        account = totals.pay(account, Bill(1, 2, 3.0), record, 'student')
+    assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
+    summary = totals.figures(account, 'student', with_costs=True)
     assert summary['final_accuracy'] == accuracy[30]
     assert summary['best_accuracy'] == max(accuracy.values())
     assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy[i] for i in range(12, 31, 2)) / 10)
     assert (summary['evaluations'], summary['rounds'], summary['k_s'], summary['wall_seconds']) == (15, 30, 70, 15.0)
     assert [summary[key] for key in metrics.COSTS] == [1, 2, 3.0]
-    assert not set(metrics.COSTS) & accounts.figures(account, 'student', with_costs=False).keys()
+    assert not set(metrics.COSTS) & totals.figures(account, 'student', with_costs=False).keys()
 
 
 def test_of_several_trials_the_progress_shows_means(capsys):

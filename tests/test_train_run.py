@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from semisfl_jax import algorithms, metrics
+from semisfl_jax import algorithms
+from semisfl_jax.training import metrics
 from tests import runs
 from tests.test_trials import state_of
 

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from semisfl_jax import algorithms, checkpoint, experiment, interrupt, train, workdir
+from semisfl_jax import algorithms, train
 from semisfl_jax import config as config_lib
+from semisfl_jax.training import checkpoint, experiment, interrupt, workdir
 from tests import runs
 from tests.marks import slow_but
 
@@ -28,15 +29,15 @@ def reference(tmp_path_factory):
 
 KILL = 'import os, signal; kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)'
 KILLED_AT = {
-    'before any line': 'from semisfl_jax import metrics; metrics.append = kill',
+    'before any line': 'from semisfl_jax.training import metrics; metrics.append = kill',
     'after line 1, before any checkpoint': """
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 metrics.log_events = kill""",
     'after line 3': """
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 metrics.log_events = lambda events, record: record['round'] == 3 and kill()""",
     'while line 3 is written': """
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 append = metrics.append
 def cut_short(path, record):
     if record['round'] == 3:
@@ -54,10 +55,10 @@ import os
 rename = os.rename
 os.rename = lambda old, new, **kw: (rename(old, new, **kw), str(new).endswith('checkpoints/4') and kill())""",
     'before checkpoint 4': """
-from semisfl_jax import checkpoint
+from semisfl_jax.training import checkpoint
 save = checkpoint.save
 checkpoint.save = lambda manager, number, *rest: kill() if number == 4 else save(manager, number, *rest)""",
-    'before the summary': 'from semisfl_jax import summary; summary.of_trial = kill',
+    'before the summary': 'from semisfl_jax.training import summary; summary.of_trial = kill',
 }
 
 
@@ -76,7 +77,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
 def test_a_first_signal_saves_and_stops(reference, tmp_path, signum):
     prelude = f"""
 import os
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 metrics.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
     stopped = runs.run_process(tmp_path, prelude, rounds=200)
     assert stopped.returncode == 128 + signum
@@ -114,7 +115,7 @@ def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, 
 def test_a_second_signal_ends_at_once():
     code = """
 import os, signal, time
-from semisfl_jax import interrupt
+from semisfl_jax.training import interrupt
 with interrupt.listen() as request:
     os.kill(os.getpid(), signal.SIGINT)
     while not request.signum:

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import launch
-from semisfl_jax import algorithms, checkpoint, experiment, frequency, intake, parallel, reopen, trials
+from semisfl_jax import algorithms, frequency, parallel
 from semisfl_jax import config as config_lib
+from semisfl_jax.training import checkpoint, experiment, load, trials
+from semisfl_jax.training import inputs as inputs_lib
 from tests import runs
 from tests.marks import slow_but
 
@@ -53,12 +55,12 @@ def seeds_of(folder):
 
 def state_of(folder):
     """The last checkpoint of a tiny run."""
-    built = reopen.experiment(folder)
+    built = load.experiment(folder)
     template = {
         'algorithm': jax.eval_shape(built.algorithm.init, built.key),
         'frequency': frequency.init(built.config.k_s, built.frequency),
     }
-    own = experiment.identity(reopen.config(folder), built.partition)
+    own = experiment.identity(load.config(folder), built.partition)
     return checkpoint.restore(folder / 'checkpoints', template, own)
 
 
@@ -213,7 +215,7 @@ def test_streamed_images_are_those_of_each_trial():
     labelled = set().union(*(own.partition.server_index.tolist() for own in experiments))
     assert federation.server_images.shape == (len(labelled), 8, 8, 1)
     for r, own in enumerate(config_lib.trials(config)):
-        alone, cohort = next(intake.inputs(experiment.build(own), 3))
+        alone, cohort = next(inputs_lib.inputs(experiment.build(own), 3))
         np.testing.assert_array_equal(federation.client_images[r], alone.client_images)
         np.testing.assert_array_equal(federation.client_labels[r], alone.client_labels)
         np.testing.assert_array_equal(cohorts.visits[r], cohort.visits)
@@ -303,7 +305,7 @@ def test_a_process_of_its_own_and_the_comparison_of_its_trials(single, tmp_path)
 
 KILL = """
 import os, signal
-from semisfl_jax import checkpoint, metrics, summary
+from semisfl_jax.training import checkpoint, metrics, summary
 def kill_at(module, name, call):
     real, count = getattr(module, name), []
     def function(*arguments):

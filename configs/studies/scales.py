@@ -14,7 +14,14 @@ from ml_collections import ConfigDict
 from configs import default
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
+from semisfl_jax.studies.spec import (
+    ACCURACY,
+    Cell,
+    Measure,
+    Paper,
+    Study,
+    Table,
+)
 from semisfl_jax.wording import use_one_of
 
 COSTS = {  # scale -> what it is and takes, as a command without a scale is told

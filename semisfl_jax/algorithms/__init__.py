@@ -9,9 +9,14 @@ import dataclasses
 import importlib
 import pkgutil
 
-from semisfl_jax import hparams as hparams_lib
-from semisfl_jax import keys
-from semisfl_jax.algorithms.method import METHODS, Look, Method, get, option, options_of, register
+from semisfl_jax.algorithms.method import (
+    METHODS,
+    Look,
+    Method,
+    get,
+    option,
+    register,
+)
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import HERE, Algorithm, Layout, Views
@@ -32,10 +37,4 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     return method.build(model, views, hparams, layout)
 
 
-def hparams(config) -> HParams:
-    """The hyper-parameters of a resolved configuration (an ml_collections ConfigDict)."""
-    method, flat = get(config.algorithm), keys.flat(config)
-    return hparams_lib.from_config(config, options_of(method, flat), method.labels_alone(flat))
-
-
-__all__ = ['METHODS', 'Look', 'Method', 'build', 'get', 'hparams', 'option', 'register']
+__all__ = ['METHODS', 'Look', 'Method', 'build', 'get', 'option', 'register']

@@ -11,7 +11,16 @@ from semisfl_jax.algorithms.method import Flat, Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    Views,
+)
 
 
 def fedavg(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE, prox: float = 0.0) -> Algorithm:

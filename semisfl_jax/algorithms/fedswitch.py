@@ -14,13 +14,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import costs, ema, phases, rng, switching
+from semisfl_jax import costs, ema, phases, rng
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import pseudo_label
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+from semisfl_jax.phases import pseudo_label, switching
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    SplitParams,
+    Views,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,16 @@ from semisfl_jax.algorithms.method import Flat, Look, Method, register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    Views,
+)
 
 
 def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:

@@ -17,7 +17,17 @@ from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    SplitParams,
+    Views,
+)
 
 
 @dataclasses.dataclass(frozen=True)

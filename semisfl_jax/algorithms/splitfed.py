@@ -16,7 +16,17 @@ from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.objective import supervised
 from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    SplitParams,
+    Views,
+)
 
 
 @dataclasses.dataclass(frozen=True)

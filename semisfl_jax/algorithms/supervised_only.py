@@ -6,7 +6,16 @@ from semisfl_jax import costs, phases
 from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, Views
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    Views,
+)
 
 
 def supervised_only(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:

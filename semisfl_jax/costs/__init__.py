@@ -17,7 +17,14 @@ from semisfl_jax.costs.prices import (
     supervised_work,
     whole_model,
 )
-from semisfl_jax.costs.rounds import Bill, CostModel, add, bill, build, drop_late
+from semisfl_jax.costs.rounds import (
+    Bill,
+    CostModel,
+    add,
+    bill,
+    build,
+    drop_late,
+)
 
 __all__ = [
     'BANDWIDTH_UNITS',

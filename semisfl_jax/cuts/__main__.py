@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from semisfl_jax import algorithms, command_line, costs, data
+from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
+from semisfl_jax.config import command_line
 from semisfl_jax.cuts import plot, prices
 from semisfl_jax.errors import UserError
 
@@ -31,7 +32,7 @@ def pricing(config) -> prices.Pricing:
         others = sorted(own.name for own in algorithms.METHODS.values() if own.cuts and own.price)
         raise UserError(f"config.algorithm='{method.name}' {why}; price {', '.join(others)}")
     image_shape, num_classes = data.shape(config.data)
-    model = costs.build(config, method, num_classes, image_shape, algorithms.hparams(config))
+    model = costs.build(config, method, num_classes, image_shape, config_lib.hparams(config))
     return prices.price_all(model, config.k_s, config.data.name, method.teacher_at_clients)
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from semisfl_jax.data import cache, dataset, digits, fake, image100, tfds_source
+from semisfl_jax.data import (
+    cache,
+    dataset,
+    digits,
+    fake,
+    image100,
+    tfds_source,
+)
 from semisfl_jax.data.dataset import Outline
 from semisfl_jax.errors import UserError
 

@@ -20,7 +20,14 @@ import numpy as np
 from absl import logging
 
 from semisfl_jax.data import dataset
-from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
+from semisfl_jax.data.decode import (
+    CHUNK,
+    Chunk,
+    Source,
+    Stream,
+    decode,
+    decode_chunk,
+)
 from semisfl_jax.errors import UserError
 
 UNLABELLED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1

@@ -29,7 +29,14 @@ left out.
 
 from semisfl_jax.diagnostics.files import cut_back, load, rounds_written, save
 from semisfl_jax.diagnostics.measure import build
-from semisfl_jax.diagnostics.tables import Rates, class_rates, client_rates, count_labels, count_slots, overall_rates
+from semisfl_jax.diagnostics.tables import (
+    Rates,
+    class_rates,
+    client_rates,
+    count_labels,
+    count_slots,
+    overall_rates,
+)
 
 __all__ = [
     'Rates',

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import compilation, data, intake, parallel, rng
-from semisfl_jax import experiment as experiment_lib
+from semisfl_jax import data, parallel, rng
 from semisfl_jax.diagnostics import replay, tables
-from semisfl_jax.experiment import Experiment
+from semisfl_jax.parallel import compilation
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import trainable
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs
+from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.types import Array, Cohort, Federation
 
 Arrays = dict[str, np.ndarray]
@@ -132,10 +134,10 @@ def _build_queue(experiment: Experiment, views, jit: Callable) -> Callable[..., 
 
 def _inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
     """Federation and cohort of round `index` (0-based), not divided over devices."""
-    federation, cohort = trial.federation, next(intake.cohorts(trial, index))
+    federation, cohort = trial.federation, next(inputs.cohorts(trial, index))
     cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
     if isinstance(federation, data.HostFederation):
-        streamed = federation.streamed(intake.rows(trial, cohort), trial.method.reads)
+        streamed = federation.streamed(inputs.rows(trial, cohort), trial.method.reads)
         federation = parallel.replicate(trial.mesh, streamed)
     return federation, parallel.replicate(trial.mesh, cohort)
 

@@ -27,7 +27,17 @@ from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.labeling import build_labeler
 from semisfl_jax.phases.state import State, nothing_measured, trainable, with_parameters
 from semisfl_jax.queue import Memory
-from semisfl_jax.types import HERE, Array, Cohort, Federation, Layout, Metrics, SplitParams, Variables, Views
+from semisfl_jax.types import (
+    HERE,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    SplitParams,
+    Variables,
+    Views,
+)
 
 UNLABELED_METRICS = ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import switching
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import switching
 from semisfl_jax.types import Array, Layout, SplitParams
 
 

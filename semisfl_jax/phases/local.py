@@ -19,7 +19,15 @@ from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import State, trainable, with_parameters
-from semisfl_jax.types import HERE, Array, Cohort, Federation, Layout, Metrics, SplitParams
+from semisfl_jax.types import (
+    HERE,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    SplitParams,
+)
 
 
 class Visit(NamedTuple):

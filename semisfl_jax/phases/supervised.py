@@ -14,7 +14,14 @@ from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import State, trainable, with_parameters
 from semisfl_jax.queue import Memory
-from semisfl_jax.types import Array, Federation, Metrics, SplitParams, Variables, Views
+from semisfl_jax.types import (
+    Array,
+    Federation,
+    Metrics,
+    SplitParams,
+    Variables,
+    Views,
+)
 
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 

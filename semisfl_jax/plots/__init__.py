@@ -13,6 +13,17 @@ figure; `curves`, `partitions`, `inside` (diagnostics), `features` and `grids` (
 draw from runs; `draw` knows every figure by name. matplotlib is imported when the first figure is made.
 """
 
-from semisfl_jax.plots import collect, curves, draw, features, grids, inside, legends, looks, partitions, style
+from semisfl_jax.plots import (
+    collect,
+    curves,
+    draw,
+    features,
+    grids,
+    inside,
+    legends,
+    looks,
+    partitions,
+    style,
+)
 
 __all__ = ['collect', 'curves', 'draw', 'features', 'grids', 'inside', 'legends', 'looks', 'partitions', 'style']

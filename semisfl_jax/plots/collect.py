@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from semisfl_jax import data, diagnostics, metrics, reopen
-from semisfl_jax import experiment as experiment_lib
+from semisfl_jax import data, diagnostics
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import features, looks
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import load, metrics
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them
 MOST_POINTS = 1000  # test images in a picture of feature space
@@ -107,7 +108,7 @@ def holdings(folder: Path) -> np.ndarray:
     Raises:
       UserError: the folder holds no split, its data are not there, or their labels are unknown.
     """
-    split, dataset = data.load_partition(folder / 'partition.npz'), reopen.dataset(folder)
+    split, dataset = data.load_partition(folder / 'partition.npz'), load.dataset(folder)
     if split.checksum != dataset.checksum:
         raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
     pairs = zip(split.client_index, split.client_labeled_index, strict=True)
@@ -163,7 +164,7 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
       UserError: the run, its data or a checkpoint is not there, or the method's model is not what its state calls
         the student (FedMatch: sigma + psi).
     """
-    trial = reopen.experiment(folder)
+    trial = load.experiment(folder)
     if trial.method.in_parts:
         raise UserError(f'{folder}: {trial.config.algorithm} keeps its model in parts; its features are not drawn')
     images, labels = trial.dataset.test_images[:most], trial.dataset.test_labels[:most]
@@ -175,7 +176,7 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
         parts = [bottom(model.bottom, images[start : start + size]) for start in range(0, len(images), size)]
         return Embedding(title, features.tsne(np.concatenate(parts)), labels)
 
-    number, after = reopen.state(folder, trial)
-    _, before = reopen.state(folder, trial, round_number=0)
+    number, after = load.state(folder, trial)
+    _, before = load.state(folder, trial, round_number=0)
     spaces = [embed('Before training', before.student), embed(f'Student, round {number}', after.student)]
     return [*spaces, embed(f'Teacher, round {number}', after.teacher)] if after.teacher else spaces

@@ -9,7 +9,15 @@ import numpy as np
 
 from semisfl_jax import diagnostics
 from semisfl_jax.errors import UserError
-from semisfl_jax.plots import collect, curves, features, inside, legends, partitions, style
+from semisfl_jax.plots import (
+    collect,
+    curves,
+    features,
+    inside,
+    legends,
+    partitions,
+    style,
+)
 from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax import metrics, own_files, runs, workdir
+from semisfl_jax import own_files, runs
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Measure, Study
+from semisfl_jax.training import metrics, workdir
 
 PROVENANCE = 'provenance.json'  # in the folder of a run: where and of which commit it was made
 ENTRY = {'commit', 'machine'}  # keys of its entries

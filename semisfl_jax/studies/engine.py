@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import interrupt, workdir
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import collect, plan, provenance, report
 from semisfl_jax.studies.board import Board
 from semisfl_jax.studies.plan import Job
 from semisfl_jax.studies.spec import Study
+from semisfl_jax.training import interrupt, workdir
 
 ROOT = 'runs/studies'
 LOGS = 'logs'

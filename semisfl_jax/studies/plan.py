@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import presets
+from semisfl_jax.config import presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study, flat
 

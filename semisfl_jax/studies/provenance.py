@@ -7,8 +7,9 @@ import platform
 import subprocess
 from pathlib import Path
 
-from semisfl_jax import metrics, runs
+from semisfl_jax import runs
 from semisfl_jax.studies import collect
+from semisfl_jax.training import metrics
 
 
 def here(repository: Path) -> dict[str, str]:

@@ -11,7 +11,14 @@ from typing import Any
 
 from semisfl_jax.studies import collect, document, figures, plan, statistics
 from semisfl_jax.studies.collect import Found, Place
-from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
+from semisfl_jax.studies.document import (
+    Block,
+    Grid,
+    Heading,
+    Listing,
+    Paragraph,
+    Picture,
+)
 from semisfl_jax.studies.figures import Figure
 from semisfl_jax.studies.spec import Cell, Paper, Study, Table
 

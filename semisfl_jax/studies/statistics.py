@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from semisfl_jax import metrics
+from semisfl_jax.training import metrics
 
 
 class Summary(NamedTuple):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import compilation
+from semisfl_jax.parallel import compilation
 from semisfl_jax.types import Array
 
 

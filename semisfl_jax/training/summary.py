@@ -13,10 +13,10 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import accounts, metrics, versions
 from semisfl_jax import config as config_lib
-from semisfl_jax.accounts import Account
-from semisfl_jax.experiment import Experiment
+from semisfl_jax.training import metrics, totals, versions
+from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.totals import Account
 
 # The first of what a method measures in a line of metrics.jsonl, null if it does not; the rest follows by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
@@ -62,7 +62,7 @@ def of_trial(
         'data': experiment.dataset.name,
         'fake': experiment.dataset.fake,
         'seed': config.seed,
-        **accounts.figures(account, experiment.algorithm.headline, experiment.costs.enabled),
+        **totals.figures(account, experiment.algorithm.headline, experiment.costs.enabled),
         'trials_in_program': together,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,

@@ -12,8 +12,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, metrics, own_files
+from semisfl_jax import data, own_files
 from semisfl_jax.errors import UserError, warn
+from semisfl_jax.training import metrics
 
 SUMMARY = 'summary.json'
 

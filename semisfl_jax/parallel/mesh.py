@@ -8,7 +8,6 @@ and on copies of everything else. What methods call `total` and `rows` is then a
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +16,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from semisfl_jax.errors import UserError
+from semisfl_jax.parallel.client_maps import client_map
 from semisfl_jax.types import Array, Cohort, Federation, Layout
 
-TRIAL_MAPS = ('auto', 'vmap', 'loop')
-
-ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
-
 AXIS = 'devices'  # the only axis of every mesh
-CLIENT_MAPS = ('auto', 'vmap', 'loop')
 
 
 def available(num_active: int) -> int:
@@ -164,84 +159,3 @@ def divide(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], n
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))
     return jax.make_array_from_callback(shape, NamedSharding(mesh, P(AXIS)), lambda index: fetch(index[0]))
-
-
-def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
-    """A map over a leading client axis.
-
-    Args:
-      chunk: clients that are computed at a time, one chunk after another, so that memory stays bounded when a round
-        has many clients; 0 keeps the activations of all. Goes before `how`.
-      how: 'vmap': all clients in one batched computation; 'loop': one after another, so that what a client computes
-        on its way stays in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop'
-        on a CPU, 'vmap' elsewhere.
-
-    Returns:
-      A function with the meaning of `jax.vmap`.
-    """
-    if chunk:
-        return partial(in_chunks, chunk)
-    if how == 'auto':
-        how = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
-    return {'vmap': jax.vmap, 'loop': in_turn}[how]
-
-
-def in_turn(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
-    """`jax.vmap(function, in_axes)`, one client after another."""
-
-    def mapped(*arguments):
-        one, clients = _of_one_client(function, in_axes, arguments)
-        return jax.lax.map(one, clients)
-
-    return mapped
-
-
-def in_chunks(chunk: int, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
-    """`jax.vmap(function, in_axes)`, `chunk` clients at a time.
-
-    What a chunk computes on its way is not kept for the gradient but computed again: memory for activations is that
-    of one chunk, at the price of one more forward pass. A last chunk may be smaller. `chunk` 1 is a loop over
-    clients in which nothing has a client axis, so no convolution is a grouped one.
-
-    Args:
-      chunk: at least 1.
-      function: of one client.
-      in_axes: 0 or None for each argument, as in `jax.vmap`.
-    """
-
-    def mapped(*arguments):
-        one, clients = _of_one_client(function, in_axes, arguments)
-        return jax.lax.map(jax.checkpoint(one), clients, batch_size=None if chunk == 1 else chunk)
-
-    return mapped
-
-
-def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], arguments: tuple):
-    """The function with what all clients share filled in, and the arguments that it still needs, one per client."""
-    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
-
-    def one(own: tuple):
-        own = iter(own)
-        return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
-
-    return one, tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
-
-
-def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
-    """A map over trials, which are independent of each other, inside one program.
-
-    'vmap' makes one batched program of them: every operation does all trials at once. Loops whose length differs
-    between trials run to the longest, and what the others compute meanwhile is dropped. 'loop' computes one trial
-    after another, in the activation memory of one, with the operations of the program of a single one: to the same
-    bits, as far as XLA compiles them alike (seen on CPUs but for `pre_rounds`, whose branch leads to other rounding).
-
-    Args:
-      name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured on CPUs
-        alone.)
-
-    Returns:
-      'vmap' or 'loop', and a function with the meaning of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
-    """
-    if name == 'auto':
-        name = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
-    return name, {'vmap': jax.vmap, 'loop': in_turn}[name]

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import keys, machine
+from semisfl_jax import machine
 from semisfl_jax.algorithms.method import option_fields
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
-from semisfl_jax.footprint import Share
+from semisfl_jax.training.footprint import Share
 from semisfl_jax.wording import shorten, size
 
 # Keys that make a run larger, any of which may have got a zero too many; those of single methods are in their options.

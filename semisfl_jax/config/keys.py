@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
 
-DEFAULT = Path(__file__).parents[1] / 'configs' / 'default.py'
+DEFAULT = Path(__file__).parents[2] / 'configs' / 'default.py'
 
 
 def check(given: Collection[str], optional: Collection[str] = ()) -> None:

@@ -12,9 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from semisfl_jax import costs, data, failures, parallel, rng, sampling
+from semisfl_jax import (
+    costs,
+    data,
+    failures,
+    parallel,
+    rng,
+    sampling,
+)
 from semisfl_jax import hparams as hparams_lib
-from semisfl_jax.experiment import Experiment
+from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.types import Array, Cohort, Federation
 
 

@@ -20,8 +20,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
-from semisfl_jax import own_files, versions
+from semisfl_jax import own_files
 from semisfl_jax.errors import UserError, warn
+from semisfl_jax.training import versions
 
 FORMAT = 2  # 1: without a description
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint

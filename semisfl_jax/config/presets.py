@@ -13,7 +13,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, keys
+from semisfl_jax import algorithms
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 
 SETTINGS = ('harmonised', 'official')
@@ -45,7 +46,7 @@ def check(flat: Mapping[str, Any]) -> None:
     if not flat['official_keys']:
         raise UserError(
             "config.setting='official' stands in a configuration that has none of its values; in a program call "
-            'semisfl_jax.presets.apply(config)'
+            'semisfl_jax.config.presets.apply(config)'
         )
 
 

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from semisfl_jax import costs, failures, intake, metrics
+from semisfl_jax import costs, failures
 from semisfl_jax.costs import Bill, Clients
-from semisfl_jax.experiment import Experiment
+from semisfl_jax.training import inputs, metrics
+from semisfl_jax.training.experiment import Experiment
 
 _LAST = 10  # evaluations that are averaged
 
@@ -98,7 +99,7 @@ def after_round(
       before: [R], the bills before it.
     """
     return [
-        costs.add(old, costs.bill(own.costs, index, steps, intake.turnout(own, index), metrics_))
+        costs.add(old, costs.bill(own.costs, index, steps, inputs.turnout(own, index), metrics_))
         if own.costs.enabled
         else old
         for own, steps, metrics_, old in zip(experiments, k_s, found, before, strict=True)

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from semisfl_jax import algorithms, presets
+from semisfl_jax import algorithms
 from semisfl_jax.algorithms.method import FEATURES, Method, option_fields
+from semisfl_jax.config import presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 

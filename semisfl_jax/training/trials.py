@@ -17,8 +17,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from semisfl_jax import data, intake, parallel
-from semisfl_jax.experiment import Experiment
+from semisfl_jax import data, parallel
+from semisfl_jax.training import inputs as inputs_lib
+from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.types import Array, Cohort, Federation, Metrics
 
 
@@ -46,7 +47,7 @@ def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Bat
     """
     first = trials[0]
     if len(trials) == 1:
-        inputs = partial(intake.inputs, first)
+        inputs = partial(inputs_lib.inputs, first)
         return Batch('', first.key, first.algorithm.round, inputs, lambda trees: trees[0], lambda tree, r: tree)
     name, mapped = parallel.trial_map(trial_map)
     mesh = parallel.make_mesh(devices)
@@ -142,10 +143,10 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
     stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
     host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
-    for cohorts in zip(*(intake.cohorts(trial, first) for trial in trials), strict=True):
+    for cohorts in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
         if on_host and trials[0].method.clients:
-            rows = np.stack([intake.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
+            rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             place = partial(parallel.divide, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
         yield federation, _place(mesh, stack(cohorts), divided=True)

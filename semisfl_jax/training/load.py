@@ -10,10 +10,11 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import checkpoint, data, frequency, own_files
-from semisfl_jax import experiment as experiment_lib
+from semisfl_jax import data, frequency, own_files
 from semisfl_jax.errors import UserError
-from semisfl_jax.experiment import Experiment
+from semisfl_jax.training import checkpoint
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training.experiment import Experiment
 
 
 def config(folder: Path) -> ConfigDict:

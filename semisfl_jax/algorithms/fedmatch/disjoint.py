@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import agreement, losses, rng, trees
+from semisfl_jax import losses, rng, trees
+from semisfl_jax.algorithms.fedmatch import agreement
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label

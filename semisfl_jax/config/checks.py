@@ -1,9 +1,7 @@
-"""What makes a configuration valid, and what makes two configurations the same experiment."""
+"""What makes a configuration valid: names, types and ranges of single keys, and which of them go together."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from typing import Any
 
@@ -12,42 +10,22 @@ from ml_collections import ConfigDict
 from semisfl_jax import (
     algorithms,
     augment,
-    combinations,
-    compilation,
     costs,
     failures,
     frequency,
-    keys,
     models,
     parallel,
-    placement,
-    presets,
     sampling,
 )
-from semisfl_jax.algorithms.method import check_option, option_fields, option_groups
+from semisfl_jax.algorithms.method import check_option, option_fields
+from semisfl_jax.config import compatibility, devices, keys, presets
+from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition import IGNORED_LABELED, LABELED_PARTITIONS, LABELED_SPLITS, PARTITIONS
 from semisfl_jax.errors import UserError
+from semisfl_jax.parallel import compilation
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.wording import shorten, use_one_of
-
-# Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
-INERT = frozenset(
-    {
-        'rounds',
-        'checkpoint_every',
-        'checkpoints_kept',
-        'diagnostics_every',
-        'compilation_cache',
-        'official_keys',
-        'data.data_dir',
-        'data.cache_dir',
-        'data.residency',
-        'parallel.coordinator',
-        'parallel.num_processes',
-        'parallel.process_id',
-    }
-)
 
 _CHOICES = {
     'precision': tuple(compilation.PRECISIONS),
@@ -199,87 +177,14 @@ def _check_pairs(flat: dict[str, Any]) -> None:
             f'config.federation.num_active={active} is more than federation.num_clients={clients}; '
             'a round cannot have more active clients than there are'
         )
-    placement.check(flat)
+    devices.check(flat)
     if flat['lr_min'] > flat['lr']:
         raise UserError(
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
         )
-    combinations.check(flat)
+    compatibility.check(flat)
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
         raise UserError(
             f'config.frequency.horizon={horizon} must be a multiple of frequency.period={period}, and at least twice it'
         )
-
-
-def resolve(config: ConfigDict) -> ConfigDict:
-    """A locked copy in which every value that means 'take it from elsewhere' is filled in, without the options of other
-    methods.
-
-    `parallel.devices` 0 is filled in from the hardware, for the number of devices decides on the order of sums.
-    """
-    resolved, method = config.copy_and_resolve_references(), algorithms.get(config.algorithm)
-    if resolved.k_s_rule == 'auto':
-        resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
-    if resolved.local.weighting == 'auto':
-        resolved.local.weighting = 'samples' if method.by_images else 'uniform'
-    if resolved.lr_rounds == 0:
-        resolved.lr_rounds = resolved.rounds
-    if resolved.parallel.devices == 0:
-        if resolved.seeds:
-            resolved.parallel.devices = parallel.available_to_trials(len(resolved.seeds))
-        else:
-            one = placement.indivisible(flatten(resolved))
-            resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
-    with resolved.unlocked():
-        for group in option_groups().keys() - {method.option_group}:
-            if group in resolved:
-                del resolved[group]
-    return resolved.lock()
-
-
-def trials(config: ConfigDict) -> list[ConfigDict]:
-    """The configuration of every trial of a resolved configuration: that of a run of its seed alone."""
-    if not config.seeds:
-        return [config]
-    alone = []
-    for seed in config.seeds:
-        own = config.copy_and_resolve_references().unlock()
-        own.update(seed=seed, seeds=())
-        own.parallel.update(trials='auto', devices=1)  # devices divide trials, not the clients of one
-        alone.append(own.lock())
-    return alone
-
-
-def flatten(config: ConfigDict | dict) -> dict[str, Any]:
-    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}; tuples become lists, as JSON has them."""
-    flat = {}
-    for key, value in config.items():
-        if isinstance(value, (ConfigDict, dict)):
-            flat.update({f'{key}.{inner}': leaf for inner, leaf in flatten(value).items()})
-        else:
-            flat[key] = list(value) if isinstance(value, tuple) else value
-    return flat
-
-
-def identity_hash(config: ConfigDict) -> str:
-    """SHA-256 (hexadecimal) of all keys of a resolved configuration that change its numbers."""
-    identity = {key: value for key, value in flatten(config).items() if key not in INERT}
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-
-
-def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
-    """What makes two resolved configurations two experiments: 'key: value in `other` -> value in `config`', sorted."""
-    here, there = flatten(config), flatten(other)
-    keys = sorted((here.keys() | there.keys()) - INERT)
-    absent = '(absent)'
-    return [
-        f'{key}: {there.get(key, absent)} -> {here.get(key, absent)}'
-        for key in keys
-        if here.get(key, absent) != there.get(key, absent)
-    ]
-
-
-def default_workdir(config: ConfigDict, name: str) -> str:
-    """runs/NAME-HASH, so that the same experiment finds its folder again and another one never does."""
-    return f'runs/{name}-{identity_hash(resolve(config))[:8]}'

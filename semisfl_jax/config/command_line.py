@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from semisfl_jax import keys, presets
+from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
 
@@ -54,7 +54,7 @@ saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mist
 """
 
 
-CONFIGS = Path(__file__).parents[1] / 'configs'  # of this checkout, where the command is given elsewhere
+CONFIGS = Path(__file__).parents[2] / 'configs'  # of this checkout, where the command is given elsewhere
 _LONGEST_FLAG = 100
 STUDY = 'study'  # key of a configuration that stands for a study of many runs; no key of the command line
 

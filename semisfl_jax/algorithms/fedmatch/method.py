@@ -9,14 +9,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import agreement, costs, phases, rng, trees
+from semisfl_jax import costs, phases, rng, trees
+from semisfl_jax.algorithms.fedmatch import agreement, disjoint
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import disjoint
 from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.types import HERE, Algorithm, Array, Cohort, Federation, Layout, Metrics, SplitParams, Views
+from semisfl_jax.types import (
+    HERE,
+    Algorithm,
+    Array,
+    Cohort,
+    Federation,
+    Layout,
+    Metrics,
+    SplitParams,
+    Views,
+)
 
 
 @dataclasses.dataclass(frozen=True)

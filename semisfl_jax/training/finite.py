@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import checkpoint, failures
+from semisfl_jax import failures
 from semisfl_jax.costs import Clients
 from semisfl_jax.errors import UserError
+from semisfl_jax.training import checkpoint
 
 
 def check_losses(who: str, folder: Path, index: int, measured: Mapping[str, Any], clients: Clients | None) -> None:

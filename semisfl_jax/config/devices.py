@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from semisfl_jax import algorithms, hosts
+from semisfl_jax import algorithms
 from semisfl_jax.errors import UserError
+from semisfl_jax.parallel import hosts
 
 
 def check(flat: dict[str, Any]) -> None:

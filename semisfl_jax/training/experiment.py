@@ -15,21 +15,20 @@ from ml_collections import ConfigDict
 from semisfl_jax import (
     algorithms,
     augment,
-    checkpoint,
     costs,
     data,
     failures,
     frequency,
-    keys,
-    memory,
     models,
     parallel,
     rng,
 )
 from semisfl_jax import config as config_lib
-from semisfl_jax import footprint as footprint_lib
 from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
+from semisfl_jax.training import checkpoint, memory
+from semisfl_jax.training import footprint as footprint_lib
 from semisfl_jax.types import Algorithm, Array, Federation, Views
 
 
@@ -83,7 +82,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     outline = dataset.outline._replace(most_held=most_held)
     memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
     model = _model(config, outline, axes=(parallel.AXIS,) if mesh else ())
-    method, hparams = algorithms.get(config.algorithm), algorithms.hparams(config)
+    method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     layout = parallel.layout(chunk, how, mesh, config.federation.num_active)
@@ -146,7 +145,7 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
             outline = outline._replace(train=known.train, test=known.test)
     if outline is None:
         return []
-    method, hparams = algorithms.get(config.algorithm), algorithms.hparams(config)
+    method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
     algorithm = algorithms.build(config.algorithm, _model(config, outline), unseen, hparams)
     state = jax.eval_shape(algorithm.init, rng.root(0))

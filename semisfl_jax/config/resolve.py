@@ -1,0 +1,111 @@
+"""A configuration made complete, and what makes two of them the same experiment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from semisfl_jax import algorithms, parallel
+from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.algorithms.method import option_groups, options_of
+from semisfl_jax.config import devices, keys
+
+# Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
+INERT = frozenset(
+    {
+        'rounds',
+        'checkpoint_every',
+        'checkpoints_kept',
+        'diagnostics_every',
+        'compilation_cache',
+        'official_keys',
+        'data.data_dir',
+        'data.cache_dir',
+        'data.residency',
+        'parallel.coordinator',
+        'parallel.num_processes',
+        'parallel.process_id',
+    }
+)
+
+
+def resolve(config: ConfigDict) -> ConfigDict:
+    """A locked copy in which every value that means 'take it from elsewhere' is filled in, without the options of other
+    methods.
+
+    `parallel.devices` 0 is filled in from the hardware, for the number of devices decides on the order of sums.
+    """
+    resolved, method = config.copy_and_resolve_references(), algorithms.get(config.algorithm)
+    if resolved.k_s_rule == 'auto':
+        resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
+    if resolved.local.weighting == 'auto':
+        resolved.local.weighting = 'samples' if method.by_images else 'uniform'
+    if resolved.lr_rounds == 0:
+        resolved.lr_rounds = resolved.rounds
+    if resolved.parallel.devices == 0:
+        if resolved.seeds:
+            resolved.parallel.devices = parallel.available_to_trials(len(resolved.seeds))
+        else:
+            one = devices.indivisible(flatten(resolved))
+            resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
+    with resolved.unlocked():
+        for group in option_groups().keys() - {method.option_group}:
+            if group in resolved:
+                del resolved[group]
+    return resolved.lock()
+
+
+def trials(config: ConfigDict) -> list[ConfigDict]:
+    """The configuration of every trial of a resolved configuration: that of a run of its seed alone."""
+    if not config.seeds:
+        return [config]
+    alone = []
+    for seed in config.seeds:
+        own = config.copy_and_resolve_references().unlock()
+        own.update(seed=seed, seeds=())
+        own.parallel.update(trials='auto', devices=1)  # devices divide trials, not the clients of one
+        alone.append(own.lock())
+    return alone
+
+
+def flatten(config: ConfigDict | dict) -> dict[str, Any]:
+    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}; tuples become lists, as JSON has them."""
+    flat = {}
+    for key, value in config.items():
+        if isinstance(value, (ConfigDict, dict)):
+            flat.update({f'{key}.{inner}': leaf for inner, leaf in flatten(value).items()})
+        else:
+            flat[key] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def identity_hash(config: ConfigDict) -> str:
+    """SHA-256 (hexadecimal) of all keys of a resolved configuration that change its numbers."""
+    identity = {key: value for key, value in flatten(config).items() if key not in INERT}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
+    """What makes two resolved configurations two experiments: 'key: value in `other` -> value in `config`', sorted."""
+    here, there = flatten(config), flatten(other)
+    keys = sorted((here.keys() | there.keys()) - INERT)
+    absent = '(absent)'
+    return [
+        f'{key}: {there.get(key, absent)} -> {here.get(key, absent)}'
+        for key in keys
+        if here.get(key, absent) != there.get(key, absent)
+    ]
+
+
+def default_workdir(config: ConfigDict, name: str) -> str:
+    """runs/NAME-HASH, so that the same experiment finds its folder again and another one never does."""
+    return f'runs/{name}-{identity_hash(resolve(config))[:8]}'
+
+
+def hparams(config: ConfigDict) -> hparams_lib.HParams:
+    """The hyper-parameters of a resolved configuration."""
+    method, flat = algorithms.get(config.algorithm), keys.flat(config)
+    return hparams_lib.from_config(config, options_of(method, flat), method.labels_alone(flat))
