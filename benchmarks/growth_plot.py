@@ -1,4 +1,4 @@
-"""The plot of growth: a panel or two for each study, readable without colours."""
+"""The plot of growth: a panel or two for each study, readable without colors."""
 
 from __future__ import annotations
 

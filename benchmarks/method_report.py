@@ -83,7 +83,7 @@ def plot(result: dict, folder: Path) -> None:
     figure, axis = pyplot.subplots(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
     known = looks.of([looks.title(name) for name in names])
     colors = [look.color for look in known.values()]
-    axis.barh(list(known), medians, xerr=spread, capsize=2, color=colors, ecolor='grey', linewidth=0)
+    axis.barh(list(known), medians, xerr=spread, capsize=2, color=colors, ecolor='gray', linewidth=0)
     axis.set_xlabel('seconds per round')
     axis.spines[['top', 'right']].set_visible(False)
     for suffix in ('png', 'svg'):

@@ -96,7 +96,7 @@ def gib(size: float) -> str:
 
 
 def plot(result: dict, folder: Path) -> None:
-    """Images per second as bars, one panel per model; told apart by shade and hatching as well as by colour."""
+    """Images per second as bars, one panel per model; told apart by shade and hatching as well as by color."""
     import matplotlib
 
     matplotlib.use('Agg')

@@ -115,7 +115,7 @@ def contrastive(z: Tensor, labels: Tensor, references: list[References], tempera
 
 
 class SemiSFL:
-    """Server state, and the two phases. Views come normalised, [.., 3, H, W] in `self.format`."""
+    """Server state, and the two phases. Views come normalized, [.., 3, H, W] in `self.format`."""
 
     def __init__(self, options: Options, device: torch.device, mode: str = MODES[0]):
         self.options, self.mode = options, mode
@@ -281,7 +281,7 @@ class Rounds:
             yield tuple(self._prepare(torch.cat(side)) for side in zip(*parts, strict=True))
 
     def _prepare(self, images: Tensor) -> Tensor:
-        """[B, H, W, 3] uint8 -> normalised [B, 3, H, W] on the device."""
+        """[B, H, W, 3] uint8 -> normalized [B, 3, H, W] on the device."""
         images = images.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
         images = images.to(torch.float32, memory_format=self.method.format)
         return images.div_(127.5).sub_(1)

@@ -25,7 +25,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'semifl' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
-    config.setting = 'harmonised'  # of the baselines: SemiSFL's protocol, all keys as they stand | 'official': the
+    config.setting = 'harmonized'  # of the baselines: SemiSFL's protocol, all keys as they stand | 'official': the
     # values of the method's own papers in their place (`official` in its file in semisfl_jax/algorithms), each to be
     # overridden
     config.official_keys = ()  # the keys whose values came so; filled in by 'official', not to be set
@@ -53,7 +53,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data = ConfigDict()
     config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, and without it the default of tensorflow-datasets
-    config.data.num_labeled = 4000  # labelled images in total, taken out of the training split; of no use where all
+    config.data.num_labeled = 4000  # labeled images in total, taken out of the training split; of no use where all
     # images are dealt to clients that know their labels (client_labels=-1 with k_s=0)
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
     config.data.client_labels = 0  # how many of `num_labeled` sit at the clients instead of the server;
@@ -61,7 +61,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # made-up images of the true shapes; marks every output as fake
     config.data.fake_size = 0  # number of made-up training images, 0: as many as the true set has
-    config.data.partition_seed = -1  # seed of the labelled set and the split of the data; -1: that of the run, so that
+    config.data.partition_seed = -1  # seed of the labeled set and the split of the data; -1: that of the run, so that
     # each of several `seeds` has a split of its own; 0 or more: one split for all of them
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
@@ -77,12 +77,12 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
     config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
-    config.federation.labeled_partition = 'same'  # how labelled images of clients (data.client_labels) are dealt:
+    config.federation.labeled_partition = 'same'  # how labeled images of clients (data.client_labels) are dealt:
     # 'same': as the rest | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
-    config.federation.mu = 7  # unlabelled images per labelled one in a client batch, when clients have labels;
+    config.federation.mu = 7  # unlabeled images per labeled one in a client batch, when clients have labels;
     # 0: their labels are ignored
-    config.federation.ignored_labeled = 'dropped'  # with mu=0, their labelled images: 'dropped': nobody has them, as in
-    # the authors' code | 'unlabeled': they are dealt among the unlabelled ones
+    config.federation.ignored_labeled = 'dropped'  # with mu=0, their labeled images: 'dropped': nobody has them, as in
+    # the authors' code | 'unlabeled': they are dealt among the unlabeled ones
 
     # --- model
     config.model = ConfigDict()
@@ -109,7 +109,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # (first) round is repeated until it is not, then shuffled, so that a batch may hold an image twice; the images that
     # fill no whole batch at its end are left out
 
-    # --- optimisation: fresh momentum each round, cosine from lr to lr_min over lr_rounds
+    # --- optimization: fresh momentum each round, cosine from lr to lr_min over lr_rounds
     config.optimizer = 'sgd'  # 'sgd' | 'adam', with momentum as beta_1 and nesterov=False
     config.lr = 0.02
     config.lr_min = 0.005
@@ -121,14 +121,14 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- losses
     config.threshold = 0.95  # tau: confidence from which a pseudo-label counts; 0: all count
     config.temperature = 0.2  # kappa of the contrastive terms
-    config.consistency_weight = 1.0  # weight of H in the cross-entity phase, of the unlabelled loss in local training
+    config.consistency_weight = 1.0  # weight of H in the cross-entity phase, of the unlabeled loss in local training
     config.clustering_weight = 1.0  # weight of C in the cross-entity phase
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
 
     # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch, semifl; epochs, weighting: also splitfed
     config.local = ConfigDict()
-    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labelled images alone | 'fixmatch' | 'uda'
+    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images alone | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
     # on | 'uniform' | 'auto': as the method's paper has it, samples in fedavg, fedprox and splitfed, uniform elsewhere
@@ -150,7 +150,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'
     config.queue_size = 1024  # slots per level
-    config.queue_stride = 10  # two_level: every so many iterations unlabelled keys also enter the supervised level
+    config.queue_stride = 10  # two_level: every so many iterations unlabeled keys also enter the supervised level
     config.queue_empty_slots = 'auto'  # 'ignore' | 'count': zeros in the denominator | 'auto': count in single_ring
 
     # --- teacher
@@ -164,7 +164,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- adaptation of K_s
     config.frequency = ConfigDict()
     config.frequency.alpha = 1.5  # divisor
-    config.frequency.beta = 8.0  # K_min = beta * labelled share * K_u
+    config.frequency.beta = 8.0  # K_min = beta * labeled share * K_u
     config.frequency.period = 10  # rounds averaged to one observation
     config.frequency.horizon = 100  # rounds whose observations are compared at a check
     config.frequency.check_every = 100  # rounds between checks; 1: the paper's Algorithm 1 to the letter

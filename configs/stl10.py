@@ -6,7 +6,7 @@
         --config.server_batch_size=4 --config.eval_batch_size=10
 
 96x96x3 in 10 classes, client batches of 32. All clients get equal shares, for nobody knows the classes of the
-unlabelled images. The paper reports 92.8%. With --config.data.client_labels=1000 .. 4000 so many of the 5,000 labels
+unlabeled images. The paper reports 92.8%. With --config.data.client_labels=1000 .. 4000 so many of the 5,000 labels
 sit at the clients (Fig. 10).
 """
 

@@ -2,14 +2,14 @@
 
 It runs on the host between rounds, in float64, from the two mean losses of the round. Rounds are grouped into
 windows of `period` rounds; at a check the falls of the two losses from window to window are compared over the last
-`horizon` rounds, and K_s shrinks when the unlabelled loss falls faster in at least half of the pairs.
+`horizon` rounds, and K_s shrinks when the unlabeled loss falls faster in at least half of the pairs.
 
     paper: I_n = 1 where the fall of f_u exceeds the fall of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
     code:  falls are divided by the window's mean learning rate and iterations, I_n = 1 where they differ by at
            least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
     fixed: K_s stays
 
-with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabelled loss: `code` takes 0 for
+with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabeled loss: `code` takes 0 for
 it, as the authors' code does, and `paper` leaves out every window with such a round.
 
 The paper's Algorithm 1 checks every round, the authors' code every 100; the default here is 100, for a check per round
@@ -44,7 +44,7 @@ class FrequencyOptions(NamedTuple):
 class FrequencyState(NamedTuple):
     """What the controller remembers; arrays of fixed shape, so that a checkpoint can hold it.
 
-    Columns: supervised loss, unlabelled loss, learning rate, K_s.
+    Columns: supervised loss, unlabeled loss, learning rate, K_s.
     """
 
     k_s: np.ndarray  # [] int64
@@ -86,9 +86,9 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
 
 
 def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
-    """R: the share of consecutive pairs of windows [n, 4] in which the unlabelled loss falls faster.
+    """R: the share of consecutive pairs of windows [n, 4] in which the unlabeled loss falls faster.
 
-    Windows with a round that has no unlabelled loss are left out.
+    Windows with a round that has no unlabeled loss are left out.
     """
     loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
     fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]

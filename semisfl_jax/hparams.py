@@ -41,7 +41,7 @@ class HParams:
     k_u: int = 50
     batch_size: int = 64
     server_batch_size: int = 64
-    labeled_rows: int = 0  # labelled images at the head of a client batch (facts 1.9), all of it in supervised training
+    labeled_rows: int = 0  # labeled images at the head of a client batch (facts 1.9), all of it in supervised training
     server_trains: bool = True  # whether K_s is above 0
     num_clients: int = 30
     pre_rounds: int = 0

@@ -2,7 +2,7 @@
 
 `Queue` is one ring. A `Memory` bundles the pure functions of a policy over one or two rings:
 
-- `two_level`, the paper's: a level for supervised keys (S) and one for unlabelled keys (U). Unlabelled keys enter U
+- `two_level`, the paper's: a level for supervised keys (S) and one for unlabeled keys (U). Unlabeled keys enter U
   at every iteration and S at every `stride`-th, so supervised keys leave S at a lower rate.
 - `single_ring`, the authors' published code: both phases share one ring. Its supervised phase writes keys and
   labels but not the confidence flags, so these keys act as negatives alone in the cross-entity phase.
@@ -96,7 +96,7 @@ class Memory(NamedTuple):
 
 
 def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
-    """The paper's queue. `size` slots per level; the state is (supervised level, unlabelled level)."""
+    """The paper's queue. `size` slots per level; the state is (supervised level, unlabeled level)."""
 
     def supervised_references(state, batch):
         return concatenate(batch, as_references(state[0], count_empty))

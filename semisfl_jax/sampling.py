@@ -91,7 +91,7 @@ def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Arr
 
 
 def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
-    """Which [B_s] of `size` labelled images supervised step `step`, counted over the whole run, reads.
+    """Which [B_s] of `size` labeled images supervised step `step`, counted over the whole run, reads.
 
     With `steps`, as `read_replicated` gives them.
     """
@@ -126,7 +126,7 @@ def rows(
 def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
     """Rows [A, S + S_l] of `client_images` of all images of the cohort, and whether each carries a true label.
 
-    First the unlabelled ones, behind a client's `size` padding, from place S on those with labels, behind its
+    First the unlabeled ones, behind a client's `size` padding, from place S on those with labels, behind its
     `labeled_size` padding. Of a streamed federation, which then holds just these images, the rows count up.
     """
     _check_streamed(federation, 'sets')
@@ -158,7 +158,7 @@ def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows:
 
 
 def row_of_all(federation: Federation, place: Array) -> Array:
-    """The row of `client_images` at `place`, int32, where the unlabelled images of all clients stand in one line."""
+    """The row of `client_images` at `place`, int32, where the unlabeled images of all clients stand in one line."""
     ends = jnp.cumsum(federation.size)
     client = jnp.searchsorted(ends, place, side='right')
     return federation.index[client, place - (ends - federation.size)[client]]
@@ -170,7 +170,7 @@ def client_steps(
     """Iterations [A] int32 of every client in one round.
 
     Without `epochs` all make `k_u`. With them a client makes as many as it takes to read its images `epochs` times:
-    the labelled ones where batches hold nothing else (`labeled_rows` = `batch_size`), the unlabelled ones otherwise.
+    the labeled ones where batches hold nothing else (`labeled_rows` = `batch_size`), the unlabeled ones otherwise.
     """
     if not epochs:
         return jnp.full(cohort.ids.shape, k_u, jnp.int32)
@@ -201,7 +201,7 @@ def client_rows(
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
 
-    Each client's batch starts with `labeled_rows` of its labelled images, if it has any; the rest is unlabelled.
+    Each client's batch starts with `labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
 
     Args:
       key: root key of the experiment.
@@ -209,7 +209,7 @@ def client_rows(
       cohort: A clients, with the number of rounds each has read before.
       k_u: iterations per round.
       batch_size: B.
-      labeled_rows: labelled images in a batch (facts 1.9), 0 for none.
+      labeled_rows: labeled images in a batch (facts 1.9), 0 for none.
       epochs: as in `client_steps`.
       order: one of ORDERS; 'replicated' goes without `epochs`.
 

@@ -4,7 +4,7 @@ Letters used in shapes, here and in every docstring of the package:
 
     A   active clients of a round (N_h in the paper)   N   clients in total
     B   images of one client's mini-batch              S   samples of the largest client
-    L   labelled images at the server                  M   images held by all clients together
+    L   labeled images at the server                  M   images held by all clients together
     H, W, C   height, width and channels of an image   K   classes
     D   features at the cut, flattened                 P   width of the projection
     Q   slots of one feature queue
@@ -46,10 +46,10 @@ class Federation:
     """The data of one experiment, as arrays that the jitted round takes as arguments.
 
     `server_index` are the rows of `server_images` that the server holds; where several trials share one copy of the
-    images, each has its own. `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabelled, and
+    images, each has its own. `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabeled, and
     `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
-    padding. True labels of unlabelled images serve diagnostics alone; -1 where nobody knows them. Where clients know
-    all labels (fully labelled upper bounds), both tables hold the same rows.
+    padding. True labels of unlabeled images serve diagnostics alone; -1 where nobody knows them. Where clients know
+    all labels (fully labeled upper bounds), both tables hold the same rows.
 
     When `streamed`, the images stay on the host: `client_images` then holds just the rows that one round will
     read, in reading order, [A * K_u * B, H, W, C] for batches and [A * (S + S_l), H, W, C] for whole sets, and the
@@ -85,7 +85,7 @@ class Views(NamedTuple):
     weak: Callable[[Array, Array], Array]
     strong: Callable[[Array, Array], Array]
     supervised: Callable[[Array, Array], Array]  # both views of the supervised phase
-    normalise: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
+    normalize: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
 
 
 def _same(tree):

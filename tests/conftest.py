@@ -1,4 +1,4 @@
-"""How tests compile: without optimisation, and once for a session, shared with the processes they start; and how they
+"""How tests compile: without optimization, and once for a session, shared with the processes they start; and how they
 are dealt to the workers of `pytest -n`."""
 
 import ctypes
@@ -9,11 +9,11 @@ from pathlib import Path
 # Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy
 # needs. The numbers are the same but for rounding. Where the last digit matters between two programs (trials against
 # single runs), and where devices or hosts are at work, tests run in processes of their own.
-UNOPTIMISED = (
+UNOPTIMIZED = (
     '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true '
     '--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters --xla_cpu_parallel_codegen_split_count=1'
 )
-os.environ.setdefault('XLA_FLAGS', UNOPTIMISED)
+os.environ.setdefault('XLA_FLAGS', UNOPTIMIZED)
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -37,7 +37,7 @@ def pytest_cmdline_main(config):
 def pytest_collection_modifyitems(items):
     names = [*(f'test_{name}.py' for name in LONGEST), *{item.path.name: None for item in items}]
     items.sort(key=lambda item: names.index(item.path.name))
-    if os.environ['XLA_FLAGS'] == UNOPTIMISED:
+    if os.environ['XLA_FLAGS'] == UNOPTIMIZED:
         for item in items:
             if item.get_closest_marker('as_for_users'):
                 item.add_marker(pytest.mark.skip(reason='tests/test_as_for_users.py runs it'))

@@ -92,7 +92,7 @@ class Twin:
             found.append(result[1])
         for client, (whole, psi) in zip(ids, uploads, strict=True):
             image = agreement.noise(rng.fold(self.key, 'noise'), federation.client_images.shape[1:])
-            x = self.views.normalise(image[None])
+            x = self.views.normalize(image[None])
             self.last[client] = psi
             self.embeddings[client] = softmax(self.logits(filled(whole, parameters(whole), psi), x)[0][0])
         self.student, self.psi = jax.tree.map(lambda *x: sum(x) / len(x), *uploads)
@@ -112,7 +112,7 @@ class Twin:
             step_key = rng.fold(key, t)
             if known[t].any():
                 head = h.labeled_rows
-                x = self.views.normalise(self.views.supervised(rng.fold(step_key, 'supervised'), images[:head]))
+                x = self.views.normalize(self.views.supervised(rng.fold(step_key, 'supervised'), images[:head]))
 
                 def labels_loss(sigma, whole=whole, psi=psi, x=x, y=truth[:head], key=step_key):
                     logits, moved = self.logits(filled(whole, sigma, psi), x, rng.fold(key, 'sigma_dropout'))
@@ -124,12 +124,12 @@ class Twin:
                 whole = filled(moved, sgd['sigma'].step(sigma, gradient))
                 sums['loss_local'] += float(value)
 
-            x = self.views.normalise(images)
+            x = self.views.normalize(images)
             guesses = np.asarray(self.logits(filled(whole, parameters(whole), psi), x)[0])
             theirs = [np.asarray(self.logits(helper, x)[0]) for helper in helpers]
             sure = [j for j in range(len(rows[t])) if not known[t][j] and softmax(guesses[j]).max() >= h.threshold]
             labels = {j: agreed(guesses[j].argmax(), [other[j].argmax() for other in theirs]) for j in sure}
-            strong = self.views.normalise(self.views.strong(rng.fold(step_key, 'strong'), images))
+            strong = self.views.normalize(self.views.strong(rng.fold(step_key, 'strong'), images))
 
             def unlabeled_loss(psi, whole=whole, x=x, strong=strong, labels=labels, theirs=theirs, key=step_key):
                 now = filled(whole, parameters(whole), psi)

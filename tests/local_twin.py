@@ -66,7 +66,7 @@ class Twin:
         for t in range(steps):
             images = federation.client_images[rows[t]]
             truth, labeled, step_key = np.asarray(federation.client_labels[rows[t]]), known[t], rng.fold(key, t)
-            weak = self.views.normalise(self.views.weak(rng.fold(step_key, 'weak'), images))
+            weak = self.views.normalize(self.views.weak(rng.fold(step_key, 'weak'), images))
             guesses = np.asarray(self.logits(whole if trusts else teacher, weak)[0])
             # Row by row: the distribution that it is drawn to, its entropy, and what it weighs in the loss.
             drawn_to, entropy, weight = np.zeros(guesses.shape), np.zeros(len(truth)), np.zeros(len(truth))
@@ -80,7 +80,7 @@ class Twin:
             if labeled.any():
                 head = np.asarray(self.views.supervised(rng.fold(step_key, 'supervised'), images[: h.labeled_rows]))
                 view[labeled] = head[labeled[: h.labeled_rows]]
-            x = self.views.normalise(jnp.asarray(view))
+            x = self.views.normalize(jnp.asarray(view))
 
             def loss(parameters, whole=whole, x=x, rows=(drawn_to, entropy, weight), step_key=step_key):
                 now = SplitParams(*({**a, 'params': b} for a, b in zip(whole, parameters, strict=True)))
@@ -124,7 +124,7 @@ class Twin:
         seen = []
         for t in range(steps):
             weak = self.views.weak(rng.fold(key, 'skew', t), federation.client_images[rows[t]])
-            logits = self.logits(self.student, self.views.normalise(weak))[0]
+            logits = self.logits(self.student, self.views.normalize(weak))[0]
             sure = [softmax(row) for row, is_known in zip(logits, known[t], strict=True) if not is_known]
             seen += [int(p.argmax()) for p in sure if p.max() >= self.h.threshold]
         if not seen:

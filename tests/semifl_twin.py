@@ -35,7 +35,7 @@ class Twin:
         self.key, self.model, self.views, self.h, self.student = key, model, views, h, student
         self.round, self.step, self.kept, self.velocity = 0, 0, {}, None
         self.after_server = None  # the model between the server's steps and the clients, where the server is first
-        self.relabelled = 0  # images that the trained models of clients would label otherwise than they were labelled
+        self.relabeled = 0  # images that the trained models of clients would label otherwise than they were labeled
 
     def logits(self, whole, x, key=None, train=False):
         keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
@@ -79,7 +79,7 @@ class Twin:
             key = rng.fold(self.key, 'supervised', self.step)
             labels = np.asarray(federation.server_labels)[rows]
             x = self.views.supervised(rng.fold(key, 'views'), federation.server_images[rows])
-            x = self.views.normalise(x)
+            x = self.views.normalize(x)
 
             def loss(whole, x=x, labels=labels, key=key):
                 logits, _ = self.logits(whole, x, rng.fold(key, 'dropout'), True)
@@ -119,7 +119,7 @@ class Twin:
         word = jax.random.bits(rng.fold(self.key, 'batch_norm', 'order'))
         order = np.asarray(sampling.read(word, jnp.arange(batches * size), jnp.int32(len(images))))
         assert set(order) == set(range(len(images)))
-        x = np.asarray(self.views.normalise(images[order])).reshape(batches, size, *images.shape[1:])
+        x = np.asarray(self.views.normalize(images[order])).reshape(batches, size, *images.shape[1:])
         found = [jnp.float32(value) for value in statistics(self.student, x, ddof=0)]
         self.student = self.student._replace(
             bottom={**self.student.bottom, 'batch_stats': {'layer_0': {'norm': {'mean': found[0], 'var': found[1]}}}},
@@ -153,7 +153,7 @@ class Twin:
         size, found = self.h.options.pass_batch_size, []
         for t in range(math.ceil(len(images) / size)):
             places = np.minimum(t * size + np.arange(size), len(images) - 1)
-            x = self.views.normalise(self.views.weak(rng.fold(key, 'label', t), images[places]))
+            x = self.views.normalize(self.views.weak(rng.fold(key, 'label', t), images[places]))
             found += [softmax(row) for row in np.asarray(self.logits(whole, x)[0])]
         return [(int(p.argmax()), p.max() >= self.h.threshold) for p in found[: len(images)]]
 
@@ -182,9 +182,9 @@ class Twin:
         for t, rows in enumerate(batches):
             step_key = rng.fold(key, t)
             labels, others = ([guesses[place][0] for place in places] for places in rows)
-            strong = self.views.normalise(self.views.strong(rng.fold(step_key, 'strong'), images[np.array(rows[0])]))
-            weak = self.views.normalise(self.views.weak(rng.fold(step_key, 'weak'), images[np.array(rows[0])]))
-            other = self.views.normalise(self.views.weak(rng.fold(step_key, 'other'), images[np.array(rows[1])]))
+            strong = self.views.normalize(self.views.strong(rng.fold(step_key, 'strong'), images[np.array(rows[0])]))
+            weak = self.views.normalize(self.views.weak(rng.fold(step_key, 'weak'), images[np.array(rows[0])]))
+            other = self.views.normalize(self.views.weak(rng.fold(step_key, 'other'), images[np.array(rows[1])]))
             share = float(jax.random.beta(rng.fold(step_key, 'share'), a, a))
             mixed = share * weak + (1 - share) * other
 
@@ -200,7 +200,7 @@ class Twin:
             losses.append([float(x) for x in found])
         if h.local.optimizer_state == 'kept':
             self.kept[client] = optimizer
-        self.relabelled += sum(a != b for a, b in zip(guesses, self.label(whole, images, key), strict=True))
+        self.relabeled += sum(a != b for a, b in zip(guesses, self.label(whole, images, key), strict=True))
         of_fix, of_mix = np.mean(losses, axis=0)
         return work | {
             'student': whole,

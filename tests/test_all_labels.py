@@ -1,4 +1,4 @@
-"""The fully labelled upper bounds train on every image: none is set aside for a server that has no phase.
+"""The fully labeled upper bounds train on every image: none is set aside for a server that has no phase.
 
 The digits have 1,437 training images. 140 of them would be the server's, which would leave 1,297; with K_s = 0 and all
 labels at the clients, ten clients share all 1,437: 7 hold 144 and 3 hold 143.
@@ -64,7 +64,7 @@ def test_everything_beside_the_training_knows_it(tmp_path, capsys):
     assert runs.run(folder, **settings) == 0
     said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith('split'))
     assert said.startswith('split      no images at the server; 10 clients, dirichlet(alpha=0.1), ')
-    assert ' images each, all of them labelled, ' in said
+    assert ' images each, all of them labeled, ' in said
     split = data.load_partition(folder / 'partition.npz')
     assert (split.settings['num_labeled'], len(split.server_index)) == (0, 0)
     assert sum(map(len, split.client_index)) == 1437

@@ -1,6 +1,6 @@
 """Starts tests of bytes in a process whose programs are compiled as for a user: two programs give the same last digit
 only if the compiler treats what they share alike. They are marked `as_for_users`; the rest compiles without
-optimisation (tests/conftest.py). By hand: `XLA_FLAGS= pytest tests/test_trials.py -m as_for_users`."""
+optimization (tests/conftest.py). By hand: `XLA_FLAGS= pytest tests/test_trials.py -m as_for_users`."""
 
 from pathlib import Path
 

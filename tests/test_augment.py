@@ -67,10 +67,10 @@ def pillow_operation(name, image, v, sign):
     return image.transform(image.size, PIL.Image.Transform.AFFINE, matrix)
 
 
-def pillow_cutout(image, centre, size):
-    """CutoutAbs of the authors, with the centre given as (y, x)."""
+def pillow_cutout(image, center, size):
+    """CutoutAbs of the authors, with the center given as (y, x)."""
     width, height = image.size
-    x0, y0 = int(max(0, centre[1] - size / 2.0)), int(max(0, centre[0] - size / 2.0))
+    x0, y0 = int(max(0, center[1] - size / 2.0)), int(max(0, center[0] - size / 2.0))
     corners = (x0, y0, int(min(width, x0 + size)), int(min(height, y0 + size)))
     image = image.copy()
     PIL.ImageDraw.Draw(image).rectangle(corners, 127 if image.mode == 'L' else (127, 127, 127))
@@ -249,13 +249,13 @@ def test_flip_crop_equals_numpy(height, width, channels, pad):
 def test_cutout_equals_pillow(size, shape):
     height, width, _ = shape
     host = np.random.default_rng(2)
-    centre = host.uniform(0, 1, (60, 2)) * (height, width)
-    centre[:4] = [[0, 0], [0, width - 1e-3], [height - 1e-3, 0], [height - 1e-3, width - 1e-3]]
-    centre[4:8] = [[8, 8], [7.999, 8.001], [size / 2, size / 2 + 1], [2.5, 3]]
-    centre = centre.astype(np.float32)
+    center = host.uniform(0, 1, (60, 2)) * (height, width)
+    center[:4] = [[0, 0], [0, width - 1e-3], [height - 1e-3, 0], [height - 1e-3, width - 1e-3]]
+    center[4:8] = [[8, 8], [7.999, 8.001], [size / 2, size / 2 + 1], [2.5, 3]]
+    center = center.astype(np.float32)
     images = host.integers(0, 256, (60, *shape), np.uint8)
-    result = to_images(geometry.cutout(to_planes(images), jnp.asarray(centre), size))
-    for got, image, where in zip(result, images, centre, strict=True):
+    result = to_images(geometry.cutout(to_planes(images), jnp.asarray(center), size))
+    for got, image, where in zip(result, images, center, strict=True):
         np.testing.assert_array_equal(got, to_array(pillow_cutout(to_pillow(image), where.astype(float), size)))
 
 
@@ -277,7 +277,7 @@ def test_views_equal_pillow_chain(shape):
     uniform = jax.random.uniform(rng.fold(key, 'strong'), (13, 48))
     placement = draws.placement(uniform[:3], planes_shape, True, 0.125)
     drawn = [draws.half(uniform[3 + 4 * i : 7 + 4 * i], variants.mc(10)) for i in range(2)]
-    centre = np.asarray(draws.centre(uniform[-2:], planes_shape))
+    center = np.asarray(draws.center(uniform[-2:], planes_shape))
     result = np.asarray(jax.jit(strong, static_argnums=2)(key, images, options))
     for b in range(48):
         flip, top, left = (int(array[b]) for array in placement[:3])
@@ -285,7 +285,7 @@ def test_views_equal_pillow_chain(shape):
         for op, v, sign, applied in drawn:
             if applied[b]:
                 image = pillow_operation(OPERATIONS[int(op[b])], image, int(v[b]), int(sign[b]))
-        expected = pillow_cutout(image, centre[b].astype(float), 16)
+        expected = pillow_cutout(image, center[b].astype(float), 16)
         np.testing.assert_array_equal(result[b], to_array(expected))
 
     uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, 48))
@@ -328,10 +328,10 @@ def test_draws_of_placement():
     assert near(int(flip.sum()), 0.5, total)
     assert all(near(n, 1 / 9, total) for n in np.bincount(top, minlength=9))
     assert all(near(n, 1 / 11, total) for n in np.bincount(left, minlength=11))
-    centre = np.asarray(draws.centre(uniform[:2], (total, 3, 32, 40)))
-    assert centre.min() >= 0
-    assert (centre.max(0) < (32, 40)).all()
-    np.testing.assert_allclose(centre.mean(0), (16, 20), atol=0.3)
+    center = np.asarray(draws.center(uniform[:2], (total, 3, 32, 40)))
+    assert center.min() >= 0
+    assert (center.max(0) < (32, 40)).all()
+    np.testing.assert_allclose(center.mean(0), (16, 20), atol=0.3)
 
 
 def test_draws_stay_in_range_at_the_ends():

@@ -59,13 +59,13 @@ def moving(name, by):
     }[name]
 
 
-def semifl_operation(name, image, v, sign, centre=None):
+def semifl_operation(name, image, v, sign, center=None):
     """v is not looked at: it is always 10."""
     if name in ENHANCERS:
         return getattr(PIL.ImageEnhance, name)(image).enhance(10.0 * 1.8 / 10 + 0.1)
     match name:
         case 'CutoutConst':
-            return pillow_cutout(image, centre, 40)
+            return pillow_cutout(image, center, 40)
         case 'Invert':
             return PIL.ImageOps.invert(image)
         case 'Posterize':
@@ -115,8 +115,8 @@ def fedmatch_operation(name, image, v, sign):
             return PIL.ImageOps.posterize(image, int(np.round(np.linspace(8, 4, 10))[v]))
         case 'Rotate':
             turned = image.convert('RGBA').rotate(value)
-            grey = PIL.Image.new('RGBA', turned.size, (128,) * 4)
-            return PIL.Image.composite(turned, grey, turned).convert(image.mode)
+            gray = PIL.Image.new('RGBA', turned.size, (128,) * 4)
+            return PIL.Image.composite(turned, gray, turned).convert(image.mode)
         case 'Solarize':
             return PIL.ImageOps.solarize(image, np.linspace(256, 231, 10)[v])
         case 'ShearX' | 'ShearY':
@@ -137,19 +137,19 @@ def every_case(variant, name, shape):
     levels = range(variant.first, variant.levels)
     index, v, sign = np.array([(i, v, s) for i in range(len(images)) for v in levels for s in (1, -1)]).T
     op, applied = np.full(len(v), variant.operations.index(name)), np.ones(len(v), bool)
-    centre = np.random.default_rng(2).uniform(0, 1, (len(v), 2)).astype(np.float32) * np.float32(shape[:2])
+    center = np.random.default_rng(2).uniform(0, 1, (len(v), 2)).astype(np.float32) * np.float32(shape[:2])
     planes = to_planes(images[index])
     if variant.alpha:
         planes = jnp.concatenate([planes, jnp.full_like(planes[:, :1], 255)], axis=1)
-    result = to_images(randaugment(planes, op, v, sign, applied, variant, centre))
-    return result, images[index], v.tolist(), sign.tolist(), centre.astype(float)
+    result = to_images(randaugment(planes, op, v, sign, applied, variant, center))
+    return result, images[index], v.tolist(), sign.tolist(), center.astype(float)
 
 
 @pytest.mark.parametrize('shape', [*EVERY_SHAPE, pytest.param((144, 144, 3), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize('name', variants.semifl().operations)
 def test_semifl_operation_equals_pillow(name, shape):
-    for got, image, v, sign, centre in zip(*every_case(variants.semifl(), name, shape), strict=True):
-        more = [centre] if name == 'CutoutConst' else []
+    for got, image, v, sign, center in zip(*every_case(variants.semifl(), name, shape), strict=True):
+        more = [center] if name == 'CutoutConst' else []
         np.testing.assert_array_equal(got, to_array(semifl_operation(name, to_pillow(image), v, sign, *more)))
 
 
@@ -165,7 +165,7 @@ def test_fixmatch_operation_equals_pillow(name, shape):
 @pytest.mark.parametrize('shape', EVERY_SHAPE, ids=str)
 @pytest.mark.parametrize('name', variants.fedmatch().operations)
 def test_fedmatch_operation_equals_pillow(name, shape):
-    """Bit by bit, but for one grey level in a few pixels of the bicubic shears (next test)."""
+    """Bit by bit, but for one gray level in a few pixels of the bicubic shears (next test)."""
     different = []
     for got, image, v, sign, _ in zip(*every_case(variants.fedmatch(), name, shape), strict=True):
         expected = to_array(fedmatch_operation(name, to_pillow(image), v, sign)).astype(int)
@@ -207,10 +207,10 @@ def test_operation_not_applied_changes_nothing(name):
     planes = to_planes(np.broadcast_to(examples((32, 32, 3))[1], (pool, 32, 32, 3)))
     if variant.alpha:
         planes = jnp.concatenate([planes, jnp.zeros_like(planes[:, :1])], axis=1)
-    v, sign, centre = np.full(pool, variant.levels - 1), np.ones(pool, int), np.full((pool, 2), 9.0, np.float32)
-    kept = randaugment(planes, np.arange(pool), v, sign, np.zeros(pool, bool), variant, centre)
+    v, sign, center = np.full(pool, variant.levels - 1), np.ones(pool, int), np.full((pool, 2), 9.0, np.float32)
+    kept = randaugment(planes, np.arange(pool), v, sign, np.zeros(pool, bool), variant, center)
     np.testing.assert_array_equal(kept, planes)
-    changed = randaugment(planes, np.arange(pool), v, sign, np.ones(pool, bool), variant, centre)
+    changed = randaugment(planes, np.arange(pool), v, sign, np.ones(pool, bool), variant, center)
     same = (np.asarray(changed) == planes).all((1, 2, 3))
     assert [op for op, yes in zip(variant.operations, same, strict=False) if yes] == ['Identity'] * (name != 'semifl')
 
@@ -225,11 +225,11 @@ def test_pools():
 
 
 def test_clipped_cutout_equals_numpy():
-    """Every centre; two rows and columns fewer than Pillow's rectangles would cover."""
-    centres = np.array([(y, x) for y in range(12) for x in range(10)])
-    images = np.random.default_rng(4).integers(0, 256, (len(centres), 12, 10, 3), np.uint8)
-    result = to_images(geometry.clipped_cutout(to_planes(images), jnp.asarray(centres), 6, (5, 60, 255)))
-    for got, image, (y, x) in zip(result, images, centres, strict=True):
+    """Every center; two rows and columns fewer than Pillow's rectangles would cover."""
+    centers = np.array([(y, x) for y in range(12) for x in range(10)])
+    images = np.random.default_rng(4).integers(0, 256, (len(centers), 12, 10, 3), np.uint8)
+    result = to_images(geometry.clipped_cutout(to_planes(images), jnp.asarray(centers), 6, (5, 60, 255)))
+    for got, image, (y, x) in zip(result, images, centers, strict=True):
         expected = image.copy()
         expected[max(0, y - 3) : min(12, y + 3), max(0, x - 3) : min(10, x + 3)] = (5, 60, 255)
         np.testing.assert_array_equal(got, expected)
@@ -243,7 +243,7 @@ def drawn_layers(name, key, options, batch, shape):
     layers = []
     for part in uniform[head : head + rows * count].reshape(count, rows, batch):
         if name == 'semifl':
-            drawn = draws.uneven(part[:4], variants.semifl()), draws.centre(part[4:], shape)
+            drawn = draws.uneven(part[:4], variants.semifl()), draws.center(part[4:], shape)
         elif name == 'fixmatch':
             drawn = draws.half(part, variants.fixmatch(options.magnitude)), None
         else:
@@ -272,9 +272,9 @@ def test_whole_view_equals_pillow_chain(name):
         if name == 'fixmatch':
             image = image.convert('RGBA')
         names = []
-        for (op, v, sign, applied), centre in layers:
+        for (op, v, sign, applied), center in layers:
             names.append(variant.operations[op[b]])
-            more = [centre[b].astype(float)] if names[-1] == 'CutoutConst' else []
+            more = [center[b].astype(float)] if names[-1] == 'CutoutConst' else []
             if applied[b]:
                 image = pillow(names[-1], image, int(v[b]), int(sign[b]), *more)
         expected = np.array(image)
@@ -283,7 +283,7 @@ def test_whole_view_equals_pillow_chain(name):
             y, x = (np.asarray(last)[:, b] * 32).astype(int)
             expected[max(0, y - 8) : y + 8, max(0, x - 8) : x + 8] = MIDDLE
         if any(n.startswith('Shear') for n in names) and name == 'fedmatch':
-            off.append((result[b] != expected).mean())  # a grey level, which later operations may amplify
+            off.append((result[b] != expected).mean())  # a gray level, which later operations may amplify
             continue
         np.testing.assert_array_equal(result[b], expected, err_msg=f'{b}: {names}')
     assert np.mean(off or 0) < 0.03
@@ -358,34 +358,34 @@ def test_views_of_variants_can_be_switched_off(name):
 
 
 @pytest.mark.slow
-def test_grey_images_and_images_of_other_shapes():
+def test_gray_images_and_images_of_other_shapes():
     for name in OTHERS:
         images = np.random.default_rng(6).integers(0, 256, (4, 9, 11, 1), np.uint8)
         result = strong(rng.root(0), images, AugmentOptions(randaugment=name))
         assert (result.shape, result.dtype) == (images.shape, jnp.uint8)
 
 
-def test_fixmatch_fills_with_the_colour_given():
-    """Where a white image is moved, all that comes in has the given colour."""
+def test_fixmatch_fills_with_the_color_given():
+    """Where a white image is moved, all that comes in has the given color."""
     images = np.full((64, 16, 16, 3), 255, np.uint8)
     options = OFF._replace(randaugment='fixmatch', operations=1)
     result = np.asarray(strong(rng.root(1), images, options, MIDDLE)).reshape(64, -1, 3)
     _, [((op, _, _, applied), _)], _ = drawn_layers('fixmatch', rng.root(1), options, 64, (64, 3, 16, 16))
     moved = np.isin(np.array(variants.fixmatch(10).operations)[op], SIGNED) & applied
-    white, filled = ((result == colour).all(2) for colour in (255, MIDDLE))
+    white, filled = ((result == color).all(2) for color in (255, MIDDLE))
     assert moved.sum() > 5
     assert (white | filled)[moved].all()
     assert not filled[~moved].any()
     assert filled.any(1).sum() > moved.sum() / 2  # the smallest shears move nothing
 
 
-def test_fixmatch_fills_with_what_normalises_to_zero():
-    """Half a grey level off at most, for a data set whose mean is no grey level."""
+def test_fixmatch_fills_with_what_normalizes_to_zero():
+    """Half a gray level off at most, for a data set whose mean is no gray level."""
     config = default.get_config()
     config.augment.update(randaugment='fixmatch', flip=False, crop=0.0, operations=0)
     dataset = types.SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
     views = experiment.views(config.augment, dataset)
-    cut = views.normalise(views.strong(rng.root(0), np.full((8, 32, 32, 3), 255, np.uint8)))
+    cut = views.normalize(views.strong(rng.root(0), np.full((8, 32, 32, 3), 255, np.uint8)))
     lowest = np.asarray(cut).min((0, 1, 2)) * dataset.std * 255
     assert (np.abs(lowest) <= 0.5).all()
 

@@ -77,7 +77,7 @@ def pictures(count, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), np.uint8)
 
 
-def normalised(images):
+def normalized(images):
     return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
@@ -133,7 +133,7 @@ def test_a_round_gives_the_same_features_logits_losses_and_weights(name, mode):
     for networks in (theirs.student, theirs.teacher):
         load(networks, as_torch(state.student, MAP[name]))
     labeled, unlabeled = (
-        normalised(images).to(memory_format=theirs.format)
+        normalized(images).to(memory_format=theirs.format)
         for images in (pictures(LABELED), pictures(CLIENTS * BATCH, seed=1))
     )
 
@@ -206,7 +206,7 @@ def test_loader_processes_return_two_views_in_the_order_asked():
         got = list(stream([([0, 1], ('weak', 'weak')), ([5, 2], ('weak', 'strong')), ([4, 3], ('weak', 'weak'))]))
         assert [pair[0][:, 7, 9, 1].tolist() for pair in got] == [[0, 1], [5, 2], [4, 3]]
         assert all(view.shape == (2, 32, 32, 3) and view.dtype == torch.uint8 for pair in got for view in pair)
-        assert not torch.equal(*got[1]), 'a strong view has a grey patch'
+        assert not torch.equal(*got[1]), 'a strong view has a gray patch'
 
 
 def test_arithmetic_by_hand():
@@ -218,13 +218,13 @@ def test_arithmetic_by_hand():
 @pytest.mark.parametrize('name', ['cnn', 'alexnet'])
 def test_arithmetic_against_pytorchs_counter(name):
     theirs = reference(name)
-    images = normalised(pictures(CLIENTS * BATCH))
+    images = normalized(pictures(CLIENTS * BATCH))
     with FlopCounterMode(display=False) as counter:
         theirs.cross_entity([(images, images)])
     rows = CLIENTS * BATCH
     similarity = 2 * 2 * rows * rows * 128  # products with the batch's own keys, and their gradient
     assert counter.get_total_flops() == rows * arithmetic.cross_entity(name) + similarity
-    images = normalised(pictures(LABELED))
+    images = normalized(pictures(LABELED))
     with FlopCounterMode(display=False) as counter:
         theirs.supervised([(images, images, torch.zeros(LABELED, dtype=torch.long))])
     similarity = 2 * 2 * LABELED**2 * 128

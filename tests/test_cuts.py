@@ -93,7 +93,7 @@ def test_the_plot_draws_the_table(alexnet):
             np.testing.assert_array_equal(line.get_xdata(), range(1, 8))
             np.testing.assert_allclose(line.get_ydata(), column(alexnet, name) / unit)
         styles = [(line.get_marker(), line.get_linestyle()) for line in axis.get_lines()]
-        assert len(set(styles)) == len(styles)  # told apart without colours
+        assert len(set(styles)) == len(styles)  # told apart without colors
         guides = {line.get_label(): line for line in axis.get_lines() if line.get_marker() == 'None'}
         name, unit = expected[axis.get_title()][0]
         assert guides['whole model'].get_ydata()[0] == pytest.approx(getattr(alexnet.whole, name) / unit)

@@ -125,7 +125,7 @@ def test_streamed_federations_of_all_rounds_compile_once(setting):
     assert len(traces) == 1
 
 
-def test_clients_without_labels_have_an_empty_labelled_index(setting):
+def test_clients_without_labels_have_an_empty_labeled_index(setting):
     dataset, _, config = setting
     config = config.copy_and_resolve_references()
     config.data.client_labels = 0

@@ -180,7 +180,7 @@ def test_no_client_is_empty_however_many_there_are():
 
 
 def test_client_labels_are_stratified_and_ignored_at_mu_zero():
-    """The images then go unlabelled, or nowhere; that is in the settings, where it decides anything."""
+    """The images then go unlabeled, or nowhere; that is in the settings, where it decides anything."""
     dataset = dataset_of([500] * 4)
     labels = dataset.train_labels
     used, ignored, dropped = (
@@ -203,7 +203,7 @@ def test_client_labels_are_stratified_and_ignored_at_mu_zero():
 
 def test_labels_of_clients_are_dealt_equally_whatever_the_rest():
     """As the authors' code deals them (not on STL-10): to each client the share `client_labels` / N / n of every class,
-    round(48 / 12 / 2000 * 500) = 1 image, and the same of all classes, beside unlabelled images by Dirichlet."""
+    round(48 / 12 / 2000 * 500) = 1 image, and the same of all classes, beside unlabeled images by Dirichlet."""
     dataset = dataset_of([500] * 4)
     changes = {'partition': 'dirichlet', 'num_labeled': 100, 'client_labels': 48, 'num_clients': 12}
     same, equal = (data.make_partition(dataset, config_of(**changes, labeled_partition=x)) for x in ('same', 'uniform'))
@@ -263,7 +263,7 @@ def test_where_the_server_has_no_phase_all_images_with_labels_at_the_clients_are
     assert (len(kept.server_index), sum(map(len, kept.client_index))) == (100, 600)
 
 
-def test_unknown_labels_are_dealt_equally_and_never_labelled():
+def test_unknown_labels_are_dealt_equally_and_never_labeled():
     dataset = dataset_of([100] * 3, unknown=1000)
     made = data.make_partition(dataset, config_of(num_labeled=300))
     assert made.server_index.tolist() == list(range(300))
@@ -296,8 +296,8 @@ def test_the_seed_decides():
         ({'num_active': 8}, 'num_active is 8'),
         ({'num_active': 0}, 'num_active is 0'),
         ({'num_clients': 0}, 'num_clients is 0'),
-        ({'num_clients': 601}, '600 unlabelled images are left'),
-        ({'num_labeled': 700}, '0 unlabelled images are left'),
+        ({'num_clients': 601}, '600 unlabeled images are left'),
+        ({'num_labeled': 700}, '0 unlabeled images are left'),
         ({'partition': 'dirichlett'}, "partition is 'dirichlett'"),
         ({'labeled_split': 'equal'}, "labeled_split is 'equal'"),
         ({'labeled_partition': 'equal'}, "labeled_partition is 'equal'"),

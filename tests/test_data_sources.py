@@ -91,10 +91,10 @@ def test_large_fake_sets_can_be_small(name, image, size):
     fake = data.load(options_of(name=name, fake=True, fake_size=size))
     assert fake.train_images.shape == (size, *image)
     assert len(fake.test_images) == max(fake.num_classes, size // 5)
-    labelled = {'stl10': 350, 'image100': 300}[name]
-    assert (fake.train_labels[:labelled] >= 0).all()
-    assert (fake.train_labels[labelled:] == -1).all()
-    np.testing.assert_array_equal(fake.labelable, np.arange(labelled))
+    labeled = {'stl10': 350, 'image100': 300}[name]
+    assert (fake.train_labels[:labeled] >= 0).all()
+    assert (fake.train_labels[labeled:] == -1).all()
+    np.testing.assert_array_equal(fake.labelable, np.arange(labeled))
 
 
 def test_fake_images_are_deterministic_and_learnable():
@@ -184,9 +184,9 @@ def test_decoding_restores_png_pixels(channels, size):
     assert result.shape == ((size, size, channels) if size else (9, 7, channels))
 
 
-def test_grey_images_in_a_colour_set_become_colour():
-    grey = np.arange(20, dtype=np.uint8).reshape(4, 5)
-    np.testing.assert_array_equal(decode.decode(encoded(grey), 0, 3), np.repeat(grey[..., None], 3, axis=2))
+def test_gray_images_in_a_color_set_become_color():
+    gray = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    np.testing.assert_array_equal(decode.decode(encoded(gray), 0, 3), np.repeat(gray[..., None], 3, axis=2))
 
 
 def test_many_large_images_keep_their_order():
@@ -327,15 +327,15 @@ def test_the_default_cache_follows_xdg(tmp_path, monkeypatch):
 
 @pytest.fixture
 def imagenet(tmp_path):
-    """train/<id>/* and val/<id>/* for three classes: 3, 4, 5 and 1, 2, 3 JPEGs of different sizes, one colour each."""
+    """train/<id>/* and val/<id>/* for three classes: 3, 4, 5 and 1, 2, 3 JPEGs of different sizes, one color each."""
     for split, extra in (('train', 3), ('val', 1)):
         for k, wnid in enumerate(('n01', 'n02', 'n03')):
             folder = tmp_path / 'imagenet' / split / wnid
             folder.mkdir(parents=True)
             for i in range(k + extra):
-                colour = np.full((40 + 7 * i, 60 - 5 * k, 3), (50 * k + 20, 10 * i, 100), np.uint8)
+                color = np.full((40 + 7 * i, 60 - 5 * k, 3), (50 * k + 20, 10 * i, 100), np.uint8)
                 name = f'{wnid}_{i}.JPEG' if i else f'{wnid}_{i}.png'
-                (folder / name).write_bytes(encoded(colour, 'JPEG' if i else 'PNG'))
+                (folder / name).write_bytes(encoded(color, 'JPEG' if i else 'PNG'))
             (folder / 'notes.txt').write_text('no image')
     (tmp_path / 'classes.txt').write_text('n03 third\nn01\n\n')
     return tmp_path

@@ -101,12 +101,12 @@ def test_svhn_is_read_as_it_was_written(tmp_path):
     assert svhn.checksum == data.load(options_of(tmp_path, name='svhn_cropped')).checksum
 
 
-def test_stl10_appends_its_unlabelled_split(tmp_path):
+def test_stl10_appends_its_unlabeled_split(tmp_path):
     train, test, rest = pixels(20, (96, 96, 3)), pixels(9, (96, 96, 3), 1), pixels(30, (96, 96, 3), 2)
     splits = {
         'test': (test, np.arange(9)),
         'train': (train, np.arange(20) % 10),
-        'unlabelled': (rest, np.full(30, -1)),
+        'unlabeled': (rest, np.full(30, -1)),
     }
     write(tmp_path, 'stl10', '1.0.0', splits, (96, 96, 3), classes(10))
     stl = data.load(options_of(tmp_path, name='stl10'))

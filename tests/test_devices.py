@@ -22,7 +22,7 @@ from semisfl_jax.hparams import Local
 from semisfl_jax.training import experiment, trials
 from semisfl_jax.types import Cohort
 from tests import runs, toy
-from tests.conftest import UNOPTIMISED
+from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
 
@@ -35,8 +35,8 @@ inside = pytest.mark.skipif(FLAG not in os.environ.get('XLA_FLAGS', ''), reason=
 @pytest.mark.parametrize(
     ('flags', 'marks'),
     [
-        (UNOPTIMISED, 'not slow'),
-        pytest.param(UNOPTIMISED, 'slow and not as_for_users', marks=pytest.mark.slow),
+        (UNOPTIMIZED, 'not slow'),
+        pytest.param(UNOPTIMIZED, 'slow and not as_for_users', marks=pytest.mark.slow),
         pytest.param('--xla_llvm_disable_expensive_passes=true', 'as_for_users', marks=pytest.mark.slow),
     ],
     ids=['every time', 'slow', 'bytes'],
@@ -202,7 +202,7 @@ def test_eight_devices_give_the_numbers_of_one(name):
     rates = [float(metrics['mask_rate']) for _, metrics in one]
     assert all(0.02 < rate < 0.98 for rate in rates)  # both sides of the threshold were compared
     if name == 'fedswitch_sl':
-        assert all(0 < metrics['student_labels'] < 1 for _, metrics in one)  # and both labelled
+        assert all(0 < metrics['student_labels'] < 1 for _, metrics in one)  # and both labeled
 
 
 @inside

@@ -230,7 +230,7 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
 
 @pytest.mark.slow
 def test_truths_stay_with_their_labels():
-    """Clients know all labels of their batches here, so every slot of the unlabelled level is right."""
+    """Clients know all labels of their batches here, so every slot of the unlabeled level is right."""
     hparams = dataclasses.replace(toy.HPARAMS, labeled_rows=4, queue_size=24)
     federation, key = toy.federation(labels_at_clients=True), jax.random.key(3)
     algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams)
@@ -245,7 +245,7 @@ def test_truths_stay_with_their_labels():
 @pytest.mark.parametrize(
     ('policy', 'size', 'expected'),
     [
-        ('two_level', 9, [[5, 0], [9, 9], [9, 9]]),  # five labelled images a step; 3 x 8 rows of clients in 9 slots
+        ('two_level', 9, [[5, 0], [9, 9], [9, 9]]),  # five labeled images a step; 3 x 8 rows of clients in 9 slots
         ('single_ring', 60, [[15], [20 + 24], [5 + 24]]),  # emptied for the first time after the fourth round
     ],
 )

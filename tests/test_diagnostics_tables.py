@@ -30,8 +30,8 @@ def test_slots_of_a_queue():
     assert counts.tolist() == [[[0, 0], [1, 0], [0, 1]], [[0, 0], [0, 1], [0, 0]]]
 
 
-# Two clients, two classes and images of unknown class. Client 0: 4 images of class 0, of which 2 are labelled 0 and
-# 1 is labelled 1; client 1: 3 of class 1, of which 1 is labelled 1, and 5 unknown, of which 4 are labelled 0.
+# Two clients, two classes and images of unknown class. Client 0: 4 images of class 0, of which 2 are labeled 0 and
+# 1 is labeled 1; client 1: 3 of class 1, of which 1 is labeled 1, and 5 unknown, of which 4 are labeled 0.
 CONFIDENT = np.array([[[2, 1], [0, 0], [0, 0]], [[0, 0], [0, 1], [4, 0]]])
 UNLABELED = np.array([[4, 0, 0], [0, 3, 5]])
 

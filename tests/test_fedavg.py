@@ -109,7 +109,7 @@ def test_by_default_clients_count_by_their_images():
 
 @pytest.mark.parametrize(('schedule', 'progress'), [('linear', 0.25), ('exp', 1.0), ('off', 0.0)])
 def test_annealed_labels_count_while_their_class_is_improbable(schedule, progress):
-    """Of four labelled rows those whose class is less probable than the threshold; the mean is over these alone."""
+    """Of four labeled rows those whose class is less probable than the threshold; the mean is over these alone."""
     hparams = dataclasses.replace(CLIENTS, local=Local(objective='uda'), uda=Uda(tsa=schedule), labeled_rows=4)
     objective, key = phases.build_objective(toy.model(), toy.VIEWS, hparams), rng.root(3)
     whole, rows = start()[2].student, FEDERATION.labeled_index[4]
@@ -117,7 +117,7 @@ def test_annealed_labels_count_while_their_class_is_improbable(schedule, progres
     parameters = tuple(piece['params'] for piece in whole)
     _, (_, means, _) = objective(SplitParams(*parameters), whole, whole, batch, key, jnp.float32(progress))
 
-    x = toy.VIEWS.normalise(toy.VIEWS.supervised(rng.fold(key, 'supervised'), batch.images))
+    x = toy.VIEWS.normalize(toy.VIEWS.supervised(rng.fold(key, 'supervised'), batch.images))
     logits, _ = phases.forward(toy.model(), whole, x, rng.fold(key, 'dropout'), True)
     p = np.asarray(jax.nn.softmax(logits))[np.arange(4), np.asarray(batch.labels)]
     ceiling = {'linear': 0.25 * 2 / 3 + 1 / 3, 'exp': 1.0, 'off': 2.0}[schedule]
@@ -155,7 +155,7 @@ def test_one_client_that_holds_all_labels_is_plain_sgd():
     whole = state.student
     state, _ = jax.jit(algorithm.round)(rng.root(0), state, federation, toy.cohort([1]), jnp.int32(0))
 
-    x, y = views.normalise(federation.client_images[rows]), federation.client_labels[rows]
+    x, y = views.normalize(federation.client_images[rows]), federation.client_labels[rows]
     for _ in range(4):
 
         def loss(bottom, top, whole=whole):
@@ -223,7 +223,7 @@ def test_epochs_read_every_image_as_often():
     """Client n holds 3 + 4 n images: two epochs in batches of 4 are ceil((6 + 8 n) / 4) steps, each image in them."""
     cohort = toy.cohort([0, 2, 4], [0, 1, 2])
     federation = toy.federation()
-    sizes = (3, 4, 0, 2)  # k_u, B, labelled rows, epochs
+    sizes = (3, 4, 0, 2)  # k_u, B, labeled rows, epochs
     steps = sampling.client_steps(federation, cohort, *sizes)
     np.testing.assert_array_equal(steps, [2, 6, 10])
     rows, labeled = sampling.client_rows(rng.root(0), federation, cohort, *sizes)
@@ -315,7 +315,7 @@ def test_warm_up_rounds_leave_clients_out():
 
 
 @pytest.mark.slow
-def test_truth_of_unlabelled_images_trains_nothing():
+def test_truth_of_unlabeled_images_trains_nothing():
     algorithm, key, state, _ = start(labeled_rows=0)
     run = jax.jit(algorithm.round)
     hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))

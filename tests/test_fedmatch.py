@@ -1,4 +1,4 @@
-"""FedMatch: agreement, helpers and regularisers by hand; who moves what; rounds against the plain twin."""
+"""FedMatch: agreement, helpers and regularizers by hand; who moves what; rounds against the plain twin."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ CASES = {
     'the server alone first': PLAIN_SGD
     | {'labeled_rows': 0, 'pre_rounds': 1, 'server_trains': True, 'options': FedMatch(lambda_s=2.5)},
     'sigma alone': {'labeled_rows': 1, 'weight_decay': 0.0, 'options': NO_L_U},
-    'regularisers alone': PLAIN_SGD
+    'regularizers alone': PLAIN_SGD
     | {'labeled_rows': 1, 'threshold': 1.0, 'options': FedMatch(lambda_s=0.0, lambda_l2=0.7, lambda_l1=0.3)},
 }
 
@@ -147,9 +147,9 @@ def moved(old, new):
 
 
 @pytest.mark.slow
-def test_regularisers_act_without_a_confident_sample():
+def test_regularizers_act_without_a_confident_sample():
     """psi - lr (2 lambda_l2 (psi - sigma) + lambda_l1 sign psi); sigma, of weight 0, stays."""
-    (before, after), (metrics,) = run_rounds('regularisers alone', [[2]])
+    (before, after), (metrics,) = run_rounds('regularizers alone', [[2]])
     assert float(metrics['mask_rate']) == float(metrics['loss_agreement']) == 0.0
     assert not any(moved(trainable(before.student), trainable(after.student)))
     size = 0.0
@@ -207,7 +207,7 @@ def test_labels_at_the_server_the_server_trains_sigma_alone():
 
     step_key = rng.fold(KEY, 'supervised', 0)
     rows = FEDERATION.server_index[sampling.server_rows(KEY, before.step, CLIENTS.server_batch_size, 12)]
-    x = toy.VIEWS.normalise(toy.VIEWS.supervised(rng.fold(step_key, 'views'), FEDERATION.server_images[rows]))
+    x = toy.VIEWS.normalize(toy.VIEWS.supervised(rng.fold(step_key, 'views'), FEDERATION.server_images[rows]))
     y = FEDERATION.server_labels[rows]
 
     def loss(sigma):
@@ -240,7 +240,7 @@ def test_without_a_loss_of_its_own_psi_stays():
 
 @pytest.mark.slow
 def test_a_client_without_labels_leaves_sigma():
-    """Client 0 has none; weight decay and statistics of labelled images have no part in it either."""
+    """Client 0 has none; weight decay and statistics of labeled images have no part in it either."""
     (before, after), (metrics,) = run_rounds('labels at the clients, helpers persist', [[0]])
     assert not any(moved(trainable(before.student), trainable(after.student)))
     assert all(moved(before.server, after.server))
@@ -295,7 +295,7 @@ def test_small_entries_of_psi_are_zero_in_evaluation():
     psi = jax.tree.map(lambda w: np.where(np.abs(w) > 0.01, w, 0), tuple(state.server))
     assert 0.1 < np.mean(np.concatenate([np.ravel(w) for w in jax.tree.leaves(psi)]) == 0) < 0.9
     whole = fedmatch_twin.filled(state.student, fedmatch_twin.parameters(state.student), psi)
-    expected, _ = phases.forward(toy.model(), whole, toy.VIEWS.normalise(images), None, False)
+    expected, _ = phases.forward(toy.model(), whole, toy.VIEWS.normalize(images), None, False)
     found = algorithm.predict(state, images)
     assert algorithm.headline == 'student'
     assert set(found) == {'student'}

@@ -84,7 +84,7 @@ class Client(twin.Client):
         features, weak_features = super().forward(images, key, t)
         s = self.server
         if not s.asks_teacher(self.id):
-            images = s.views.normalise(s.views.weak(rng.fold(key, 'weak', self.id, t), images))
+            images = s.views.normalize(s.views.weak(rng.fold(key, 'weak', self.id, t), images))
             weak_features, _ = s.model.bottom(self.bottom, images, None, s.h.client_teacher_bn == 'train')
         return features, weak_features
 

@@ -62,7 +62,7 @@ def test_rules_differ_where_the_code_divides_by_steps():
 
 
 def test_share_of_windows_decides():
-    """The unlabelled loss falls in windows 1 to k of the 9 pairs seen at the first check: R = k / 9 against 0.5."""
+    """The unlabeled loss falls in windows 1 to k of the 9 pairs seen at the first check: R = k / 9 against 0.5."""
 
     def loss_u(falling):
         return lambda h: -float(min(h // 10, falling))
@@ -97,7 +97,7 @@ def test_rounds_without_an_unlabeled_loss_are_left_out():
 def authors_k_s(loss_x, loss_u, lr, share, alpha=1.5, beta=8.0, k_s=100, k_u=50):
     """K_s after every round, as the authors' code decides: at each 100th round it looks at the losses, learning rates
     and steps of the last 110 rounds, or of all there were, in means of ten. Their record of rounds without a
-    cross-entity phase holds 0 for the unlabelled loss."""
+    cross-entity phase holds 0 for the unlabeled loss."""
     steps, decided = [], []
     for number in range(1, len(loss_x) + 1):
         steps.append(k_s)
@@ -136,7 +136,7 @@ def test_code_counts_warm_up_rounds_as_the_authors_do(pre_rounds):
 
 
 def test_first_check_of_the_code_after_warm_up():
-    """20 warm-up rounds of 100, as on IMAGE-100: the code looks at 9 pairs and finds 4 falls of the unlabelled loss,
+    """20 warm-up rounds of 100, as on IMAGE-100: the code looks at 9 pairs and finds 4 falls of the unlabeled loss,
     too few; without the first two windows there are 7 pairs, and 4 are enough."""
 
     def loss_u(h):

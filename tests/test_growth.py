@@ -129,7 +129,7 @@ def test_the_plot_draws_what_was_measured(result, tmp_path):
     assert lines['Seeds: compilation', 'one program, loop'][1] == [6.0, 7.0]
     for axis in figure.axes:
         styles = [(line.get_marker(), line.get_linestyle()) for line in axis.lines]
-        assert len(set(styles)) == len(styles), 'told apart without colours'
+        assert len(set(styles)) == len(styles), 'told apart without colors'
     growth_plot.plot(result, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {'growth.png', 'growth.svg'}
 

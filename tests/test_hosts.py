@@ -6,10 +6,10 @@ import socket
 import pytest
 
 from tests import runs
-from tests.conftest import UNOPTIMISED
+from tests.conftest import UNOPTIMIZED
 
 pytestmark = pytest.mark.slow
-FOUR = {'XLA_FLAGS': f'--xla_force_host_platform_device_count=4 {UNOPTIMISED}'}
+FOUR = {'XLA_FLAGS': f'--xla_force_host_platform_device_count=4 {UNOPTIMIZED}'}
 RUN = {'federation__num_active': 8, 'threshold': 0.115, 'diagnostics_every': 4}
 
 

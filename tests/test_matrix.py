@@ -5,7 +5,7 @@ rounds with and without server steps, go through one program, which also shows t
 devices must give the numbers of one; what else they have to do stands in tests/test_devices.py. Some true sizes follow
 at the end.
 
-The rounds run in processes of their own, with eight devices made of the CPU and a compiler that does not optimise.
+The rounds run in processes of their own, with eight devices made of the CPU and a compiler that does not optimize.
 To run one of them by hand:
 
     MATRIX_FAMILIES=vgg13 XLA_FLAGS="$(python -m tests.test_matrix)" pytest tests/test_matrix.py -m '' -k fedavg
@@ -28,7 +28,7 @@ from semisfl_jax import algorithms, models, parallel, phases
 from semisfl_jax import config as config_lib
 from semisfl_jax.training import experiment, inputs
 from tests import narrow, runs
-from tests.conftest import UNOPTIMISED
+from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
 from tests.rows import rows
 
@@ -43,7 +43,7 @@ EVERY_METHOD = {
 # to the method. Of other families, two methods have them
 EVERY_FAMILY = {'semisfl', 'fedavg'}
 PARTITIONS = ('uniform', 'dirichlet')
-FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMISED}'
+FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMIZED}'
 INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
 
 

@@ -33,7 +33,7 @@ def one_pass(model, views, hparams, layout=HERE):
             ours = place < size + labeled_size
             place = jnp.where(place < size, place, width + jnp.clip(place - size, 0, labeled_size - 1))
             rows = visit.rows[place]
-            images = views.normalise(federation.client_images[rows])
+            images = views.normalize(federation.client_images[rows])
             guesses = jnp.argmax(phases.forward(model, state.student, images, None, False)[0], axis=-1)
             labels = jnp.where(visit.labeled[place], federation.client_labels[rows], guesses)
             student = with_parameters(student, parameters)

@@ -124,7 +124,7 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
     assert {own.get_label(): own.lines[0].get_color() for own in rows} == {name: own[0] for name, own in seen.items()}
 
 
-def test_methods_differ_in_color_and_in_grey():
+def test_methods_differ_in_color_and_in_gray():
     methods = list(looks.of_methods().values())
     assert len({look.color for look in methods}) == len({look.marker for look in methods}) == len(methods)
     others = list(looks.of([f'x={number}' for number in range(12)]).values())

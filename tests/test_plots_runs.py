@@ -205,7 +205,7 @@ def test_the_model_of_a_method_is_what_its_state_calls_the_student(algorithm):
     state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
     for name, logits in method.predict(state, images).items():
         own = getattr(state, name)
-        features, _ = model.bottom(own.bottom, toy.VIEWS.normalise(images), None, False)
+        features, _ = model.bottom(own.bottom, toy.VIEWS.normalize(images), None, False)
         np.testing.assert_allclose(model.top(own.top, features, None, False)[0], logits, rtol=1e-5, atol=1e-6)
 
 
@@ -221,6 +221,6 @@ def test_every_method_has_a_name_for_legends():
 def test_a_model_in_parts_is_not_drawn_by_one_of_them():
     method, model = toy_method('fedmatch')
     state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
-    features, _ = model.bottom(state.student.bottom, toy.VIEWS.normalise(images), None, False)
+    features, _ = model.bottom(state.student.bottom, toy.VIEWS.normalize(images), None, False)
     alone = model.top(state.student.top, features, None, False)[0]
     assert not np.allclose(alone, method.predict(state, images)['student'])

@@ -19,7 +19,7 @@ def parse(*words):
 
 
 def test_the_setting_of_the_federated_baselines():
-    """Facts 4: 5 of 100 clients, one local epoch, batches of 10 labelled images, Adam with 5e-4, 200 rounds."""
+    """Facts 4: 5 of 100 clients, one local epoch, batches of 10 labeled images, Adam with 5e-4, 200 rounds."""
     config = parse(*OFFICIAL)
     assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)
     assert (config.local.epochs, config.local.weighting, config.local.prox) == (1, 'samples', 0.01)
@@ -54,8 +54,8 @@ def test_the_command_line_goes_before():
     assert (same.lr, same.rounds) == (0.02, 150)
 
 
-def test_harmonised_changes_nothing():
-    config, plain = (parse('--config.algorithm=fedavg', *words) for words in ((), ('--config.setting=harmonised',)))
+def test_harmonized_changes_nothing():
+    config, plain = (parse('--config.algorithm=fedavg', *words) for words in ((), ('--config.setting=harmonized',)))
     assert config_lib.flatten(config) == config_lib.flatten(plain)
     assert (config.lr, config.k_s, config.optimizer) == (0.02, 20, 'sgd')
 

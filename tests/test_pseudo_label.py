@@ -22,7 +22,7 @@ def test_fixmatch_by_hand():
     np.testing.assert_allclose(value, (LOG(2) + LOG(4)) / 3, rtol=1e-6)
     np.testing.assert_array_equal(labels, [0, 0, 1])
     np.testing.assert_array_equal(confident, [True, False, True])
-    value, *_ = pseudo_label.fixmatch(0.7)(WEAK, STRONG, jnp.array([1.0, 1.0, 0.0]))  # the last row is a labelled one
+    value, *_ = pseudo_label.fixmatch(0.7)(WEAK, STRONG, jnp.array([1.0, 1.0, 0.0]))  # the last row is a labeled one
     np.testing.assert_allclose(value, LOG(2) / 2, rtol=1e-6)
 
 
@@ -33,7 +33,7 @@ def test_a_row_at_the_threshold_counts():
 
 
 def test_uda_by_hand():
-    """Temperature 0.5 squares and renormalises: 0.9/0.1 -> 81/82, 1/82; confidence is that of 0.9, not of 81/82."""
+    """Temperature 0.5 squares and renormalizes: 0.9/0.1 -> 81/82, 1/82; confidence is that of 0.9, not of 81/82."""
     value, _, confident = pseudo_label.uda(0.7, 0.5)(WEAK, STRONG, ONES)
     first = 81 / 82 * LOG(81 / 82 / 0.5) + 1 / 82 * LOG(1 / 82 / 0.5)
     last = 1 / 17 * LOG(1 / 17 / 0.75) + 16 / 17 * LOG(16 / 17 / 0.25)

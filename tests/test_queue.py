@@ -105,7 +105,7 @@ def test_empty_slots_switch(empty_slots, expected):
 
 
 def test_how_long_supervised_keys_stay():
-    """The paper's round: 640 unlabelled keys an iteration against two levels of 1,024, the supervised one full. Every
+    """The paper's round: 640 unlabeled keys an iteration against two levels of 1,024, the supervised one full. Every
     tenth iteration's keys enter it, too: it holds 1,024 supervised keys in iterations 1 to 10, 384 up to the 20th, and
     none after; with a stride beyond K_u they stay throughout."""
     for stride, expected in ((10, [1024] * 10 + [384] * 10 + [0] * 30), (51, [1024] * 50)):

@@ -71,7 +71,7 @@ def test_large_permutations_look_random(size):
 
 
 def federation(sizes, labeled_sizes=None):
-    """Client n holds rows 1000 n, 1000 n + 1, … unlabelled and rows 1000 n + 500, … labelled."""
+    """Client n holds rows 1000 n, 1000 n + 1, … unlabeled and rows 1000 n + 500, … labeled."""
     labeled_sizes = labeled_sizes or [0] * len(sizes)
     index = np.zeros((len(sizes), max(sizes)), np.int32)
     labeled = np.zeros((len(sizes), max(labeled_sizes)), np.int32)
@@ -123,7 +123,7 @@ def test_labeled_rows_lead_each_batch_and_both_streams_are_complete():
     for stream, values in ((streams[:, 0], [500, 501, 502]), (streams[:, 1:].ravel(), list(range(7)))):
         for epoch in range(len(stream) // len(values)):
             assert sorted(stream[epoch * len(values) : (epoch + 1) * len(values)].tolist()) == values
-    rows, labeled = read_rounds(data, 1, 1, k_u=3, batch=2, labeled_rows=1)[0]  # no labels here: all unlabelled
+    rows, labeled = read_rounds(data, 1, 1, k_u=3, batch=2, labeled_rows=1)[0]  # no labels here: all unlabeled
     assert not labeled.any()
     assert sorted(rows.ravel().tolist()) == [1000, 1001, 1002, 1003, 1004, 1005]
 
@@ -185,7 +185,7 @@ def test_a_batch_of_a_replicated_list_repeats_images_as_often_as_chance_has_it()
 
 
 def test_replicated_lists_go_on_across_rounds():
-    """Labelled and unlabelled images have lists of their own, and a client goes on where it stopped."""
+    """Labeled and unlabeled images have lists of their own, and a client goes on where it stopped."""
     data, read = federation([7, 6], labeled_sizes=[3, 0]), []
     for visit in range(9):
         cohort = Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([visit, visit]))

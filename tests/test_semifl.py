@@ -199,10 +199,10 @@ def test_rounds_equal_the_plain_twin(case):
         np.testing.assert_allclose(metrics['loss_local'], metrics['loss_fix'] + metrics['loss_mix'], rtol=1e-5)
         np.testing.assert_array_equal(metrics['loss_local'], metrics['loss_unlabeled'])
     assert all(0.05 < rate < 0.95 for rate in rates)
-    assert twin.relabelled > 0  # labels that were made anew in training would have been others
+    assert twin.relabeled > 0  # labels that were made anew in training would have been others
     assert algorithm.headline == 'student'
     images = FEDERATION.client_images
-    found, x = algorithm.predict(state, images), toy.VIEWS.normalise(images)
+    found, x = algorithm.predict(state, images), toy.VIEWS.normalize(images)
     expected = {'student': twin.student}
     if case == 'server first':  # two moments of one round
         expected['after_server'] = twin.after_server
@@ -371,7 +371,7 @@ def test_layouts_give_the_same_numbers(how):
 
 
 @pytest.mark.slow
-def test_truth_of_unlabelled_images_trains_nothing():
+def test_truth_of_unlabeled_images_trains_nothing():
     algorithm, run = build()
     hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))
     cohort = toy.cohort([1, 2, 4])

@@ -134,7 +134,7 @@ def test_one_client_equals_unsplit_training(split_index, projection):
     def logits_and_rows(variables, images, train, t):
         stream = rng.fold(key, 'cross_entity', 0)
         dropout = rng.fold(stream, 'student_dropout', 3, t), rng.fold(stream, 'top_dropout', 3, t)
-        features, bottom = model.bottom(variables.bottom, toy.VIEWS.normalise(images), dropout[0], train)
+        features, bottom = model.bottom(variables.bottom, toy.VIEWS.normalize(images), dropout[0], train)
         logits, top = model.top(variables.top, features, dropout[1], train)
         return logits, model.project(variables.proj, features), SplitParams(bottom, top, variables.proj)
 

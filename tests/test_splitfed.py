@@ -23,7 +23,7 @@ from tests.test_semisfl import assert_trees_close
 
 ROW = Row(STUDENT, STUDENT, unlabeled=False, family='alexnet')
 
-IDS = [1, 3, 4]  # client n of the toy federation has n labelled images, so client 0 has none
+IDS = [1, 3, 4]  # client n of the toy federation has n labeled images, so client 0 has none
 PIECES = ('bottom', 'top')
 SUPERVISED = dataclasses.replace(toy.HPARAMS, labeled_rows=toy.HPARAMS.batch_size, server_trains=False)
 
@@ -111,7 +111,7 @@ def train_alone(client, bottom, top, hparams, model, optimizers, index=0):
         batch = np.asarray(rows[0, t])
         assert set(batch) <= set(held)
         stream = stream_of(client, t, index=index)
-        x = toy.VIEWS.normalise(toy.VIEWS.supervised(rng.fold(stream, 'supervised'), federation.client_images[batch]))
+        x = toy.VIEWS.normalize(toy.VIEWS.supervised(rng.fold(stream, 'supervised'), federation.client_images[batch]))
         parameters = bottom['params'], top['params']
         gradient, (bottom, top, value) = whole_model_gradient(model)(
             parameters, bottom, top, x, federation.client_labels[batch], rng.fold(stream, 'dropout')
@@ -242,7 +242,7 @@ def test_v1_in_chunks_is_v1_at_once():
 @pytest.mark.slow
 @pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_what_moves_and_what_is_read(version):
-    """Both sides move, and nothing that is not labelled at a client of the cohort has a part in it."""
+    """Both sides move, and nothing that is not labeled at a client of the cohort has a part in it."""
     before, after, _ = one_round(version=version)
     for old, new in zip(jax.tree.leaves(before.student), jax.tree.leaves(after.student), strict=True):
         assert not np.array_equal(old, new)

@@ -9,7 +9,7 @@ from semisfl_jax.training.evaluate import make_evaluate
 
 
 def predict(state, images):
-    """Two linear models of the mean colour and a corner pixel."""
+    """Two linear models of the mean color and a corner pixel."""
     x = images.astype(jnp.float32) / 255.0
     features = jnp.concatenate([x.mean(axis=(1, 2)), x[:, 0, 0]], axis=-1)
     return {'teacher': features @ state['w'], 'student': features @ -state['w']}

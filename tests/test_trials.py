@@ -212,8 +212,8 @@ def test_streamed_images_are_those_of_each_trial():
     experiments = experiment.build_trials(config_lib.trials(config))
     federation, cohorts = next(trials.batch(experiments, 'loop').inputs(3))
     assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
-    labelled = set().union(*(own.partition.server_index.tolist() for own in experiments))
-    assert federation.server_images.shape == (len(labelled), 8, 8, 1)
+    labeled = set().union(*(own.partition.server_index.tolist() for own in experiments))
+    assert federation.server_images.shape == (len(labeled), 8, 8, 1)
     for r, own in enumerate(config_lib.trials(config)):
         alone, cohort = next(inputs_lib.inputs(experiment.build(own), 3))
         np.testing.assert_array_equal(federation.client_images[r], alone.client_images)

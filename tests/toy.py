@@ -60,7 +60,7 @@ def model(split_index=None, projection='mlp', axes=(), top_norm=False, variance=
 
 
 def federation(clients=5, labels_at_clients=False, seed=0):
-    """Images whose brightness pattern tells their class; client n holds 3 + 4 n unlabelled images."""
+    """Images whose brightness pattern tells their class; client n holds 3 + 4 n unlabeled images."""
     rng = np.random.default_rng(seed)
     sizes = [3 + 4 * n for n in range(clients)]
     labeled_sizes = list(range(clients)) if labels_at_clients else [0] * clients

@@ -126,8 +126,8 @@ class Client:
         view = {
             name: rng.fold(key, name, self.id, t) for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout')
         }
-        strong = s.views.normalise(s.views.strong(view['strong'], images))
-        weak = s.views.normalise(s.views.weak(view['weak'], images))
+        strong = s.views.normalize(s.views.strong(view['strong'], images))
+        weak = s.views.normalize(s.views.weak(view['weak'], images))
 
         def student(parameters):
             return s.model.bottom({**self.bottom, 'params': parameters}, strong, view['student_dropout'], True)
@@ -180,7 +180,7 @@ class Server:
             images, labels = federation.server_images[rows], np.asarray(federation.server_labels[rows])
             key = rng.fold(self.key, 'supervised', self.t)
             twice = jnp.concatenate([images, images])
-            views = self.views.normalise(self.views.supervised(rng.fold(key, 'views'), twice))
+            views = self.views.normalize(self.views.supervised(rng.fold(key, 'views'), twice))
             view, other = views[: len(images)], views[len(images) :]
             train = h.server_teacher_bn == 'train_first_round' and self.round == 0
             features, bottom = model.bottom(self.teacher.bottom, other, rng.fold(key, 'teacher_dropout'), train)

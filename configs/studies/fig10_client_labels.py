@@ -27,7 +27,7 @@ def get_config(scale: str = '') -> ConfigDict:
     of_paper = [
         "The paper's text: 91.1 to 92.7 % over all four with labels at the clients, up to 7.6 % more than when they "
         'are ignored. Its figure cannot be read off the text.',
-        "Where they are ignored, nobody has the clients' labelled images, as in the authors' code "
+        "Where they are ignored, nobody has the clients' labeled images, as in the authors' code "
         '(federation.ignored_labeled).',
     ]
     return scales.study('fig10_client_labels', scale, 'SemiSFL, Fig. 10', [table], of_paper=of_paper)

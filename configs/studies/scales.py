@@ -122,7 +122,7 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
     if scale == 'full':
         # Bytes and minutes as the paper reckons them, which touches no training: whole models by the sizes it
         # states, and bandwidths in megabytes, which its times fit. It gives no size of the CNN. In the authors' code
-        # the labelled set and the split are the same in all trials.
+        # the labeled set and the split are the same in all trials.
         paper_sizes = {} if config.model.name == 'cnn' else {'cost.bill_model_size': 'paper'}
         return {
             'seeds': SEEDS[scale],

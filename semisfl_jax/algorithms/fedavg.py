@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., 2017) on the labels of the clients, or with FixMatch or UDA on unlabelled clients."""
+"""FedAvg (McMahan et al., 2017) on the labels of the clients, or with FixMatch or UDA on unlabeled clients."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def fedavg(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     """Builds FedAvg; with `prox` above 0, FedProx.
 
     One round: K_s steps of cross-entropy at the server, if it has labels (K_s above 0); the whole model goes to the
-    cohort; each client minimises its objective; the server averages the models.
+    cohort; each client minimizes its objective; the server averages the models.
 
     The objective of a client, `local.objective`:
-      'supervised': cross-entropy on its labelled images. With all labels at the clients, the upper bound that the
+      'supervised': cross-entropy on its labeled images. With all labels at the clients, the upper bound that the
         literature calls FedAvg-SL.
-      'fixmatch', 'uda': consistency on its unlabelled images, and cross-entropy on the labelled ones if it has any.
+      'fixmatch', 'uda': consistency on its unlabeled images, and cross-entropy on the labeled ones if it has any.
 
     It is judged by the averaged model.
 
     Args:
       model: the model, run whole.
-      views: augmentations and normalisation.
+      views: augmentations and normalization.
       hparams: settings.
       layout: where the clients are computed.
       prox: mu of FedProx.
@@ -85,9 +85,9 @@ def official(flat: Flat) -> dict[str, Any]:
     """FedAvg and FedProx, alone and with FixMatch or UDA, as the comparison in FedDure's paper runs them
     (Bai et al., 2024).
 
-    100 clients, 5 active, one local epoch in batches of 10 labelled images, Adam with 5e-4, 200 rounds, averages
+    100 clients, 5 active, one local epoch in batches of 10 labeled images, Adam with 5e-4, 200 rounds, averages
     weighted by images, mu of FedProx 0.01, all labels at the clients, FixMatch with a threshold of 0.85. The number of
-    unlabelled images in a batch is not given; 9 for each labelled one pass through both of CIFAR-10's client sets (50
+    unlabeled images in a batch is not given; 9 for each labeled one pass through both of CIFAR-10's client sets (50
     and 450 images) alike.
 
     Their labeled images are cropped after padding with zeros, flipped, and lose a square; here they have the weak view.

@@ -53,7 +53,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     One round: K_s steps of cross-entropy at the server, each followed by the teacher's average; the student goes to the
     cohort, and the teacher to those who label with it; each client makes its steps of FixMatch, its teacher following
     every one of them (`ema_decay`); the server averages the students. The clients' teachers are dropped, and the
-    server's learns of unlabelled data in the supervised steps of later rounds. It is what the method is judged by.
+    server's learns of unlabeled data in the supervised steps of later rounds. It is what the method is judged by.
 
     Who labels, `fedswitch.mode`:
       'teacher', 'student': the client's teacher, or its own model.
@@ -68,11 +68,11 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     mode = hparams.options.mode
 
     def count(visit: phases.Visit, student: SplitParams, federation: Federation) -> Array:
-        """Confident pseudo-labels under `student` [K], over all unlabelled images that the client will read."""
+        """Confident pseudo-labels under `student` [K], over all unlabeled images that the client will read."""
 
         def of_batch(t):
             batch = phases.read(federation, visit, t)
-            x = views.normalise(views.weak(rng.fold(visit.key, 'skew', t), batch.images))
+            x = views.normalize(views.weak(rng.fold(visit.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
             labels, confident = pseudo_label.guess(logits, hparams.threshold)
             return switching.histogram(labels, confident & ~batch.labeled, logits.shape[-1])

@@ -34,7 +34,7 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layo
 
     Args:
       model: the split model; its projection head is left out.
-      views: augmentations and normalisation.
+      views: augmentations and normalization.
       hparams: settings.
       layout: where the clients are computed.
     """

@@ -68,7 +68,7 @@ class Method:
         is 0.
       clients: whether it has clients. Without, no cohort is drawn and no client image is read.
       reads: what a client reads in a round: 'batches', or 'sets', all its images.
-      labels_alone: of a flat configuration, whether clients train on nothing but labelled images.
+      labels_alone: of a flat configuration, whether clients train on nothing but labeled images.
       own_top: of a method that cuts the model, whether no top sees the rows of several clients at once.
       adapts_k_s: what `k_s_rule=auto` means: whether the controller of K_s is a part of the method.
       by_images: what `local.weighting=auto` means: whether its paper weights clients by their numbers of images.

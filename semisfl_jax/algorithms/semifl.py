@@ -123,7 +123,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
 
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
     images once, in a weak view, with the model that it received. FIX are those whose label reaches the threshold, MIX
-    as many draws from all of them, labelled whatever their confidence; without a confident image the client sits
+    as many draws from all of them, labeled whatever their confidence; without a confident image the client sits
     out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but at most
     `semifl.max_passes` over FIX, one endless sequence of full batches over both sets. With `local.epochs` it makes so
     many passes, as the loaders of the authors' code do: each ends with a batch as short as it comes, and MIX is drawn
@@ -153,7 +153,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
         def one(t, found):
             place = t * batch + jnp.arange(batch)
             images = federation.client_images[visit.rows.at[place].get(mode='clip')]
-            x = views.normalise(views.weak(rng.fold(visit.key, 'label', t), images))
+            x = views.normalize(views.weak(rng.fold(visit.key, 'label', t), images))
             labels, confident = pseudo_label.guess(phases.forward(model, student, x, None, False)[0], hparams.threshold)
             guesses = jnp.where(place < size, labels, 0), confident & (place < size)
             return jax.tree.map(lambda all_, own: all_.at[place].set(own, mode='drop'), found, guesses)
@@ -179,9 +179,9 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
                 fix, mix = pair(visit.key, sets, t * rows + jnp.arange(rows))
             weight = jnp.ones(fix.shape) if there is None else there.astype(jnp.float32)
             images, others = (federation.client_images[visit.rows[places]] for places in (fix, mix))
-            strong = views.normalise(views.strong(rng.fold(key, 'strong'), images))
-            weak = views.normalise(views.weak(rng.fold(key, 'weak'), images))
-            other = views.normalise(views.weak(rng.fold(key, 'other'), others))
+            strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
+            weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
+            other = views.normalize(views.weak(rng.fold(key, 'other'), others))
             share = jax.random.beta(rng.fold(key, 'share'), own.mixup_alpha, own.mixup_alpha)
             now, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
             logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True, there)

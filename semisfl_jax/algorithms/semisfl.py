@@ -1,4 +1,4 @@
-"""SemiSFL (Algorithm 1): split federated learning on unlabelled clients, with clustering regularization."""
+"""SemiSFL (Algorithm 1): split federated learning on unlabeled clients, with clustering regularization."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
 
     One round: K_s supervised steps at the server, each followed by the teacher's average; the bottoms go to the
     cohort; K_u cross-entity iterations; the bottoms are averaged. The teacher is what the method is judged by, and
-    learns of unlabelled data through the supervised steps of later rounds, which start from the averaged bottom.
+    learns of unlabeled data through the supervised steps of later rounds, which start from the averaged bottom.
 
     Args:
       model: the split model.
-      views: augmentations and normalisation.
+      views: augmentations and normalization.
       hparams: settings.
       layout: where the clients are computed.
     """

@@ -41,7 +41,7 @@ class SplitFed:
 def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
     """Builds SplitFed.
 
-    In a round each client of the cohort trains on batches of B of its labelled images, K_u of them or `local.epochs`
+    In a round each client of the cohort trains on batches of B of its labeled images, K_u of them or `local.epochs`
     passes: features up, their gradient down, and each side steps its own optimizer, new in every round. Clients
     without labels sit out, and the server has no images of its own. The two versions differ in the server's side:
 
@@ -54,7 +54,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
 
     Args:
       model: the split model; its projection head is left out.
-      views: augmentations and normalisation; batches take the supervised view.
+      views: augmentations and normalization; batches take the supervised view.
       hparams: settings.
       layout: where the clients are computed. That of v2 has all of them here.
     """

@@ -19,11 +19,11 @@ from semisfl_jax.types import (
 
 
 def supervised_only(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
-    """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labelled images.
+    """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labeled images.
 
     The paper does not say which loss or which model it reports; cross-entropy alone and the plain model are our
     reading. An average of the model over its steps, made like SemiSFL's teacher, is reported beside it as
-    `teacher_accuracy`, so that a comparison can tell the effect of averaging from that of unlabelled data.
+    `teacher_accuracy`, so that a comparison can tell the effect of averaging from that of unlabeled data.
 
     `layout` is not used: there are no clients.
     """

@@ -54,8 +54,8 @@ def limited(uniform: Array, limit: Array, variant: Variant) -> Drawn:
     return Drawn(_choice(op, variant.pool), levels, _sign(sign), jnp.ones(op.shape, bool))
 
 
-def centre(uniform: Array, shape: tuple[int, ...]) -> Array:
-    """Centres [B, 2] in [0, H) x [0, W) from numbers [2, B], given the planes' shape."""
+def center(uniform: Array, shape: tuple[int, ...]) -> Array:
+    """Centers [B, 2] in [0, H) x [0, W) from numbers [2, B], given the planes' shape."""
     return uniform.T * jnp.array(shape[2:], jnp.float32)
 
 

@@ -12,7 +12,7 @@ from semisfl_jax.augment import tables
 from semisfl_jax.augment.variants import Variant
 from semisfl_jax.types import Array
 
-GREY = 127  # fill of the cutout
+GRAY = 127  # fill of the cutout
 
 
 def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[int, int]) -> Array:
@@ -37,46 +37,46 @@ def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[in
     return _gather(planes, y[:, :, None], x[:, None, :])
 
 
-def cutout(planes: Array, centre: Array, size: int) -> Array:
-    """Fills a square of `size + 1` pixels a side with grey 127, both ends of PIL's rectangle being included.
+def cutout(planes: Array, center: Array, size: int) -> Array:
+    """Fills a square of `size + 1` pixels a side with gray 127, both ends of PIL's rectangle being included.
 
     At the low borders the square starts at 0 and keeps its side; at the high borders it is cut.
 
     Args:
       planes: [B, C, H, W] uint8.
-      centre: [B, 2] float32, y in [0, H) and x in [0, W).
+      center: [B, 2] float32, y in [0, H) and x in [0, W).
       size: nominal side in pixels.
 
     Returns:
       [B, C, H, W] uint8.
     """
-    first = jnp.maximum(centre - size / 2, 0.0).astype(jnp.int32)[:, :, None]  # [B, 2, 1]
+    first = jnp.maximum(center - size / 2, 0.0).astype(jnp.int32)[:, :, None]  # [B, 2, 1]
     y, x = jnp.arange(planes.shape[2]), jnp.arange(planes.shape[3])
     rows = (y >= first[:, 0]) & (y <= first[:, 0] + size)
     columns = (x >= first[:, 1]) & (x <= first[:, 1] + size)
-    return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], jnp.uint8(GREY), planes)
+    return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], jnp.uint8(GRAY), planes)
 
 
-def clipped_cutout(planes: Array, centre: Array, size: int, colour: tuple[int, ...]) -> Array:
+def clipped_cutout(planes: Array, center: Array, size: int, color: tuple[int, ...]) -> Array:
     """Fills the `size` rows and columns around a pixel, fewer at every border: the cutout of google-research/fixmatch.
 
     Args:
       planes: [B, C, H, W] uint8.
-      centre: [B, 2] int32, row and column of the first pixel behind the middle.
+      center: [B, 2] int32, row and column of the first pixel behind the middle.
       size: side in pixels, even.
-      colour: C values in 0 .. 255.
+      color: C values in 0 .. 255.
 
     Returns:
       [B, C, H, W] uint8.
     """
-    away = [jnp.arange(side) - centre[:, i, None] for i, side in enumerate(planes.shape[2:])]
+    away = [jnp.arange(side) - center[:, i, None] for i, side in enumerate(planes.shape[2:])]
     rows, columns = ((x >= -(size // 2)) & (x < size // 2) for x in away)
-    return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], as_plane(colour), planes)
+    return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], as_plane(color), planes)
 
 
-def as_plane(colour: tuple[int, ...]) -> Array:
+def as_plane(color: tuple[int, ...]) -> Array:
     """[C, 1, 1] uint8."""
-    return jnp.array(colour, jnp.uint8)[:, None, None]
+    return jnp.array(color, jnp.uint8)[:, None, None]
 
 
 def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
@@ -96,24 +96,24 @@ def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant
 
 
 def bilinear(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array, Array]:
-    """As `affine`, but shears read two neighbours. Arguments as there.
+    """As `affine`, but shears read two neighbors. Arguments as there.
 
     Returns:
-      The near and the far neighbours, [B, C, H, W] uint8, the same pixels for all that is no shear; and the row of
+      The near and the far neighbors, [B, C, H, W] uint8, the same pixels for all that is no shear; and the row of
       tables.Shears.mixes that mixes them, [B, H, W] int32.
     """
-    near, far, weight = _neighbours(2, planes, op, v, negative, variant)
+    near, far, weight = _neighbors(2, planes, op, v, negative, variant)
     return near, far, weight
 
 
 def bicubic(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
-    """As `affine`, but shears read four neighbours, with Pillow's cubic (a = -1). Arguments and result as there.
+    """As `affine`, but shears read four neighbors, with Pillow's cubic (a = -1). Arguments and result as there.
 
     In integers, so that the result is the exact value without what is behind the point. Pillow's doubles miss that
     value by 1e-13, so that where it is an integer their result is one lower at times: at fewer than 1 pixel in 200 of a
     sheared image.
     """
-    *taps, k = _neighbours(4, planes, op, v, negative, variant)
+    *taps, k = _neighbors(4, planes, op, v, negative, variant)
     v1, v2, v3, v4 = (tap.astype(jnp.int32) for tap in taps)
     k, n = k[:, None], tables.BICUBIC_STEPS
     third = n * (2 * (v1 - v2) + v3 - v4) + k * (v2 - v1 - v3 + v4)
@@ -130,8 +130,8 @@ def _nearest(shape: tuple[int, ...], op: Array, v: Array, negative: Array, varia
     return (d * x + e * y + f) >> 16, (a * x + b * y + c) >> 16
 
 
-def _neighbours(count: int, planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, ...]:
-    """`count` neighbours along the axis of a shear, [B, C, H, W] uint8 each, and tables.Shears.weight [B, H, W]."""
+def _neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, ...]:
+    """`count` neighbors along the axis of a shear, [B, C, H, W] uint8 each, and tables.Shears.weight [B, H, W]."""
     height, width = planes.shape[2:]
     shears = tables.shears(variant, height, width)
     index = jnp.asarray(shears.which)[op, v, negative]

@@ -19,7 +19,7 @@ from semisfl_jax.types import Array
 
 
 def randaugment(
-    planes: Array, op: Array, v: Array, sign: Array, applied: Array, variant: Variant, centre: Array | None = None
+    planes: Array, op: Array, v: Array, sign: Array, applied: Array, variant: Variant, center: Array | None = None
 ) -> Array:
     """One operation per image.
 
@@ -30,15 +30,15 @@ def randaugment(
       sign: [B] int32, 1 or -1: direction, where the operation has one.
       applied: [B] bool; images where it is False stay as they are.
       variant: the RandAugment.
-      centre: [B, 2] float32, where CutoutConst cuts, as `geometry.cutout` takes it; needed only where it is drawn.
+      center: [B, 2] float32, where CutoutConst cuts, as `geometry.cutout` takes it; needed only where it is drawn.
 
     Returns:
       uint8 of the shape of `planes`.
     """
     op = jnp.where(applied, op, variant.place('Identity'))
     negative = (sign < 0).astype(jnp.int32)
-    colours, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
-    batch, channels, height, width = colours.shape
+    colors, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
+    batch, channels, height, width = colors.shape
 
     # Of the three steps at most one changes an image, so what the other two need can be read from `planes`. In a loop
     # over halves of the batch, because XLA on the CPU would otherwise fuse all this into the gathers that read it, and
@@ -46,8 +46,8 @@ def randaugment(
     def of_image(args):
         return _table_and_degenerate(*args, variant)
 
-    counts = _histogram(colours.reshape(batch, channels, height * width))
-    table, degenerate = lax.map(of_image, (colours, counts, op, v), batch_size=max(batch // 2, 1))
+    counts = _histogram(colors.reshape(batch, channels, height * width))
+    table, degenerate = lax.map(of_image, (colors, counts, op, v), batch_size=max(batch // 2, 1))
 
     mixes, rows = tables.blends(variant)
     row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
@@ -68,12 +68,12 @@ def randaugment(
         alpha = jnp.where(clears[:, None, None, None], jnp.uint8(255), alpha)
 
     values = moved.reshape(batch, channels, height * width).astype(jnp.int32)
-    mapped = jnp.take_along_axis(table, values, axis=2, mode='promise_in_bounds').reshape(colours.shape)
+    mapped = jnp.take_along_axis(table, values, axis=2, mode='promise_in_bounds').reshape(colors.shape)
     index = (row * 256 + degenerate) * 256 + mapped
     result = jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
     if 'CutoutConst' in variant.operations:
         cut = (op == variant.place('CutoutConst'))[:, None, None, None]
-        result = jnp.where(cut, geometry.cutout(result, centre, SEMIFL_CUTOUT), result)
+        result = jnp.where(cut, geometry.cutout(result, center, SEMIFL_CUTOUT), result)
     return result if alpha is None else jnp.concatenate([result, alpha], axis=1)
 
 
@@ -89,7 +89,7 @@ def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, var
 
     Returns:
       The table of AutoContrast, Equalize, Invert, Posterize or Solarize, [C, 256] uint8, else the identity; and the
-      image that Brightness, Color, Contrast or Sharpness blends with, [C, H, W] uint8: black, the grey image, its mean,
+      image that Brightness, Color, Contrast or Sharpness blends with, [C, H, W] uint8: black, the gray image, its mean,
       the smoothed image.
     """
     total = jnp.cumsum(counts, axis=1)
@@ -155,7 +155,7 @@ def _equalize(total: Array) -> Array:
 
 
 def _luma(planes: Array) -> Array:
-    """Grey values [1, H, W] uint8 of planes [C, H, W], as PIL converts RGB to L."""
+    """Gray values [1, H, W] uint8 of planes [C, H, W], as PIL converts RGB to L."""
     if planes.shape[0] == 1:
         return planes
     red, green, blue = planes[:, None].astype(jnp.int32)
@@ -163,7 +163,7 @@ def _luma(planes: Array) -> Array:
 
 
 def _smooth(planes: Array) -> Array:
-    """PIL.ImageFilter.SMOOTH of [C, H, W] uint8: the 3x3 mean with the centre counted five times, border kept."""
+    """PIL.ImageFilter.SMOOTH of [C, H, W] uint8: the 3x3 mean with the center counted five times, border kept."""
     height, width = planes.shape[1:]
     wide = jnp.pad(planes, ((0, 0), (1, 1), (1, 1))).astype(jnp.int32)
     rows = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]

@@ -43,7 +43,7 @@ def affine(variant: Variant, height: int, width: int) -> np.ndarray:
     """Affine maps of every operation, [O, V, 2, 6] int32 in 16.16 fixed point.
 
     A row (a, b, c, d, e, f) takes output pixel (x, y) to input pixel ((ax + by + c) >> 16, (dx + ey + f) >> 16), as
-    affine_fixed in Pillow's Geometry.c does; the half pixel that leads to pixel centres is inside c and f. Operations
+    affine_fixed in Pillow's Geometry.c does; the half pixel that leads to pixel centers is inside c and f. Operations
     that move nothing have the identity, and so have shears that read between pixels (`shears`).
     """
     table = np.empty((len(variant.operations), variant.levels, 2, 6), np.int32)
@@ -62,7 +62,7 @@ class Shears(NamedTuple):
     """Where shears that read between pixels read, and how they mix what they read."""
 
     which: np.ndarray  # [O, V, 2] int32, which of the next two tables' R maps; 0, which holds nothing, for all others
-    first: np.ndarray  # [R, H, W] int32, the first of 2 or 4 neighbours along the axis, before clipping, or OUTSIDE
+    first: np.ndarray  # [R, H, W] int32, the first of 2 or 4 neighbors along the axis, before clipping, or OUTSIDE
     weight: np.ndarray  # [R, H, W] int32; bilinear: a row of `mixes`; bicubic: the fraction in BICUBIC_STEPS
     mixes: np.ndarray  # bilinear: [U, 256 near, 256 far] uint8; bicubic: none
 
@@ -71,9 +71,9 @@ class Shears(NamedTuple):
 def shears(variant: Variant, height: int, width: int) -> Shears:
     """The shears of a variant that interpolates, as ImagingGenericTransform in Pillow's Geometry.c does them.
 
-    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbours matter. Pillow mixes them in doubles
+    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbors matter. Pillow mixes them in doubles
     and drops what is behind the point: where the exact value is an integer, the noise of its doubles decides. With two
-    neighbours all cases fit a table, so results are Pillow's. With four they are those of the exact value (see
+    neighbors all cases fit a table, so results are Pillow's. With four they are those of the exact value (see
     `geometry.bicubic`).
     """
     y, x = np.mgrid[:height, :width] + 0.5

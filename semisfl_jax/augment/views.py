@@ -120,16 +120,16 @@ def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int
 
     `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws with p = 0.5, a cutout always.
     `semifl` is that of SemiFL's code and `fedmatch` that of FedMatch's, neither with a cutout at the end. `fixmatch` is
-    `rac` of google-research/fixmatch: the original normalises with mean 0.5, and then sets to 0 what came in from
-    outside and what is cut out. Here that is done before normalisation, in the colour whose normalised value is nearest
-    to 0, half a grey level from it at most. The original's way through float images, which lowers some values by one,
+    `rac` of google-research/fixmatch: the original normalizes with mean 0.5, and then sets to 0 what came in from
+    outside and what is cut out. Here that is done before normalization, in the color whose normalized value is nearest
+    to 0, half a gray level from it at most. The original's way through float images, which lowers some values by one,
     is left out.
 
     Args:
       key: a typed JAX key. `weak` with the same key draws independently.
       images: [B, H, W, C] uint8, C = 1 or 3.
       options: see AugmentOptions.
-      middle: the colour that normalises to 0, C values in 0 .. 255, or one for all; used by `fixmatch` alone.
+      middle: the color that normalizes to 0, C values in 0 .. 255, or one for all; used by `fixmatch` alone.
 
     Returns:
       [B, H, W, C] uint8.
@@ -173,7 +173,7 @@ def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
 
     planes = _layers(layer, planes, uniform[3:-2].reshape(count, 4, batch))
     if options.cutout:
-        planes = geometry.cutout(planes, draws.centre(uniform[-2:], planes.shape), options.cutout)
+        planes = geometry.cutout(planes, draws.center(uniform[-2:], planes.shape), options.cutout)
     return planes
 
 
@@ -189,8 +189,8 @@ def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[
     planes = _layers(layer, jnp.concatenate([planes, opaque], axis=1), uniform[3:-2].reshape(count, 4, batch))
     planes = jnp.where(planes[:, -1:] == 0, geometry.as_plane(middle), planes[:, :-1])
     if options.cutout:
-        centre = draws.centre(uniform[-2:], planes.shape).astype(jnp.int32)
-        planes = geometry.clipped_cutout(planes, centre, options.cutout, middle)
+        center = draws.center(uniform[-2:], planes.shape).astype(jnp.int32)
+        planes = geometry.clipped_cutout(planes, center, options.cutout, middle)
     return planes
 
 
@@ -200,8 +200,8 @@ def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
     planes = _flip_crop(uniform[:3], planes, options)
 
     def layer(planes, uniform):
-        centre = draws.centre(uniform[4:], planes.shape)
-        return operations.randaugment(planes, *draws.uneven(uniform[:4], variant), variant, centre), None
+        center = draws.center(uniform[4:], planes.shape)
+        return operations.randaugment(planes, *draws.uneven(uniform[:4], variant), variant, center), None
 
     return _layers(layer, planes, uniform[3:].reshape(count, 6, batch))
 

@@ -17,7 +17,7 @@ from semisfl_jax.wording import nearest
 
 HELP = """\
 Trains an image classifier by semi-supervised split federated learning (SemiSFL), or by a baseline: a server with few
-labelled images, many clients with unlabelled ones.
+labeled images, many clients with unlabeled ones.
 
     python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
 

@@ -117,7 +117,7 @@ def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
     if not alone and labels_at_clients and flat['batch_size'] % (1 + mu):
         raise UserError(
             f'config.batch_size={flat["batch_size"]} cannot be split 1 : {mu} (federation.mu) '
-            f'into labelled and unlabelled images; use a multiple of {1 + mu}'
+            f'into labeled and unlabeled images; use a multiple of {1 + mu}'
         )
 
 

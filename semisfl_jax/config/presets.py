@@ -1,6 +1,6 @@
 """The 'official' setting: the values of a method's own papers, in place of SemiSFL's protocol.
 
-'harmonised' changes nothing: every method runs under the keys as the configuration has them. 'official' exchanges the
+'harmonized' changes nothing: every method runs under the keys as the configuration has them. 'official' exchanges the
 keys that the method's record names (`algorithms.Method.official`); command-line values take precedence. Data set,
 model, and number of labels stay those of the configuration. The configuration that results holds every value that the
 run uses, and in `official_keys` the names of those that came from the papers.
@@ -17,7 +17,7 @@ from semisfl_jax import algorithms
 from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 
-SETTINGS = ('harmonised', 'official')
+SETTINGS = ('harmonized', 'official')
 
 
 def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
@@ -54,6 +54,6 @@ def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     method = algorithms.get(flat['algorithm'])
     if isinstance(method.official, str):
         raise UserError(
-            f"config.setting='official': {method.name} has no such setting, for {method.official}; use 'harmonised'"
+            f"config.setting='official': {method.name} has no such setting, for {method.official}; use 'harmonized'"
         )
     return method.official(flat)

@@ -13,7 +13,7 @@ class Clients(NamedTuple):
     ids: np.ndarray  # [A] int
     images: np.ndarray  # [A] int, what each trains on; without any, it takes no part
     steps: np.ndarray  # [A] int, iterations of a whole round
-    labels: np.ndarray  # [A] bool, whether its batches hold labelled images
+    labels: np.ndarray  # [A] bool, whether its batches hold labeled images
     came: np.ndarray  # [A] bool, whether it got the model: it has data, and did not fail before the round
     made: np.ndarray  # [A] int, iterations it finished
     failed: np.ndarray  # [A] bool, before the round or inside it

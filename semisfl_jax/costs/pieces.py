@@ -2,7 +2,7 @@
 
 Bytes are those of float32 variables, BatchNorm's running statistics included, as they travel.
 
-Operations are what XLA's cost analysis counts in the program of a piece before any optimisation, so that they are the
+Operations are what XLA's cost analysis counts in the program of a piece before any optimization, so that they are the
 same on every machine: of convolutions and products two for each multiplication with its addition (of a padded
 convolution, only where the kernel lies on the image), of everything else one for each number that comes out. The
 pieces have no loops, which the analysis would count once, and no custom calls, which it would not count; convolutions

@@ -1,4 +1,4 @@
-"""The plot of all cuts: four panels over the cut, readable without colours."""
+"""The plot of all cuts: four panels over the cut, readable without colors."""
 
 from __future__ import annotations
 

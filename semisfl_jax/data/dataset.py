@@ -17,7 +17,7 @@ HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, whateve
 
 # Mean and standard deviation per channel, in units of [0, 1]. The first four as in the authors' code; MNIST and
 # Fashion-MNIST are the training set's own. Other sets are measured by `channel_statistics`.
-NORMALISATION = {
+NORMALIZATION = {
     'cifar10': ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     'svhn_cropped': ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     'stl10': ((0.4408, 0.4279, 0.3867), (0.2683, 0.2610, 0.2687)),
@@ -31,7 +31,7 @@ NORMALISATION = {
 class Dataset:
     """One image-classification data set, decoded. Arrays may be read-only memory maps.
 
-    Labels are -1 where nobody knows them: STL-10's unlabelled images, which follow the labelled ones.
+    Labels are -1 where nobody knows them: STL-10's unlabeled images, which follow the labeled ones.
     """
 
     name: str
@@ -81,9 +81,9 @@ def _in_memory(array: np.ndarray | None) -> bool:
     return True
 
 
-def normalisation(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation [C] of the data set `name`, known or measured on `images` [n, H, W, C] uint8."""
-    known = NORMALISATION.get(name)
+    known = NORMALIZATION.get(name)
     return known if known and len(known[0]) == images.shape[-1] else channel_statistics(images)
 
 
@@ -126,13 +126,13 @@ def make(name: str, arrays: dict[str, np.ndarray], num_classes: int, fake: bool 
       fake: whether the images are made up.
       digest: the checksum where it is known already, '' to compute it.
     """
-    mean, std = normalisation(name, arrays['train_images'])
+    mean, std = normalization(name, arrays['train_images'])
     digest = digest or checksum(name, arrays)
     return Dataset(name=name, num_classes=num_classes, mean=mean, std=std, fake=fake, checksum=digest, **arrays)
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A stratified fifth of a labelled set, rounded up, becomes its test set, the same one in every run.
+    """A stratified fifth of a labeled set, rounded up, becomes its test set, the same one in every run.
 
     Args:
       labels: [n], all known.

@@ -24,8 +24,8 @@ BYTES_AT_ONCE = 1 << 20
 
 
 class Shape(NamedTuple):
-    train: int  # labelled training images
-    unlabelled: int
+    train: int  # labeled training images
+    unlabeled: int
     test: int
     image: tuple[int, int, int]  # H, W, C
     classes: int
@@ -50,7 +50,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
     Args:
       name: canonical name, a key of SHAPES.
       size: training images in total, 0 for the true number. The test set then has a fifth as many, though one
-        per class at least; of STL-10's images up to 5,000, though no more than half of them, are labelled.
+        per class at least; of STL-10's images up to 5,000, though no more than half of them, are labeled.
       image_size: side of the images, 0 for the true one.
 
     Raises:
@@ -61,11 +61,11 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
     if size < 0:
         raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
     true = SHAPES[name]
-    labelled, unlabelled, test = counts(name, size)
+    labeled, unlabeled, test = counts(name, size)
     shape = (image_size, image_size, true.image[2]) if image_size else true.image
     patterns = _patterns(name, true.classes, shape)
-    train_images, train_labels = _draw(name, 'train', patterns, labelled + unlabelled)
-    train_labels[labelled:] = -1
+    train_images, train_labels = _draw(name, 'train', patterns, labeled + unlabeled)
+    train_labels[labeled:] = -1
     test_images, test_labels = _draw(name, 'test', patterns, test)
     arrays = {
         'train_images': train_images,
@@ -77,12 +77,12 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
 
 def counts(name: str, size: int = 0) -> tuple[int, int, int]:
-    """Labelled, unlabelled and test images of a made-up data set, arguments as of `make`."""
+    """Labeled, unlabeled and test images of a made-up data set, arguments as of `make`."""
     true = SHAPES[name]
     if not size:
-        return true.train, true.unlabelled, true.test
-    labelled = min(true.train, size // 2) if true.unlabelled else size
-    return labelled, size - labelled, min(true.test, max(true.classes, size // 5))
+        return true.train, true.unlabeled, true.test
+    labeled = min(true.train, size // 2) if true.unlabeled else size
+    return labeled, size - labeled, min(true.test, max(true.classes, size // 5))
 
 
 def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarray:

@@ -80,14 +80,14 @@ def build_federations(
 ) -> list[Federation] | list[HostFederation]:
     """Lays out the training set once for several trials, each with a split of its own.
 
-    What is labelled in one trial is not in another. So, for several trials on the device, one copy of the images
+    What is labeled in one trial is not in another. So, for several trials on the device, one copy of the images
     serves the servers and the clients of all.
 
     Args:
       dataset: the data set.
-      partitions: R splits, of equally many labelled images and clients.
+      partitions: R splits, of equally many labeled images and clients.
       residency: 'device' or 'host'.
-      all_labels: clients know the labels of all their images: what they hold unlabelled, they hold labelled, too.
+      all_labels: clients know the labels of all their images: what they hold unlabeled, they hold labeled, too.
 
     Returns:
       R times what `build_federation` returns, with tables of equal shapes. `server_images` and `server_labels` are

@@ -1,6 +1,6 @@
-"""Who holds which training image: the server's labelled ones, and every client's own (facts: SemiSFL, data protocol).
+"""Who holds which training image: the server's labeled ones, and every client's own (facts: SemiSFL, data protocol).
 
-A partition is disjoint, and complete but for the labelled images that `federation.ignored_labeled` 'dropped' leaves to
+A partition is disjoint, and complete but for the labeled images that `federation.ignored_labeled` 'dropped' leaves to
 nobody. It is a function of the configuration alone. Nothing here draws from anywhere
 but `config.data.partition_seed`, or `config.seed` where that is -1.
 """
@@ -22,7 +22,7 @@ from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.errors import UserError
 
 LABELED_SPLITS = ('natural', 'balanced')
-IGNORED_LABELED = ('dropped', 'unlabeled')  # what becomes of the clients' labelled images with mu = 0
+IGNORED_LABELED = ('dropped', 'unlabeled')  # what becomes of the clients' labeled images with mu = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Partition:
     dataset: str  # name of the data set
     checksum: str  # of the data set
     settings: dict  # what the split was made from, JSON types
-    server_index: np.ndarray  # [L] int32, labelled, at the server
+    server_index: np.ndarray  # [L] int32, labeled, at the server
     client_index: tuple[np.ndarray, ...]  # N arrays int32, used without labels
     client_labeled_index: tuple[np.ndarray, ...]  # N arrays int32, used with their labels
 
@@ -55,8 +55,8 @@ class Partition:
 def settings(config) -> dict:
     """The keys of a configuration that decide a partition, in JSON types.
 
-    Those of labelled images at the clients are there only where there are such images. Where all images are dealt to
-    clients that know their labels, no image is set aside as labelled: `num_labeled` is 0.
+    Those of labeled images at the clients are there only where there are such images. Where all images are dealt to
+    clients that know their labels, no image is set aside as labeled: `num_labeled` is 0.
     """
     fed, count = config.federation, config.data.client_labels
     if count > 0:
@@ -80,12 +80,12 @@ def settings(config) -> dict:
 def make_partition(dataset: Dataset, config) -> Partition:
     """Splits the training set between the server and the clients.
 
-    The server gets `num_labeled` - `client_labels` labelled images, the clients share `client_labels` labelled ones
+    The server gets `num_labeled` - `client_labels` labeled images, the clients share `client_labels` labeled ones
     and the whole rest without labels. 'uniform' deals every class equally. 'dirichlet' draws Dir(alpha) over the
     classes once per client, p [N, K], and gives client i the share p_ic / sum_j p_jc of class c, so all data is used
     and clients differ in size. A client that this leaves with nothing gets one image of the largest client. The
-    labelled images of the clients follow the same shares, or a rule of their own (`labeled_partition`). With mu = 0
-    their labels are ignored: nobody gets the images, or clients get them among the unlabelled ones
+    labeled images of the clients follow the same shares, or a rule of their own (`labeled_partition`). With mu = 0
+    their labels are ignored: nobody gets the images, or clients get them among the unlabeled ones
     (`ignored_labeled`). `client_labels` -1 splits as 0 does, clients then know the labels of what they hold
     (`federation.build_federations`); without a server phase (k_s = 0) they get the server's images, too.
 
@@ -103,11 +103,11 @@ def make_partition(dataset: Dataset, config) -> Partition:
     _check_settings(chosen, config)
     groups = _shuffled_classes(dataset, chosen['seed'])  # K arrays, and one of unknown labels
     sizes = np.array([len(rows) for rows in groups])
-    labelled = np.append(_labelled_counts(dataset, chosen, sizes[:-1]), 0)
-    at_clients = largest_remainder(labelled, chosen['client_labels'])
+    labeled = np.append(_labeled_counts(dataset, chosen, sizes[:-1]), 0)
+    at_clients = largest_remainder(labeled, chosen['client_labels'])
 
     server, with_labels, pool = [], [], []
-    for rows, total, client in zip(groups, labelled, at_clients, strict=True):
+    for rows, total, client in zip(groups, labeled, at_clients, strict=True):
         server.append(rows[: total - client])
         with_labels.append(rows[total - client : total])
         pool.append(rows[total:])
@@ -129,7 +129,7 @@ def make_partition(dataset: Dataset, config) -> Partition:
 
 
 def describe(partition: Partition, labels: np.ndarray) -> np.ndarray:
-    """How many unlabelled images of each class every client holds.
+    """How many unlabeled images of each class every client holds.
 
     Args:
       partition: the partition.
@@ -168,9 +168,9 @@ def _check_settings(chosen: dict, config) -> None:
     if 'dirichlet' in (chosen['partition'], chosen.get('labeled_partition')) and not 0 < chosen['alpha'] < float('inf'):
         raise UserError(f'config.federation.alpha is {federation.alpha}: a Dirichlet distribution needs alpha > 0')
     if federation.mu < 0:
-        raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabelled images per labelled one')
+        raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabeled images per labeled one')
     if labeled < 1:
-        raise UserError(f'config.data.num_labeled is {labeled}: the server needs labelled images')
+        raise UserError(f'config.data.num_labeled is {labeled}: the server needs labeled images')
     if not 0 <= chosen['client_labels'] <= labeled:
         raise UserError(
             f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = {labeled}'
@@ -184,8 +184,8 @@ def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
     return [generator.permutation(np.flatnonzero(labels == k)) for k in (*range(dataset.num_classes), -1)]
 
 
-def _labelled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
-    """[K] labelled images per class, from class sizes [K]; sums to num_labeled."""
+def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
+    """[K] labeled images per class, from class sizes [K]; sums to num_labeled."""
     wanted, available = chosen['num_labeled'], int(sizes.sum())
     if wanted > available:
         raise UserError(
@@ -215,7 +215,7 @@ def _deal(groups: list[np.ndarray], rule: str, chosen: dict, leave_none_empty: b
     sizes = np.array([len(rows) for rows in groups])
     if leave_none_empty and sizes.sum() < clients:
         raise UserError(
-            f'config.federation.num_clients={clients}: {sizes.sum()} unlabelled images are left for so many clients; '
+            f'config.federation.num_clients={clients}: {sizes.sum()} unlabeled images are left for so many clients; '
             'use fewer clients or fewer labels'
         )
     counts = PARTITIONS[rule](sizes, chosen)
@@ -252,7 +252,7 @@ PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
     'uniform': _uniform_counts,
     'dirichlet': _dirichlet_counts,
 }
-# Rules by which the labelled images of the clients are dealt: one of these, or that of the rest
+# Rules by which the labeled images of the clients are dealt: one of these, or that of the rest
 LABELED_PARTITIONS = ChainMap({'same': None}, PARTITIONS)
 
 

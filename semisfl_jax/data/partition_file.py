@@ -137,14 +137,14 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
 def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
     """Rows of a file that somebody else made: in range, nothing twice, labels where labels are used, nobody empty but a
     server without a phase of its own."""
-    labelled = np.concatenate([partition.server_index, *partition.client_labeled_index])
-    rows = np.concatenate([labelled, *partition.client_index])
+    labeled = np.concatenate([partition.server_index, *partition.client_labeled_index])
+    rows = np.concatenate([labeled, *partition.client_index])
     if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
         fault = 'names rows that the data set does not have'
     elif len(np.unique(rows)) < len(rows):
         fault = 'gives a row twice'
-    elif (dataset.train_labels[labelled] < 0).any():
-        fault = 'uses images as labelled whose label is unknown'
+    elif (dataset.train_labels[labeled] < 0).any():
+        fault = 'uses images as labeled whose label is unknown'
     elif not len(partition.server_index) and k_s:
         fault = f'leaves the server without images, and config.k_s={k_s} trains on some'
     elif not _sizes(partition.client_index).all():

@@ -69,10 +69,10 @@ def outline(options) -> Outline | None:
         return None
     known, side = fake.SHAPES[name], options.image_size
     image = (side, side, known.image[2]) if side else known.image
-    labelled, unlabelled, test = fake.counts(name, options.fake_size) if options.fake else (known.train, 0, known.test)
+    labeled, unlabeled, test = fake.counts(name, options.fake_size) if options.fake else (known.train, 0, known.test)
     if not options.fake and name not in READERS:
-        labelled = unlabelled = test = 0
-    return Outline(image, known.classes, labelled + unlabelled, test, in_memory=options.fake or name in READERS)
+        labeled = unlabeled = test = 0
+    return Outline(image, known.classes, labeled + unlabeled, test, in_memory=options.fake or name in READERS)
 
 
 def shape(options) -> tuple[tuple[int, int, int], int]:

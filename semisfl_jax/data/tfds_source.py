@@ -30,7 +30,7 @@ from semisfl_jax.data.decode import (
 )
 from semisfl_jax.errors import UserError
 
-UNLABELLED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
+UNLABELED = ('unlabeled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
 SAMPLED_BYTES = 1 << 16  # of either end of a file, to tell its content from another's
 
@@ -45,7 +45,7 @@ def find(
 ) -> Source:
     """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
 
-    The training set is split 'train', followed by an unlabelled split if there is one. The test set is split
+    The training set is split 'train', followed by an unlabeled split if there is one. The test set is split
     'test', or 'validation' where test labels are missing, or a stratified fifth of 'train' (`dataset.holdout`).
 
     Args:
@@ -233,12 +233,12 @@ def _parts(builder, wanted: list[int]) -> tuple[list, list]:
         count = builder.info.splits[split].num_examples
         return np.arange(count) if labels is None else np.flatnonzero(np.isin(labels, wanted))
 
-    unlabelled = [(split, rows(split)) for split in UNLABELLED if split in builder.info.splits and not wanted]
+    unlabeled = [(split, rows(split)) for split in UNLABELED if split in builder.info.splits and not wanted]
     kept = rows('train')
     if test := _test_split(builder):
-        return [('train', kept), *unlabelled], [(test, rows(test))]
+        return [('train', kept), *unlabeled], [(test, rows(test))]
     train, held = dataset.holdout(_labels(builder, 'train')[kept])
-    return [('train', kept[train]), *unlabelled], [('train', kept[held])]
+    return [('train', kept[train]), *unlabeled], [('train', kept[held])]
 
 
 def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:

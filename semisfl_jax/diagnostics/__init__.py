@@ -6,9 +6,9 @@ which rates follow (`tables`), but for the last two. Letters as in `types`; a ro
 whose class nobody knows. MODEL is each of `types.MODELS` that the method has.
 
     round            []              rounds completed
-    unlabeled        [N, K+1]        unlabelled images of each client by class; all its images if it knows all labels
+    unlabeled        [N, K+1]        unlabeled images of each client by class; all its images if it knows all labels
     MODEL_confident  [N, K+1, K]     of those, the confident pseudo-labels: client, true class, label. All images of all
-                                     clients, in weak views of their own draw, labelled in evaluation mode
+                                     clients, in weak views of their own draw, labeled in evaluation mode
     MODEL_test       [K, K]          test images: true class, predicted class
     agreement        [K, K]          test images: class predicted by the teacher, by the student
     queue_levels     [V]             names: 'supervised' and 'unlabeled', or 'ring'
@@ -19,7 +19,7 @@ whose class nobody knows. MODEL is each of `types.MODELS` that the method has.
     distance         [3]             Euclidean distance of teacher and student parameters
     norm             [3]             Euclidean norm of the student's parameters
 
-In SemiSFL the teacher after a round is the one that labelled in it; other methods label with the models that their own
+In SemiSFL the teacher after a round is the one that labeled in it; other methods label with the models that their own
 descriptions name, at their own times.
 
 `agreement`, `pieces`, `distance` and `norm` are there for methods with a teacher, the queue for those with one. With

@@ -77,7 +77,7 @@ def build_replay(
                 name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
                 for name in ('weak', 'teacher_dropout')
             }
-            features = bottoms(views.normalise(weak(keys['weak'], images)), keys['teacher_dropout'])
+            features = bottoms(views.normalize(weak(keys['weak'], images)), keys['teacher_dropout'])
             logits, _ = model.top(teacher.top, features.reshape(-1, model.feature_size), None, False)
             labels, confident = pseudo_label.guess(logits, hparams.threshold)
             labeled = labeled.reshape(-1)

@@ -10,7 +10,7 @@ import numpy as np
 class Rates(NamedTuple):
     """Rates of pseudo-labels; NaN where there is nothing to divide by."""
 
-    mask: np.ndarray  # share of unlabelled images whose pseudo-label is confident
+    mask: np.ndarray  # share of unlabeled images whose pseudo-label is confident
     accuracy: np.ndarray  # of confident pseudo-labels of images whose class is known, the share that is right
 
 

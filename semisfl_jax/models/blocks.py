@@ -63,20 +63,20 @@ class PreactivationBlock(nn.Module):
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, H, W, C] -> [B, H', W', features], H' = (H - 1) // stride + 1, or [B, features] from the last block."""
 
-        def normalised(x, name):
+        def normalized(x, name):
             return nn.relu(batch_norm(train, self.compute, self.axes, name)(x))
 
         def convolved(x, stride, kernel, name):
             return bare_convolution(self.features, kernel, stride, self.compute, name)(x, train)
 
-        y = normalised(x, 'norm_0')
+        y = normalized(x, 'norm_0')
         if x.shape[-1] != self.features:
             x = convolved(y, self.stride, 1, 'shortcut')
         y = convolved(y, self.stride, 3, 'conv_0')
-        y = x.astype(y.dtype) + convolved(normalised(y, 'norm_1'), 1, 3, 'conv_1')
+        y = x.astype(y.dtype) + convolved(normalized(y, 'norm_1'), 1, 3, 'conv_1')
         if not self.last:
             return y
-        return jnp.mean(normalised(y, 'norm_2'), axis=(1, 2), dtype=jnp.float32).astype(y.dtype)
+        return jnp.mean(normalized(y, 'norm_2'), axis=(1, 2), dtype=jnp.float32).astype(y.dtype)
 
 
 def bare_convolution(features: int, kernel: int, stride: int, compute: Compute, name: str) -> ConvLayer:

@@ -1,5 +1,5 @@
 """The layers models are made of. A layer is what the paper counts when it names a cut: one convolution or one
-fully connected layer, with the normalisation, activation and pooling that follow it (or the dropout before it).
+fully connected layer, with the normalization, activation and pooling that follow it (or the dropout before it).
 
 Weights and biases start as in PyTorch, uniform in +-1 / sqrt(fan_in), where a model does not say otherwise.
 """
@@ -34,19 +34,19 @@ FLOAT32 = Compute()
 
 
 def torch_uniform(fan_in: int):
-    """PyTorch's default initialiser for both weights and biases: uniform in +-1 / sqrt(fan_in)."""
+    """PyTorch's default initializer for both weights and biases: uniform in +-1 / sqrt(fan_in)."""
     bound = fan_in**-0.5
 
-    def initialise(key, shape, dtype=jnp.float32):
+    def initialize(key, shape, dtype=jnp.float32):
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
-    return initialise
+    return initialize
 
 
 class UnbiasedBatchNorm(nn.BatchNorm):
     """BatchNorm whose running variance follows the unbiased variance of the batch, as PyTorch's does.
 
-    The batch itself is normalised by the biased variance, as everywhere.
+    The batch itself is normalized by the biased variance, as everywhere.
     """
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:

@@ -107,7 +107,7 @@ def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
 
     For inputs of few channels, such as images, where a convolution has too little to sum over. Pixels of a 2 x 2
     block become channels, and a corner becomes a set of features with a kernel of its own: 1.44 times the arithmetic
-    of a 5 x 5 kernel, at more than twice the speed, and pooling is left with a maximum over neighbours in memory.
+    of a 5 x 5 kernel, at more than twice the speed, and pooling is left with a maximum over neighbors in memory.
     """
     size, _, channels, features = kernel.shape
     half = size // 2 + 1  # side of the kernel over blocks

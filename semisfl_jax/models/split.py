@@ -19,7 +19,7 @@ from semisfl_jax.types import Array, SplitParams, Variables
 
 
 class SplitModel(NamedTuple):
-    """Pure functions of the three pieces. Images are normalised floats [B, H, W, C].
+    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
 
     `bottom` and `top` are called as f(variables, inputs, key, train, rows=None) and return (outputs, variables): in
     training, the variables with BatchNorm's running statistics moved on. `key` feeds dropout and may be None otherwise.
@@ -54,7 +54,7 @@ class Stack(nn.Module):
 
 
 class ProjectionHead(nn.Module):
-    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Rows leave normalised."""
+    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Rows leave normalized."""
 
     kind: str
     width: int

@@ -28,14 +28,14 @@ def recompute(
     """`variables` with every statistic of BatchNorm the mean of those of the batches, each batch counting the same.
 
     The cumulative average of PyTorch's BatchNorm with momentum None, in training mode. Batches pass as in training,
-    each normalised by its own statistics, so the old running ones have no say. Can be jitted: one loop.
+    each normalized by its own statistics, so the old running ones have no say. Can be jitted: one loop.
 
     Args:
       model: the split model; both pieces have their statistics taken.
       variables: bottom, top and projection head; without BatchNorm they come back as they are.
       batches: tree with leading [T]; T mini-batches, or what `images` makes them from, such as rows [T, B].
       key: for dropout that stands before a BatchNorm.
-      images: one element of `batches` -> normalised floats [B, H, W, C].
+      images: one element of `batches` -> normalized floats [B, H, W, C].
       count: [] int32, how many of the T are used, at least 1; None: all.
     """
     pieces = variables.bottom, variables.top

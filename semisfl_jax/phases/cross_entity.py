@@ -121,7 +121,7 @@ def build_cross_entity(
         count: Array,
         keys: dict[str, Array],
     ):
-        """x: strong views [A', B, H, W, C], normalised. `count`: rows of all clients that take part."""
+        """x: strong views [A', B, H, W, C], normalized. `count`: rows of all clients that take part."""
         student = with_parameters(exchange.student, parameters)
         weight = targets.present.astype(jnp.float32)
         features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # what travels up: [A', B, D]
@@ -152,8 +152,8 @@ def build_cross_entity(
                 name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
                 for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout', 'top_dropout')
             }
-            x_weak = views.normalise(weak(keys['weak'], images))
-            x_strong = views.normalise(strong(keys['strong'], images))
+            x_weak = views.normalize(weak(keys['weak'], images))
+            x_strong = views.normalize(strong(keys['strong'], images))
             teacher = state.teacher._replace(bottom=exchange.teacher_bottom)
             by_teacher = labeler.by_teacher(exchange.counts)
             weak_rows = labeler.label(teacher, exchange.student, by_teacher, x_weak, keys['teacher_dropout'])

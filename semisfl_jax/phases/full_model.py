@@ -26,7 +26,7 @@ def forward(
     train: bool,
     rows: Array | None = None,
 ) -> tuple[Array, SplitParams]:
-    """Logits [B, K] of normalised images [B, H, W, C].
+    """Logits [B, K] of normalized images [B, H, W, C].
 
     Args:
       model: the model.

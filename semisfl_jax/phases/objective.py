@@ -1,4 +1,4 @@
-"""What one client minimises on one batch: cross-entropy on its labels, consistency on unlabelled images, or both."""
+"""What one client minimizes on one batch: cross-entropy on its labels, consistency on unlabeled images, or both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def supervised(model: SplitModel, views: Views) -> Objective:
     """Mean cross-entropy of the view that supervised training sees; every row of a batch has its label."""
 
     def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
-        x = views.normalise(views.supervised(rng.fold(key, 'supervised'), batch.images))
+        x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images))
         logits, moved = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         value = losses.cross_entropy(logits, batch.labels, jnp.ones(batch.labels.shape))
         return value, (moved, {'loss_local': value}, {})
@@ -40,11 +40,11 @@ def supervised(model: SplitModel, views: Views) -> Objective:
 
 
 def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pseudo_label.Rule) -> Objective:
-    """L_s + `consistency_weight` L_u: cross-entropy of the labelled rows, the rule's consistency of the others.
+    """L_s + `consistency_weight` L_u: cross-entropy of the labeled rows, the rule's consistency of the others.
 
-    Each is a mean over its own rows; all rows pass the model in one batch, labelled ones in the view that supervised
+    Each is a mean over its own rows; all rows pass the model in one batch, labeled ones in the view that supervised
     training sees, the others in a strong view. `labeler` are the variables that label the weak views: the client's own
-    model, or a teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labelled rows
+    model, or a teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labeled rows
     count in L_s only while they are below the threshold, which rises with `progress` in [0, 1].
     """
     head = hparams.labeled_rows  # rows of a batch that may have labels
@@ -55,10 +55,10 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
             view = views.supervised(rng.fold(key, 'supervised'), batch.images[:head])
             mixed = jnp.where(batch.labeled[:head, None, None, None], view, images[:head])
             images = jnp.concatenate([mixed, images[head:]])
-        weak = views.normalise(views.weak(rng.fold(key, 'weak'), batch.images))
+        weak = views.normalize(views.weak(rng.fold(key, 'weak'), batch.images))
         guesses, _ = forward(model, labeler, weak, None, False)
         logits, moved = forward(
-            model, with_parameters(student, parameters), views.normalise(images), rng.fold(key, 'dropout'), True
+            model, with_parameters(student, parameters), views.normalize(images), rng.fold(key, 'dropout'), True
         )
         guessed = ~batch.labeled
         consistency, labels, confident = rule(guesses, logits, guessed.astype(jnp.float32))

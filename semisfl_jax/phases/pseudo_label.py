@@ -1,4 +1,4 @@
-"""What clients learn from unlabelled images in full-model methods: FixMatch and UDA, and how pseudo-labels are judged.
+"""What clients learn from unlabeled images in full-model methods: FixMatch and UDA, and how pseudo-labels are judged.
 
 Both label a weak view and train on a strong one. Labels are made in evaluation mode (running BatchNorm statistics, no
 dropout), as SemiSFL's teacher makes its own; the published codes make them in training mode, in one batch with the rows
@@ -65,7 +65,7 @@ def build_rule(hparams: HParams) -> Rule:
 
 
 def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
-    """UDA's training signal annealing: labelled images count only while their class is less probable than this.
+    """UDA's training signal annealing: labeled images count only while their class is less probable than this.
 
     eta = alpha (1 - 1 / K) + 1 / K, with alpha = s, exp(5 (s - 1)) or 1 - exp(-5 s) for `schedule` 'linear', 'exp' or
     'log' and s = `progress` in [0, 1]. 'off' gives infinity.

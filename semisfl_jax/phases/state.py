@@ -74,5 +74,5 @@ def nothing_measured(run: Callable, *arguments) -> Metrics:
 
 def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:
     """Logits [B, K] of uint8 images [B, H, W, C], in evaluation mode."""
-    features, _ = model.bottom(variables.bottom, views.normalise(images), None, False)
+    features, _ = model.bottom(variables.bottom, views.normalize(images), None, False)
     return model.top(variables.top, features, None, False)[0]

@@ -19,8 +19,8 @@ def build_statistics(
 
     Args:
       model: the model; without BatchNorm there is nothing to do, and nothing is done.
-      views: for the normalisation.
-      whose: 'all': the labelled images of the server and the unlabelled ones of all clients, which must lie on the
+      views: for the normalization.
+      whose: 'all': the labeled images of the server and the unlabeled ones of all clients, which must lie on the
         device; 'server': the server's alone.
       batch_size: B, images at a time. Every batch counts the same; the images stand in one fixed random order, and the
         last batch is filled up with some that were there before.
@@ -47,7 +47,7 @@ def build_statistics(
             if whose == 'all':
                 others = federation.client_images[sampling.row_of_all(federation, jnp.maximum(place - labeled, 0))]
                 found = jnp.where((place < labeled)[:, None, None, None], found, others)
-            return views.normalise(found)
+            return views.normalize(found)
 
         batches = jnp.arange(-(-most // batch))
         return static_batch_norm.recompute(model, variables, batches, key, images, count=-(-count // batch))

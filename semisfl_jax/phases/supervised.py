@@ -31,7 +31,7 @@ def build_supervised(
 ) -> Callable[..., tuple[State, Metrics]]:
     """The server-side supervised phase (Section III, step 1).
 
-    Each of the K_s steps draws a labelled batch and two views of it. The student sees view 1; its loss is the
+    Each of the K_s steps draws a labeled batch and two views of it. The student sees view 1; its loss is the
     cross-entropy plus the supervised-contrastive loss against the teacher's keys of view 2 and the queue. Then the
     teacher moves, and the keys enter the queue.
 
@@ -51,7 +51,7 @@ def build_supervised(
     """
 
     def teacher_features(state: State, x: Array, dropout_key: Array) -> tuple[Array, Variables]:
-        """Features of normalised images, and the teacher's bottom, whose statistics may have moved on."""
+        """Features of normalized images, and the teacher's bottom, whose statistics may have moved on."""
         bottom = state.teacher.bottom
         if hparams.server_teacher_bn == 'eval':
             return model.bottom(bottom, x, None, False)
@@ -62,7 +62,7 @@ def build_supervised(
         )
 
     def teacher_keys(state: State, images: Array, labels: Array, dropout_key: Array) -> tuple[References, State]:
-        features, bottom = teacher_features(state, views.normalise(images), dropout_key)
+        features, bottom = teacher_features(state, views.normalize(images), dropout_key)
         keys, everyone = model.project(state.teacher.proj, features), jnp.ones_like(labels, bool)
         references = References(keys, labels, confident=everyone, present=everyone)
         return references, state.replace(teacher=state.teacher._replace(bottom=bottom))
@@ -82,7 +82,7 @@ def build_supervised(
         student = with_parameters(state.student, parameters)
         weight = jnp.ones(labels.shape, jnp.float32) if there is None else there.astype(jnp.float32)
         dropout_keys = (rng.fold(dropout_key, piece) for piece in ('bottom', 'top'))
-        x = views.normalise(images)
+        x = views.normalize(images)
         features, bottom = model.bottom(student.bottom, x, next(dropout_keys), True, there)
         logits, top = model.top(student.top, features, next(dropout_keys), True, there)
         cross_entropy = losses.cross_entropy(logits, labels, weight)

@@ -1,4 +1,4 @@
-"""Pictures of runs, readable in print and without colour vision.
+"""Pictures of runs, readable in print and without color vision.
 
     python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=accuracy_rounds,partition]
 

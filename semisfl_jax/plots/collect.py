@@ -102,7 +102,7 @@ def losses(groups: Groups) -> dict[str, list[Curve]]:
 
 
 def holdings(folder: Path) -> np.ndarray:
-    """[N, K] images of each client by true class, labelled ones included, from partition.npz and the labels of the
+    """[N, K] images of each client by true class, labeled ones included, from partition.npz and the labels of the
     data set.
 
     Raises:
@@ -168,8 +168,8 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
     if trial.method.in_parts:
         raise UserError(f'{folder}: {trial.config.algorithm} keeps its model in parts; its features are not drawn')
     images, labels = trial.dataset.test_images[:most], trial.dataset.test_labels[:most]
-    normalise = experiment_lib.views(trial.config.augment, trial.dataset).normalise
-    bottom = jax.jit(lambda variables, x: trial.model.bottom(variables, normalise(x), None, False)[0])
+    normalize = experiment_lib.views(trial.config.augment, trial.dataset).normalize
+    bottom = jax.jit(lambda variables, x: trial.model.bottom(variables, normalize(x), None, False)[0])
 
     def embed(title: str, model: Any) -> Embedding:
         size = trial.config.eval_batch_size

@@ -24,7 +24,7 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def feature_space(ax, points: np.ndarray, labels: np.ndarray, title: str = ''):
-    """Points of a plane by true class: each class has a colour and a marker, and its number at its median.
+    """Points of a plane by true class: each class has a color and a marker, and its number at its median.
 
     Args:
       ax: Axes.

@@ -44,7 +44,7 @@ def points(
         theirs = paper.get(row, nothing)
         ax.plot(at + 0.3 * step, theirs, linestyle='none', markerfacecolor='none', **look)
     if any(np.isfinite(values).any() for values in paper.values()):
-        hollow = {'color': style.GREY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
+        hollow = {'color': style.GRAY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
         ax.errorbar([], [], fmt='o', **hollow)  # as the rows are drawn, so that it stands behind them in the legend
     width = max(6, int(LETTERS * ax.figure.get_figwidth() / len(columns)))
     ax.set_xticks(place, [textwrap.fill(name, width) for name in columns])

@@ -17,7 +17,7 @@ MOST_BARS = 20  # pairs of bars, and classes that are named on an axis
 
 
 def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
-    """Share of each label among the labels of a true class, in per cent; a class without labels stays grey.
+    """Share of each label among the labels of a true class, in per cent; a class without labels stays gray.
 
     Args:
       ax: Axes.
@@ -158,5 +158,5 @@ def _middles(rounds: Sequence[int]) -> np.ndarray:
 
 
 def _half(rounds: Sequence[int], end: int) -> float:
-    """Half the distance from the first or the last round to its neighbour."""
+    """Half the distance from the first or the last round to its neighbor."""
     return abs(float(np.diff(rounds)[end])) / 2.0 if len(rounds) > 1 else 0.5

@@ -1,7 +1,7 @@
 """What every method and group of runs looks like: title, color, marker and dash, the same in all figures.
 
 A method has one look everywhere, that of its record: seven of Okabe and Ito's colors and two dark ones, told apart also
-without red or green cones; markers tell in grey. All other groups, methods without a look among them, have theirs from
+without red or green cones; markers tell in gray. All other groups, methods without a look among them, have theirs from
 a cycle of other colors, in the order in which a figure names them. Groups that differ in something beside
 ('SemiSFL, k_s=20' and 'SemiSFL, k_s=40') share a color, and differ in marker and dash.
 """

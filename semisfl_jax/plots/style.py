@@ -14,9 +14,9 @@ from semisfl_jax.errors import UserError
 
 # Okabe and Ito, Color Universal Design (2008); yellow, which white paper swallows, is left out.
 BLUE, ORANGE, GREEN, PURPLE = '#0072B2', '#E69F00', '#009E73', '#CC79A7'
-VERMILION, SKY, BLACK, GREY = '#D55E00', '#56B4E9', '#000000', '#999999'
+VERMILION, SKY, BLACK, GRAY = '#D55E00', '#56B4E9', '#000000', '#999999'
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
-SEQUENTIAL = 'Blues'  # white to dark, read alike with and without colour vision, and in grey
+SEQUENTIAL = 'Blues'  # white to dark, read alike with and without color vision, and in gray
 NOTHING = '#DDDDDD'  # where shades have no value
 
 WIDTHS = {'column': 3.5, 'page': 7.16}  # inches, of a two-column paper

@@ -214,7 +214,7 @@ def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
 
 
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
-    """The views of `config.augment`, and the normalisation of a data set."""
+    """The views of `config.augment`, and the normalization of a data set."""
     settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
     mean, std = np.float32(dataset.mean), np.float32(dataset.std)
     middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
@@ -223,18 +223,18 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
         weak=weak,
         strong=strong,
         supervised=strong if options.supervised == 'strong' else weak,
-        normalise=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
+        normalize=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
     )
 
 
 def _count(images: int) -> str:
-    return f'{images:,} labelled images' if images else 'no images'
+    return f'{images:,} labeled images' if images else 'no images'
 
 
 def _labels(experiment: Experiment) -> str:
     """What clients hold with labels, beside or among what they hold."""
     if experiment.config.data.client_labels == -1:
-        return 'all of them labelled, '
+        return 'all of them labeled, '
     labeled = int(np.sum(experiment.held[1]))
     return f'{labeled:,} more with labels, ' if labeled else ''
 

@@ -99,7 +99,7 @@ def _rows(key: Array, layout: Federation, cohort: Cohort, reads: str, hparams: h
 def images_per_round(
     experiment: Experiment, index: int, k_s: int, measured: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
-    """Images that the student sees in round `index` (0-based): labelled ones and those of the active clients.
+    """Images that the student sees in round `index` (0-based): labeled ones and those of the active clients.
 
     `measured` are the metrics of that round: where clients decide for themselves how many steps to make, or sit out,
     they alone tell. Without them, all take part that have images and did not fail.

@@ -59,7 +59,7 @@ def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
 
 
 def _run(model: SplitModel, theta: SplitParams, moving: SplitParams, x: Array, key: Array | None = None):
-    """Logits [B, K] of normalised images and the statistics, which move in training, that is with a key."""
+    """Logits [B, K] of normalized images and the statistics, which move in training, that is with a key."""
     logits, variables = forward(model, with_parameters(moving, theta), x, key, key is not None)
     return logits, statistics(variables)
 
@@ -91,15 +91,15 @@ def only_changes(
 
 
 def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Callable:
-    """The loss of sigma at a client: lambda_s times the cross-entropy of the labelled images in a batch.
+    """The loss of sigma at a client: lambda_s times the cross-entropy of the labeled images in a batch.
 
     Returns:
-      loss(sigma, parts, statistics, batch, key) -> as `Loss`. Without a labelled image it is 0, and nothing moves.
+      loss(sigma, parts, statistics, batch, key) -> as `Loss`. Without a labeled image it is 0, and nothing moves.
     """
     head, scale = hparams.labeled_rows, hparams.options.lambda_s
 
     def loss(sigma: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array):
-        x = views.normalise(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
+        x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
         logits, moved = _run(model, total(sigma, parts['psi']), moving, x, rng.fold(key, 'sigma_dropout'))
         rows = losses.cross_entropy_rows(logits, batch.labels[:head])
         value = losses.row_mean(rows, batch.labeled[:head].astype(jnp.float32))
@@ -115,7 +115,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
         lambda_a CE(label, f(strong u)) + lambda_i mean_j KL(p_j(u) || p(u))
         + lambda_l2 ||sigma - psi||^2 + lambda_l1 |psi|
 
-    The first two are means over the unlabelled u whose p reaches the threshold, 0 without any, as in the authors' code.
+    The first two are means over the unlabeled u whose p reaches the threshold, 0 without any, as in the authors' code.
     p is the client's own prediction of the image as it is, in evaluation mode, and the p_j those of the helpers. The
     label is what most of them say; of p alone where there is no helper.
 
@@ -125,7 +125,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     scale = hparams.options
 
     def loss(psi: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array, helpers: Helpers | None):
-        theta, x = total(parts['sigma'], psi), views.normalise(batch.images)
+        theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
         logits, _ = _run(model, theta, moving, x)
         labels, confident = pseudo_label.guess(logits, hparams.threshold)
         divergence = jnp.zeros(labels.shape)
@@ -133,7 +133,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
             theirs = jax.lax.map(lambda own: _run(model, own, helpers.statistics, x)[0], helpers.parameters)
             divergence = agreement.divergence(theirs, logits, helpers.there)
             labels = agreement.label(labels, jnp.argmax(theirs, axis=-1), helpers.there, logits.shape[-1])
-        strong = views.normalise(views.strong(rng.fold(key, 'strong'), batch.images))
+        strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
         logits, moved = _run(model, theta, moving, strong, rng.fold(key, 'psi_dropout'))
         counted = (confident & ~batch.labeled).astype(jnp.float32)
         agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)

@@ -93,7 +93,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
 
     One round, labels at the server: K_s steps of sigma on lambda_s times the cross-entropy of f(sigma + psi), psi
     fixed; both go to the cohort; each client makes its steps of psi on L_u (`disjoint.build_agreement_loss`), sigma
-    fixed; the server averages psi. With labels at the clients, each of their iterations is a step of sigma on labelled
+    fixed; the server averages psi. With labels at the clients, each of their iterations is a step of sigma on labeled
     images, then one of psi on the others, and the server averages both, after K_s steps of its own where K_s is not 0.
 
     With `delta_threshold`, an entry of what a client trains is sent only if it changed by more than that, and in the
@@ -220,14 +220,14 @@ def official(flat: Flat) -> dict[str, Any]:
 
     100 clients, 5 active, one local epoch, 200 rounds, SGD with 1e-3 and neither momentum nor weight decay (theirs is
     declared and never added), threshold 0.85 (the paper's; the code has 0.75), their weights of the losses. Labels at
-    the server: one pass over them a round, batches of 100. Labels at the clients: 10 in a batch beside 100 unlabelled
+    the server: one pass over them a round, batches of 100. Labels at the clients: 10 in a batch beside 100 unlabeled
     images. In theirs all labels are here or there; where the server keeps some, it trains on these.
 
-    Unlabelled images have the RandAugment of their file as the only augmentation, labelled ones none. Of an upload only
+    Unlabeled images have the RandAugment of their file as the only augmentation, labeled ones none. Of an upload only
     entries that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) count.
 
     Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations, and
-    no images are held out for that here, so it stays; one pass of a client is one over its unlabelled images, in full
+    no images are held out for that here, so it stays; one pass of a client is one over its unlabeled images, in full
     batches; images are normalized as in every method, theirs are divided by 255. docs/ledger.md has each.
     """
     at_clients = flat['data.client_labels'] > 0
