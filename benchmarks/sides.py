@@ -81,7 +81,7 @@ def jax_side(case: Case) -> Side:
     )
     views = experiment_lib.views(config.augment, experiment.dataset)
     phase = phases.build_cross_entity(
-        model, views, hparams, memory, parallel.layout(case.client_chunk, case.client_map)
+        model, views, hparams, memory, parallel.client_axis(case.client_chunk, case.client_map)
     )
     inputs = next(inputs_lib.inputs(experiment, 0))
 

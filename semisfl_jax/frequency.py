@@ -1,4 +1,4 @@
-"""The controller of K_s, the number of supervised iterations per round (Section IV-C).
+"""The controller of K_s, the number of supervised iterations per round (Section IV-B).
 
 It runs on the host between rounds, in float64, from the two mean losses of the round. Rounds are grouped into
 windows of `period` rounds; at a check the falls of the two losses from window to window are compared over the last

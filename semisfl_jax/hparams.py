@@ -41,7 +41,7 @@ class HParams:
     k_u: int = 50
     batch_size: int = 64
     server_batch_size: int = 64
-    labeled_rows: int = 0  # labeled images at the head of a client batch (facts 1.9), all of it in supervised training
+    labeled_rows: int = 0  # labeled images at the head of a client batch (Fig. 10), all of it in supervised training
     server_trains: bool = True  # whether K_s is above 0
     num_clients: int = 30
     pre_rounds: int = 0
@@ -115,7 +115,7 @@ def _labeled_rows(config) -> int:
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
-    """Cosine from `lr` in round 0 to `lr_min` in round `lr_rounds` and after (Section V-B; the floor is the code's)."""
+    """Cosine from `lr` in round 0 to `lr_min` in round `lr_rounds` and after (Section V-C; the floor is the code's)."""
     progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
     return hparams.lr_min + 0.5 * (hparams.lr - hparams.lr_min) * (1.0 + jnp.cos(jnp.pi * progress))
 

@@ -20,7 +20,7 @@ class References(NamedTuple):
     keys: Array  # [T, P] unit rows
     labels: Array  # [T] int32, -1 for an empty slot
     confident: Array  # [T] bool, may be a positive
-    present: Array  # [T] bool, counts in the denominator
+    mask: Array  # [T] bool, counts in the denominator
 
 
 def concatenate(*parts: References) -> References:
@@ -88,15 +88,15 @@ def contrastive_rows(
       C [R].
     """
     similarity = anchors @ references.keys.T / temperature  # [R, T]
-    present = references.present[None, :]
+    mask = references.mask[None, :]
     if comparable is not None:
-        present = present & comparable
-    similarity = jnp.where(present, similarity, -jnp.inf)
+        mask = mask & comparable
+    similarity = jnp.where(mask, similarity, -jnp.inf)
     highest = jax.lax.stop_gradient(jnp.max(similarity, axis=-1, keepdims=True))
     highest = jnp.where(jnp.isfinite(highest), highest, 0.0)  # an anchor may have no reference at all
     total = jnp.sum(jnp.exp(similarity - highest), axis=-1)  # [R]
     log_total = jnp.log(jnp.where(total > 0, total, 1.0)) + highest[:, 0]
-    positive = present & references.confident[None, :] & (labels[:, None] == references.labels[None, :])
+    positive = mask & references.confident[None, :] & (labels[:, None] == references.labels[None, :])
     count = jnp.sum(positive, axis=-1)
     attraction = jnp.sum(jnp.where(positive, similarity, 0.0), axis=-1)
     return (count * log_total - attraction) / jnp.maximum(count, 1)

@@ -1,4 +1,4 @@
-"""The memory queue of teacher keys (Section III; facts of paper and code differ, so the policy is a switch).
+"""The memory queue of teacher keys (Section III; paper and code differ, so the policy is a switch: docs/ledger.md).
 
 `Queue` is one ring. A `Memory` bundles the pure functions of a policy over one or two rings:
 
@@ -43,7 +43,7 @@ def push(
     labels: Array,
     confident: Array | None,
     enabled: Array | bool = True,
-    present: Array | None = None,
+    mask: Array | None = None,
 ) -> Queue:
     """Writes a batch at the head of the ring, over the oldest slots.
 
@@ -53,15 +53,15 @@ def push(
       labels: [R] int32.
       confident: [R] bool; None leaves the flags of the overwritten slots as they are.
       enabled: [] bool; False leaves the queue as it is (a traced condition without a branch).
-      present: [R] bool, rows that are pushed, as if there were no others; None: all.
+      mask: [R] bool, rows that are pushed, as if there were no others; None: all.
     """
     size, rows = queue.labels.shape[0], labels.shape[0]
     place, pushed = jnp.arange(rows), jnp.asarray(rows)
-    if present is not None:
-        place, pushed = jnp.cumsum(present) - 1, jnp.sum(present)
+    if mask is not None:
+        place, pushed = jnp.cumsum(mask) - 1, jnp.sum(mask)
     kept = place >= pushed - size
-    if present is not None:
-        kept &= present
+    if mask is not None:
+        kept &= mask
     slots = jnp.where(enabled & kept, (queue.head + place) % size, size)  # out of range: dropped by the scatter
     flags = queue.confident if confident is None else queue.confident.at[slots].set(confident, mode='drop')
     return Queue(
@@ -79,7 +79,7 @@ def as_references(queue: Queue, count_empty: bool, all_confident: bool = False) 
         keys=queue.keys,
         labels=queue.labels,
         confident=filled if all_confident else queue.confident,
-        present=jnp.ones_like(filled) if count_empty else filled,
+        mask=jnp.ones_like(filled) if count_empty else filled,
     )
 
 
@@ -112,8 +112,8 @@ def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
     def push_unlabeled(state, batch, t):
         supervised, unlabeled = state
         rows = (batch.keys, batch.labels, batch.confident)
-        present = {'present': batch.present}
-        return push(supervised, *rows, enabled=(t + 1) % stride == 0, **present), push(unlabeled, *rows, **present)
+        mask = {'mask': batch.mask}
+        return push(supervised, *rows, enabled=(t + 1) % stride == 0, **mask), push(unlabeled, *rows, **mask)
 
     def empty():
         return init(size, width), init(size, width)
@@ -145,9 +145,7 @@ def single_ring(size: int, width: int, count_empty: bool) -> Memory:
         ),
         cross_entity_references=lambda state, batch: concatenate(batch, as_references(state, count_empty)),
         push_supervised=lambda state, batch: push(state, batch.keys, batch.labels, None),
-        push_unlabeled=lambda state, batch, t: push(
-            state, batch.keys, batch.labels, batch.confident, present=batch.present
-        ),
+        push_unlabeled=lambda state, batch, t: push(state, batch.keys, batch.labels, batch.confident, mask=batch.mask),
     )
 
 

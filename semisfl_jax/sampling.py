@@ -33,11 +33,11 @@ def _mix(x: Array) -> Array:
     return x ^ (x >> 16)
 
 
-def permute(word: Array, epoch: Array, position: Array, size: Array) -> Array:
-    """Where `position` goes in the permutation of range(size) that `word` and `epoch` name.
+def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
+    """Where `position` goes in the permutation of range(size) that `seed_bits` and `epoch` name.
 
     Args:
-      word: uint32, the key of the sequence.
+      seed_bits: uint32, the key of the sequence.
       epoch: int32, which permutation.
       position: int32 in [0, size).
       size: int32, at least 1.
@@ -47,7 +47,7 @@ def permute(word: Array, epoch: Array, position: Array, size: Array) -> Array:
       int32 in [0, size); over all positions, each value once.
     """
     n = size.astype(jnp.uint32)
-    key = _mix(word ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
+    key = _mix(seed_bits ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
 
     def swap(i, x):
         pass_key = _mix(key + i.astype(jnp.uint32) * jnp.uint32(0x9E3779B9))
@@ -59,13 +59,13 @@ def permute(word: Array, epoch: Array, position: Array, size: Array) -> Array:
     return jax.lax.fori_loop(0, _PASSES, swap, start, unroll=4).astype(jnp.int32)
 
 
-def read(word: Array, offset: Array, size: Array) -> Array:
+def read(seed_bits: Array, offset: Array, size: Array) -> Array:
     """Elements `offset` (int32) of the endless sequence over range(size); 0 where `size` is 0."""
     size = jnp.maximum(size, 1)
-    return permute(word, offset // size, offset % size, size)
+    return permute(seed_bits, offset // size, offset % size, size)
 
 
-def read_replicated(word: Array, step: Array, slot: Array, batch_size: Array, size: Array, steps: int) -> Array:
+def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Array, size: Array, steps: int) -> Array:
     """Element `slot` of batch `step` (int32) over range(size), as the loaders of the authors' code read; 0 if empty.
 
     The list of images is repeated until it is long enough for `steps` batches, shuffled, and read batch by batch. What
@@ -74,7 +74,7 @@ def read_replicated(word: Array, step: Array, slot: Array, batch_size: Array, si
     size, batch_size = jnp.maximum(size, 1), jnp.maximum(batch_size, 1)
     length = size * -(-steps * batch_size // size)
     batches = length // batch_size
-    return permute(word, step // batches, step % batches * batch_size + slot, length) % size
+    return permute(seed_bits, step // batches, step % batches * batch_size + slot, length) % size
 
 
 def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
@@ -103,8 +103,8 @@ def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int 
 
 def server_pass_rows(key: Array, step: Array, batch_size: int, size: int) -> tuple[Array, Array]:
     """As `server_rows`, every pass ending with a short batch: rows [B_s], and which are there [B_s] bool."""
-    offset, there = of_pass(step, batch_size, size)
-    return read(_of_server(key), offset, jnp.int32(size)), there
+    offset, valid = of_pass(step, batch_size, size)
+    return read(_of_server(key), offset, jnp.int32(size)), valid
 
 
 def _of_server(key: Array) -> Array:
@@ -209,7 +209,7 @@ def client_rows(
       cohort: A clients, with the number of rounds each has read before.
       k_u: iterations per round.
       batch_size: B.
-      labeled_rows: labeled images in a batch (facts 1.9), 0 for none.
+      labeled_rows: labeled images in a batch (Fig. 10), 0 for none.
       epochs: as in `client_steps`.
       order: one of ORDERS; 'replicated' goes without `epochs`.
 
@@ -228,18 +228,18 @@ def client_rows(
         size, labeled_size = federation.size[client], federation.labeled_size[client]
         head = jnp.where(labeled_size > 0, labeled_rows, 0)
 
-        def images(word, place, batch, count):
+        def images(seed_bits, place, batch, count):
             """Which of `count` images stand at `place` of the `batch` that each step takes of them."""
             if order == 'replicated':
-                return read_replicated(word, step, jnp.maximum(place, 0), jnp.asarray(batch), count, k_u)
-            return read(word, jnp.maximum(step * batch + place, 0), count)
+                return read_replicated(seed_bits, step, jnp.maximum(place, 0), jnp.asarray(batch), count, k_u)
+            return read(seed_bits, jnp.maximum(step * batch + place, 0), count)
 
         rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]
         labeled = jnp.broadcast_to(slot < head, rows.shape)
         if labeled_rows:
-            word = jax.random.bits(rng.fold(stream, 'labeled'))
+            seed_bits = jax.random.bits(rng.fold(stream, 'labeled'))
             place = jnp.minimum(slot, labeled_rows - 1)
-            own = federation.labeled_index[client][images(word, place, labeled_rows, labeled_size)]
+            own = federation.labeled_index[client][images(seed_bits, place, labeled_rows, labeled_size)]
             rows = jnp.where(labeled, own, rows)
         return rows, labeled
 

@@ -96,7 +96,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
     folder = Path(folder or config_lib.default_workdir(config, name))
     config = config_lib.resolve(config)
     if before := hosts.from_first(lambda: _finished(folder, config)):
-        hosts.say(f'{before["rounds"]} rounds are done already\n{summary.last_words(before, folder)}', flush=True)
+        hosts.say(f'{before["rounds"]} rounds are done already\n{summary.final_message(before, folder)}', flush=True)
         return before
 
     if config.compilation_cache:
@@ -105,9 +105,12 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
     experiments = [trial.experiment for trial in trials]
     hosts.say('\n'.join([*experiment_lib.describe(experiments), f'workdir    {folder}']), flush=True)
 
-    batch, everyone = trials_lib.batch(experiments, config.parallel.trials, config.parallel.devices), range(len(trials))
+    batch, trial_indices = (
+        trials_lib.batch(experiments, config.parallel.trials, config.parallel.devices),
+        range(len(trials)),
+    )
     algorithm, dataset, mesh = experiments[0].algorithm, experiments[0].dataset, experiments[0].mesh
-    done, state, controllers, books = _start(trials, batch)
+    done, state, controllers, accounts = _start(trials, batch)
     stream = batch.inputs(done)
     with interrupt.listen() as request:
         upcoming = next(stream)
@@ -140,48 +143,50 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                 measured = jax.device_get(measured)
                 seconds = time.monotonic() - start
 
-                clients = [inputs.turnout(own, index) for own in experiments]
-                measured = [failures.of_survivors(batch.part(measured, r), clients[r]) for r in everyone]
-                for trial, found, there in zip(trials, measured, clients, strict=True):
-                    finite.check_losses(trial.name, trial.folder, index, found, there)
+                clients = [inputs.participation(own, index) for own in experiments]
+                measured = [failures.of_survivors(batch.part(measured, r), clients[r]) for r in trial_indices]
+                for trial, metrics_of_trial, fared in zip(trials, measured, clients, strict=True):
+                    finite.check_losses(trial.name, trial.folder, index, metrics_of_trial, fared)
                 k_s = [int(controller.k_s) for controller in controllers]
                 controllers = [
-                    frequency.update(old, own.frequency, *(float(found.get(key, math.nan)) for key in ADAPTS_TO))
-                    for old, own, found in zip(controllers, experiments, measured, strict=True)
+                    frequency.update(
+                        old, own.frequency, *(float(metrics_of_trial.get(key, math.nan)) for key in ADAPTS_TO)
+                    )
+                    for old, own, metrics_of_trial in zip(controllers, experiments, measured, strict=True)
                 ]
-                accuracy = [{} for _ in everyone]
+                accuracy = [{} for _ in trial_indices]
                 if last or number % config.eval_every == 0:
-                    accuracy = [evaluate(batch.part(state, r)) for r in everyone]
+                    accuracy = [evaluate(batch.part(state, r)) for r in trial_indices]
 
                 if config.diagnostics_every and (last or number % config.diagnostics_every == 0):
-                    found = [diagnose(own, batch.part(state, r), number, k_s[r]) for r, own in enumerate(experiments)]
-                    hosts.on_first(partial(_write_diagnostics, trials, number, found))
+                    arrays = [diagnose(own, batch.part(state, r), number, k_s[r]) for r, own in enumerate(experiments)]
+                    hosts.on_first(partial(_write_diagnostics, trials, number, arrays))
 
                 images = sum(map(inputs.images_per_round, experiments, [index] * len(trials), k_s, measured))
-                bills = totals.after_round(experiments, index, k_s, measured, [own.bill for own in books])
+                bills = totals.after_round(experiments, index, k_s, measured, [own.bill for own in accounts])
                 entries = map(totals.entries, experiments, clients, bills)
                 records = [
                     summary.record(number, *own, seconds, images, dataset.fake)
                     for own in zip(k_s, measured, accuracy, entries, strict=True)
                 ]
-                books = list(map(partial(totals.pay, headline=algorithm.headline), books, bills, records))
+                accounts = list(map(partial(totals.pay, headline=algorithm.headline), accounts, bills, records))
                 hosts.on_first(partial(_write, outputs, progress, records))
 
                 signum = hosts.largest(request.signum)
                 stop = signum and not last
                 if last or stop or number % config.checkpoint_every == 0:
-                    states = [batch.part(state, r) for r in everyone]
+                    states = [batch.part(state, r) for r in trial_indices]
                     for trial, own in zip(trials, states, strict=True):
                         finite.check_weights(trial.name, trial.folder, number, own)
-                    hosts.on_first(partial(_save, trials, outputs, number, states, controllers, books))
+                    hosts.on_first(partial(_save, trials, outputs, number, states, controllers, accounts))
                 if stop:
                     message = f'stopped after round {number}; the same command goes on from there'
                     raise interrupt.Stopped(message, signum)
 
             final = hosts.from_first(
-                lambda: _write_summaries(trials, config, folder, batch.map, compile_seconds, books)
+                lambda: _write_summaries(trials, config, folder, batch.map, compile_seconds, accounts)
             )
-    hosts.say(summary.last_words(final, folder), flush=True)
+    hosts.say(summary.final_message(final, folder), flush=True)
     return final
 
 
@@ -242,7 +247,7 @@ class Start(NamedTuple):
 def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
     """Where the last checkpoints were, or the beginning."""
     experiment, config = trials[0].experiment, trials[0].experiment.config
-    init = jax.jit(experiment.algorithm.init, out_shardings=parallel.everywhere(experiment.mesh))
+    init = jax.jit(experiment.algorithm.init, out_shardings=parallel.replicated(experiment.mesh))
     controller = frequency.init(config.k_s, experiment.frequency)
     template = {'algorithm': jax.eval_shape(init, experiment.key), 'frequency': controller}
     restored = hosts.from_first(lambda: _restore(trials, config.rounds, template))
@@ -341,10 +346,10 @@ def _save(
     number: int,
     states: list[Any],
     controllers: list[frequency.FrequencyState],
-    books: list[Account],
+    accounts: list[Account],
 ) -> None:
     """The checkpoints after round `number`."""
-    for trial, out, own, controller, account in zip(trials, outputs, states, controllers, books, strict=True):
+    for trial, out, own, controller, account in zip(trials, outputs, states, controllers, accounts, strict=True):
         tree = {'algorithm': own, 'frequency': controller}
         checkpoint.save(out.manager, number, tree, trial.identity, totals.to_json(account))
 
@@ -355,11 +360,11 @@ def _write_summaries(
     folder: Path,
     trial_map: str,
     compile_seconds: dict[str, float],
-    books: list[Account],
+    accounts: list[Account],
 ) -> dict[str, Any]:
     """Writes summary.json of every trial, and the one above them where there are several seeds; returns the last."""
     written = []
-    for (experiment, home, _), account in zip(trials, books, strict=True):
+    for (experiment, home, _), account in zip(trials, accounts, strict=True):
         own = summary.of_trial(experiment, account, compile_seconds, len(trials))
         written.append(workdir.write_summary(home, own))
     if not config.seeds:

@@ -15,15 +15,15 @@ def replicate(tree, count: int):
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
-def weighted_mean(tree, weight: Array, otherwise, total: Callable = lambda sums: sums):
+def weighted_mean(tree, weight: Array, otherwise, psum: Callable = lambda sums: sums):
     """Averages the leading axis of every leaf: [A, ...] -> [...], with weights [A] that need not sum to one.
 
     BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
-    `otherwise`, a tree of leaves [...]. `total` is that of a `Layout`, when `tree` has only some of the clients.
+    `otherwise`, a tree of leaves [...]. `psum` is that of a `ClientAxis`, when `tree` has only some of the clients.
     """
-    whole = total(jnp.sum(weight))
+    whole = psum(jnp.sum(weight))
     share = weight / jnp.where(whole > 0, whole, 1.0)
-    means = total(jax.tree.map(lambda x: jnp.tensordot(share.astype(x.dtype), x, axes=1), tree))
+    means = psum(jax.tree.map(lambda x: jnp.tensordot(share.astype(x.dtype), x, axes=1), tree))
     return jax.tree.map(lambda mean, fallback: jnp.where(whole > 0, mean, fallback), means, otherwise)
 
 
@@ -37,16 +37,16 @@ def gather(tree, ids: Array):
     return jax.tree.map(lambda x: x[ids], tree)
 
 
-def scatter(tree, ids: Array, new, weight: Array, rows: Callable = lambda own: own):
+def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda own: own):
     """Puts the rows of some clients back: leaves [N, ...], with the rows `ids` [A] taken from `new`, leaves [A, ...].
 
-    A client of weight 0 [A] keeps what it had. `rows` is that of a `Layout`, when `new` has only some of the clients;
-    the result then has the rows of all of them.
+    A client of weight 0 [A] keeps what it had. `all_gather` is that of a `ClientAxis`, when `new` has only a
+    shard of the clients; the result then has the rows of all of them.
     """
     leaves = jax.tree.leaves(tree)
     if not leaves:
         return tree
-    places, new = rows((jnp.where(weight > 0, ids, leaves[0].shape[0]), new))  # past the end: dropped
+    places, new = all_gather((jnp.where(weight > 0, ids, leaves[0].shape[0]), new))  # past the end: dropped
     return jax.tree.map(lambda old, own: old.at[places].set(own, mode='drop'), tree, new)
 
 

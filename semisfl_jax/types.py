@@ -92,19 +92,19 @@ def _same(tree):
     return tree
 
 
-class Layout(NamedTuple):
-    """Where the clients of a round are computed, as far as a method has to know.
+class ClientAxis(NamedTuple):
+    """The clients of a round as a method sees them: some of them at hand, the others on other devices.
 
-    A method computes the clients at hand and says, here and there, that it means all of them. By default those are
-    the same, computed at once.
+    A method maps over the clients at hand, and names what is summed or gathered over all of them. By default all are at
+    hand, computed at once.
     """
 
     map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the clients at hand, as `jax.vmap` does
-    total: Callable[[Any], Any] = _same  # tree of sums over the clients at hand -> of sums over all clients
-    rows: Callable[[Any], Any] = _same  # tree of [clients at hand * B, ...] -> [A * B, ...], in the order of the cohort
+    psum: Callable[[Any], Any] = _same  # tree of sums over the clients at hand -> of sums over all clients
+    all_gather: Callable[[Any], Any] = _same  # tree of [A' * B, ...] at hand -> [A * B, ...], in the cohort's order
 
 
-HERE = Layout()
+LOCAL_CLIENTS = ClientAxis()
 
 # Names of the models that a method evaluates. 'after_server': where a round ends with the average over clients, the
 # model as the server's own steps had left it in that round.

@@ -43,7 +43,7 @@ class Twin:
         logits, top = self.model.top(whole.top, features, keys[1], train)
         return logits, SplitParams(bottom, top, whole.proj)
 
-    def descend(self, whole, optimizer, loss):
+    def local_sgd(self, whole, optimizer, loss):
         """One step; the value of the loss."""
 
         def value(parameters):
@@ -86,7 +86,7 @@ class Twin:
                 value = -jnp.mean(log_probability(logits, labels))
                 return value, value
 
-            self.student, value = self.descend(self.student, optimizer, loss)
+            self.student, value = self.local_sgd(self.student, optimizer, loss)
             self.step, total = self.step + 1, total + float(value)
         return {'loss_supervised': total / k_s}
 
@@ -196,7 +196,7 @@ class Twin:
                 loss_mix = -jnp.mean(share * log_probability(p, labels) + (1 - share) * log_probability(p, others))
                 return loss_fix + loss_mix, (loss_fix, loss_mix)
 
-            whole, found = self.descend(whole, optimizer, loss)
+            whole, found = self.local_sgd(whole, optimizer, loss)
             losses.append([float(x) for x in found])
         if h.local.optimizer_state == 'kept':
             self.kept[client] = optimizer

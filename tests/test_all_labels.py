@@ -30,9 +30,9 @@ METHODS = {
 def images_read(built):
     """Rows of the training set that the first round reads, each of them with its label."""
     key, cohort, batches = built.key, next(inputs.cohorts(built, 0)), built.hparams.batches
-    layout = built.federation.layout
-    rows, labeled = sampling.rows(built.method.reads, key, layout, cohort, batches)
-    made = np.arange(rows.shape[1]) < np.asarray(sampling.client_steps(layout, cohort, *batches))[:, None]
+    tables = built.federation.tables
+    rows, labeled = sampling.rows(built.method.reads, key, tables, cohort, batches)
+    made = np.arange(rows.shape[1]) < np.asarray(sampling.client_steps(tables, cohort, *batches))[:, None]
     assert np.asarray(labeled)[made].all()
     return set(np.asarray(rows)[made].ravel().tolist())
 
@@ -42,7 +42,7 @@ def test_one_round_trains_on_all_images(tmp_path, name):
     config = runs.config(**METHODS[name], **ALL, data__residency='host')
     built = experiment.build(config_lib.resolve(config))
     assert images_read(built) == set(range(1437))
-    assert sorted(inputs.turnout(built, 0).images.tolist()) == 3 * [143] + 7 * [144]
+    assert sorted(inputs.participation(built, 0).images.tolist()) == 3 * [143] + 7 * [144]
     assert runs.run(tmp_path, **METHODS[name], **ALL) == 0
     (record,) = runs.records(tmp_path)
     # 143 and 144 images are 36 batches of 4 each

@@ -18,7 +18,7 @@ from semisfl_jax.hparams import HParams
 from tests import needs
 
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
-# Facts 1.7 and 1.10: data set, model, labels, B, B_s, supervised-only rounds.
+# Data set, model, labels: Section V of the paper. B, B_s, supervised-only rounds: the authors' code.
 PAPER = {
     'cifar10': ('cifar10', 'alexnet', 4000, 64, 64, 0),
     'svhn': ('svhn_cropped', 'cnn', 1000, 64, 64, 0),
@@ -290,7 +290,7 @@ def test_combinations_that_make_sense(changes):
         (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, and there are none"),
         ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
         ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
-        ({'algorithm': 'fedswitch', 'setting': 'official'}, 'its paper could not be read'),
+        ({'algorithm': 'fedswitch', 'setting': 'official'}, 'only the abstract of its paper was at hand'),
         ({'algorithm': 'fedavg', 'setting': 'official'}, 'has none of its values'),
     ],
 )
@@ -368,7 +368,7 @@ def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm
 
 
 def test_the_hyper_parameters_are_those_of_the_configuration():
-    """Defaults that combinations.check compares with stand in HParams; a configuration must begin with the same."""
+    """Defaults that compatibility.check compares with stand in HParams; a configuration must begin with the same."""
     resolved = config_lib.resolve(changed(lr_rounds=1000))
     assert config_lib.hparams(resolved) == HParams()
     supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)

@@ -17,14 +17,14 @@ from tests import runs
 
 MIB, GIB = 2**20, 2**30
 CONFIGS = {'svhn': svhn, 'cifar10': cifar10, 'stl10': stl10, 'image100': image100}
-# Parameters of the bottom, BatchNorm's buffers, numbers in a feature, B: facts 7 and 1.7
+# Parameters of the bottom, BatchNorm's buffers, numbers in a feature, B: of the authors' code
 BOTTOMS = {
     'svhn': (53_696, 0, 1_600, 64),
     'cifar10': (2_251_584, 0, 4_096, 64),
     'stl10': (9_410_880, 5_888, 4_608, 32),
     'image100': (14_723_136, 8_448, 12_800, 64),
 }
-PAPER = {  # facts 9: MiB down and up of a client, GiB of ten
+PAPER = {  # by the formulas in docs/costs.md: MiB down and up of a client, GiB of ten
     'svhn': (19.9, 39.3, 0.578),
     'cifar10': (67.2, 108.6, 1.716),
     'stl10': (100.0, 92.2, 1.876),
@@ -334,12 +334,12 @@ def twin_seconds(model, k_s, clients, index):
     clustering = pieces.head_work.train + pieces.head_work.forward
     row += clustering + (h.server_batch_size + h.queue_size) * pieces.pair_work.train
     seconds = k_s * h.server_batch_size * row / server
-    came = [n for n in range(len(clients.ids)) if clients.came[n]]
-    seconds += max((2 * pieces.bottom / links.down[n] for n in came), default=0.0)
+    started = [n for n in range(len(clients.ids)) if clients.started[n]]
+    seconds += max((2 * pieces.bottom / links.down[n] for n in started), default=0.0)
     row = pieces.top_work.train + pieces.top_work.forward + clustering
     row += (model.num_active * b + 2 * h.queue_size) * pieces.pair_work.train
     for t in range(h.k_u):
-        there = [n for n in came if clients.made[n] > t]
+        there = [n for n in started if clients.made[n] > t]
         own = [
             b * (pieces.bottom_work.train + pieces.bottom_work.forward) / speeds[clients.ids[n]]
             + 2 * features / links.up[n]
@@ -347,7 +347,7 @@ def twin_seconds(model, k_s, clients, index):
             for n in there
         ]
         seconds += max(own, default=0.0) + len(there) * b * row / server
-    return seconds + max((pieces.bottom / links.up[n] for n in came if not clients.failed[n]), default=0.0)
+    return seconds + max((pieces.bottom / links.up[n] for n in started if not clients.failed[n]), default=0.0)
 
 
 def digits(**changes):
@@ -371,7 +371,7 @@ def test_seconds_of_a_split_round(unit):
 
 
 def test_transfers_of_cifar10_at_the_papers_bandwidth():
-    """Facts 9: about 245 s in a round at the middle of the ranges in Mbps; an eighth of it in MB/s."""
+    """About 245 s in a round at the middle of the ranges of Section V-C in Mbps; an eighth of it in MB/s."""
 
     def seconds(factor, unit='Mbps'):
         both = {'client_out': (4.4 * factor,) * 2, 'client_in': (15.0 * factor,) * 2}

@@ -59,23 +59,23 @@ def test_trials_share_images_and_have_tables_of_their_own(setting, residency):
     config.seed = 1
     partitions = [first, data.make_partition(dataset, config)]
     federations = data.build_federations(dataset, partitions, residency)
-    layouts = [federation.layout if residency == 'host' else federation for federation in federations]
+    all_tables = [federation.tables if residency == 'host' else federation for federation in federations]
     for name in ('server_images', 'server_labels', 'client_images', 'client_labels'):
-        assert getattr(layouts[0], name) is getattr(layouts[1], name)
-    assert (layouts[0].server_images is layouts[0].client_images) == (residency == 'device')
+        assert getattr(all_tables[0], name) is getattr(all_tables[1], name)
+    assert (all_tables[0].server_images is all_tables[0].client_images) == (residency == 'device')
     rows = {'device': 400, 'host': len(set(first.server_index) | set(partitions[1].server_index))}
-    assert len(layouts[0].server_images) == rows[residency]
-    for partition, layout in zip(partitions, jax.tree.map(np.asarray, layouts), strict=True):
+    assert len(all_tables[0].server_images) == rows[residency]
+    for partition, tables in zip(partitions, jax.tree.map(np.asarray, all_tables), strict=True):
         np.testing.assert_array_equal(
-            layout.server_images[layout.server_index], dataset.train_images[partition.server_index]
+            tables.server_images[tables.server_index], dataset.train_images[partition.server_index]
         )
         np.testing.assert_array_equal(
-            layout.server_labels[layout.server_index], dataset.train_labels[partition.server_index]
+            tables.server_labels[tables.server_index], dataset.train_labels[partition.server_index]
         )
-        images = dataset.train_images if residency == 'host' else layout.client_images
+        images = dataset.train_images if residency == 'host' else tables.client_images
         for name, index, size in (
-            ('client_index', layout.index, layout.size),
-            ('client_labeled_index', layout.labeled_index, layout.labeled_size),
+            ('client_index', tables.index, tables.size),
+            ('client_labeled_index', tables.labeled_index, tables.labeled_size),
         ):
             assert index.shape == (6, max(len(held) for p in partitions for held in getattr(p, name)))
             for client, held in enumerate(getattr(partition, name)):
@@ -86,7 +86,7 @@ def test_host_and_device_give_a_round_the_same_images(setting):
     dataset, partition, _ = setting
     device = data.build_federation(dataset, partition, 'device')
     host = data.build_federation(dataset, partition, 'host')
-    assert host.layout.client_images.shape == (0, 32, 32, 3)
+    assert host.tables.client_images.shape == (0, 32, 32, 3)
     assert host.images is dataset.train_images
     key = rng.root(3)
     device_images, device_labels = np.asarray(device.client_images), np.asarray(device.client_labels)
@@ -96,7 +96,7 @@ def test_host_and_device_give_a_round_the_same_images(setting):
         return sampling.client_rows(key, federation, cohort, k_u=4, batch_size=8, labeled_rows=2)
 
     rows, labeled = draw(device)
-    host_rows, _ = draw(host.layout)
+    host_rows, _ = draw(host.tables)
     federation = host.streamed(host_rows)
     streamed_rows, streamed_labeled = draw(federation)
     assert federation.streamed
@@ -138,11 +138,11 @@ def test_clients_without_labels_have_an_empty_labeled_index(setting):
 def test_clients_that_know_all_labels_hold_what_they_hold_with_labels(setting, residency):
     dataset, partition, _ = setting
     (federation,) = data.build_federations(dataset, [partition], residency, all_labels=True)
-    layout = federation.layout if residency == 'host' else federation
-    assert layout.size.tolist() == layout.labeled_size.tolist() == list(map(len, partition.client_index))
-    np.testing.assert_array_equal(layout.index, layout.labeled_index)
+    tables = federation.tables if residency == 'host' else federation
+    assert tables.size.tolist() == tables.labeled_size.tolist() == list(map(len, partition.client_index))
+    np.testing.assert_array_equal(tables.index, tables.labeled_index)
     cohort = data.make_cohort(np.array([2, 5]), np.zeros(6, np.int32))
-    rows, labeled = sampling.client_rows(rng.root(0), layout, cohort, 2, 3, 3)
+    rows, labeled = sampling.client_rows(rng.root(0), tables, cohort, 2, 3, 3)
     assert labeled.all()
     if residency == 'host':
         assert np.isin(rows[1], partition.client_index[5]).all()

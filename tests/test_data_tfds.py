@@ -106,7 +106,7 @@ def test_stl10_appends_its_unlabeled_split(tmp_path):
     splits = {
         'test': (test, np.arange(9)),
         'train': (train, np.arange(20) % 10),
-        'unlabeled': (rest, np.full(30, -1)),
+        'unlabelled': (rest, np.full(30, -1)),
     }
     write(tmp_path, 'stl10', '1.0.0', splits, (96, 96, 3), classes(10))
     stl = data.load(options_of(tmp_path, name='stl10'))

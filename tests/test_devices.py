@@ -67,12 +67,12 @@ CLIENTS = 12
 def build(case, devices):
     """Method and mesh."""
     mesh = parallel.make_mesh(devices)
-    layout = parallel.layout(case.chunk, 'auto', mesh, case.active)
+    axis = parallel.client_axis(case.chunk, 'auto', mesh, case.active)
     axes = (parallel.AXIS,) if mesh else ()
     model = toy.model(split_index=1 if case.top_norm else None, axes=axes, top_norm=case.top_norm)
     hparams = dataclasses.replace(toy.HPARAMS, **{'threshold': 0.9, **dict(case.hparams)})
-    algorithm = algorithms.build(case.algorithm, model, toy.VIEWS, hparams, layout)
-    return algorithm._replace(round=parallel.spread(mesh, algorithm.round)), mesh, hparams
+    algorithm = algorithms.build(case.algorithm, model, toy.VIEWS, hparams, axis)
+    return algorithm._replace(round=parallel.shard_round(mesh, algorithm.round)), mesh, hparams
 
 
 def inputs(case, mesh, hparams, index):
@@ -80,8 +80,8 @@ def inputs(case, mesh, hparams, index):
     federation = toy.federation(CLIENTS, case.labels_at_clients)
     ids = ((np.arange(case.active) + 3 * index) % CLIENTS)[:: case.order].copy()
     visits = np.full(CLIENTS, index, np.int32)
-    cohort = data.make_cohort(ids, visits, parallel.slots(mesh, case.active))
-    divided = Cohort(*(parallel.divide(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
+    cohort = data.make_cohort(ids, visits, parallel.padded_size(mesh, case.active))
+    divided = Cohort(*(parallel.shard(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
     placed = parallel.replicate(mesh, federation)
     if case.streamed:
         reads = 'sets' if case.algorithm == 'semifl' else 'batches'
@@ -89,7 +89,7 @@ def inputs(case, mesh, hparams, index):
         images, labels = np.asarray(federation.client_images), np.asarray(federation.client_labels)
         empty = placed.replace(client_images=placed.client_images[:0])
         host = data.HostFederation(empty, images, labels)
-        placed = host.streamed(rows, reads, place=functools.partial(parallel.divide, mesh))
+        placed = host.streamed(rows, reads, place=functools.partial(parallel.shard, mesh))
     return placed, divided
 
 

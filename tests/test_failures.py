@@ -101,11 +101,11 @@ def test_the_queue_takes_in_who_is_there():
     for first in (0, 10):
         keys = jnp.arange(first, first + 6.0)[:, None] * jnp.ones(2)
         there = jnp.array([True, False, True, True, False, False])
-        ring = queue.push(ring, keys, jnp.arange(first, first + 6), jnp.ones(6, bool), present=there)
+        ring = queue.push(ring, keys, jnp.arange(first, first + 6), jnp.ones(6, bool), mask=there)
     np.testing.assert_array_equal(ring.labels, [12, 13, 3, 10])  # 0, 2, 3, then 10, 12, 13, around the ring
     np.testing.assert_array_equal(ring.keys[:, 0], [12, 13, 3, 10])
     assert int(ring.head) == 2
-    many = queue.push(ring, jnp.zeros((9, 2)), jnp.arange(20, 29), jnp.ones(9, bool), present=jnp.arange(9) != 8)
+    many = queue.push(ring, jnp.zeros((9, 2)), jnp.arange(20, 29), jnp.ones(9, bool), mask=jnp.arange(9) != 8)
     assert sorted(map(int, many.labels)) == [24, 25, 26, 27]
 
 
@@ -125,16 +125,16 @@ def test_frequencies_and_streams():
     config, built = model(failures__before=0.2, failures__inside=0.3)
     ids = np.arange(50)
     rounds = [failures.happen(config.failures, built, index, everybody(ids)) for index in range(200)]
-    never = np.mean([own.failed & ~own.came for own in rounds])
-    inside = np.mean([own.failed & own.came for own in rounds])
+    never = np.mean([own.failed & ~own.started for own in rounds])
+    inside = np.mean([own.failed & own.started for own in rounds])
     assert never == pytest.approx(0.2, abs=0.02)
     assert inside == pytest.approx(0.3, abs=0.02)
-    made = np.concatenate([own.made[own.failed & own.came] for own in rounds])
+    made = np.concatenate([own.made[own.failed & own.started] for own in rounds])
     assert set(made) == set(range(10))  # of ten iterations any number but all
     assert all(np.all(own.made[~own.failed] == 10) for own in rounds)
     assert not any(own.late.any() for own in rounds)
     some = failures.happen(config.failures, built, 7, everybody(np.array([3, 30, 31])))
-    for name in ('came', 'made', 'failed'):
+    for name in ('started', 'made', 'failed'):
         np.testing.assert_array_equal(getattr(some, name), getattr(rounds[7], name)[[3, 30, 31]])
     _, other = model(failures__before=0.2, failures__inside=0.3, seed=1)
     assert np.any(failures.happen(config.failures, other, 7, everybody(ids)).failed != rounds[7].failed)
@@ -149,9 +149,9 @@ def test_a_trace(tmp_path):
     first, second, third = (failures.happen(config.failures, built, index, everybody(ids)) for index in range(3))
     assert not first.failed.any()
     assert list(second.failed) == [True, False, True]
-    assert list(second.came) == [False, True, True]
+    assert list(second.started) == [False, True, True]
     assert list(second.made) == [0, 10, 5]
-    assert list(third.came) == [True, True, False]
+    assert list(third.started) == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_who_is_late_is_left_behind():
     after = costs.drop_late(built, 3, clients)
     np.testing.assert_array_equal(after.late, own > deadline)
     np.testing.assert_array_equal(after.failed, after.late)
-    assert after.came.all()
+    assert after.started.all()
     for n in np.flatnonzero(after.late):
         made = after.made[n]
         assert paces.start[n] + made * paces.step[n] <= deadline or made == 0
@@ -243,11 +243,11 @@ def test_weights_visits_and_images():
     visits, seen = np.zeros(10, int), 0
     stream = inputs.cohorts(built, 0)
     for index, cohort in zip(range(8), stream, strict=False):
-        there = inputs.turnout(built, index)
+        there = inputs.participation(built, index)
         np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
         np.testing.assert_array_equal(cohort.weight, ~there.failed)
         np.testing.assert_array_equal(cohort.visits, visits[there.ids])
-        visits[there.ids[there.came]] += 1
+        visits[there.ids[there.started]] += 1
         seen += int(there.failed.sum())
         count = inputs.images_per_round(built, index, 5)
         assert count == 5 * 4 + int(np.sum(~there.failed)) * 2 * 4
@@ -258,7 +258,9 @@ def test_weights_visits_and_images():
 
 
 def test_failed_clients_and_padding():
-    cohort = data.make_cohort(np.array([1, 4, 6]), np.zeros(8, int), slots=4, failed=np.array([False, True, False]))
+    cohort = data.make_cohort(
+        np.array([1, 4, 6]), np.zeros(8, int), padded_size=4, failed=np.array([False, True, False])
+    )
     np.testing.assert_array_equal(cohort.weight, [1, 0, 1, 0])
     np.testing.assert_array_equal(cohort.ids, [1, 4, 6, 6])
 
@@ -286,9 +288,11 @@ def test_a_run_survives_a_round_without_survivors(trace, tmp_path, capsys):
         assert [own[name] is None for own in records] == [False, True, False, False]
     assert all(own['loss_supervised'] > 0 for own in records)
     bottom, features = 19_200, 4 * 4 * 128
-    came = int(np.sum(data.draw_cohort(0, 1, 10, 3) % 2))  # odd clients got the bottoms and made one of two iterations
-    up = [3 * (bottom + 4 * features), came * 2 * features, 2 * (bottom + 4 * features) + 2 * features]
-    down = [3 * (2 * bottom + 2 * features), came * (2 * bottom + features), 6 * bottom + 5 * features]
+    started = int(
+        np.sum(data.draw_cohort(0, 1, 10, 3) % 2)
+    )  # odd clients got the bottoms and made one of two iterations
+    up = [3 * (bottom + 4 * features), started * 2 * features, 2 * (bottom + 4 * features) + 2 * features]
+    down = [3 * (2 * bottom + 2 * features), started * (2 * bottom + features), 6 * bottom + 5 * features]
     assert [own['bytes_up'] for own in records[:3]] == list(np.cumsum(up))
     assert [own['bytes_down'] for own in records[:3]] == list(np.cumsum(down))
 

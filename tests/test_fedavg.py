@@ -21,7 +21,7 @@ from semisfl_jax import (
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
-from semisfl_jax.types import HERE, SplitParams
+from semisfl_jax.types import LOCAL_CLIENTS, SplitParams
 from tests import toy
 from tests.local_twin import Twin
 from tests.marks import slow_but
@@ -36,10 +36,10 @@ CLIENTS = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, server_trains=F
 SUPERVISED = {'local': Local(objective='supervised'), 'labeled_rows': 4}
 
 
-def start(name='fedavg', layout=HERE, louder=3.0, **changes):
+def start(name='fedavg', axis=LOCAL_CLIENTS, louder=3.0, **changes):
     """Method, key and first state, its logits `louder` than they come."""
     hparams = dataclasses.replace(CLIENTS, **changes)
-    algorithm = algorithms.build(name, toy.model(), toy.VIEWS, hparams, layout)
+    algorithm = algorithms.build(name, toy.model(), toy.VIEWS, hparams, axis)
     state = algorithm.init(rng.root(0))
     student = state.student._replace(top=jax.tree.map(lambda w: louder * w, state.student.top))
     teacher = jax.tree.map(lambda w: 1.1 * w, student) if state.teacher else ()
@@ -274,8 +274,8 @@ def test_clients_without_images_take_no_part():
 def test_layouts_give_the_same_numbers(how):
     changes = {'local': Local(epochs=1, optimizer_state='kept')}
     found = []
-    for layout in (HERE, parallel.layout(**how)):
-        algorithm, key, state, _ = start('fedavg', layout, **changes)
+    for axis in (LOCAL_CLIENTS, parallel.client_axis(**how)):
+        algorithm, key, state, _ = start('fedavg', axis, **changes)
         found.append(jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(0)))
     assert_trees_close(found[0][0].student, found[1][0].student, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(found[0][0].clients, found[1][0].clients, rtol=1e-4, atol=1e-6)

@@ -15,7 +15,7 @@ from semisfl_jax import algorithms, parallel, phases, rng, sampling
 from semisfl_jax.algorithms.fedmatch import FedMatch, agreement, disjoint
 from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import HERE
+from semisfl_jax.types import LOCAL_CLIENTS
 from tests import fedmatch_twin, runs, toy
 from tests.fedmatch_twin import Twin, helpers_of
 from tests.marks import slow_but
@@ -54,18 +54,18 @@ CASES = {
 }
 
 
-def start(case, layout=HERE, **changes):
+def start(case, axis=LOCAL_CLIENTS, **changes):
     """Method and first state, its logits louder than they come."""
     hparams = dataclasses.replace(CLIENTS, **(CASES[case] | changes))
-    algorithm = algorithms.build('fedmatch', toy.model(), toy.VIEWS, hparams, layout)
+    algorithm = algorithms.build('fedmatch', toy.model(), toy.VIEWS, hparams, axis)
     state = algorithm.init(KEY)
     state = state.replace(student=state.student._replace(top=jax.tree.map(lambda w: 3.0 * w, state.student.top)))
     return algorithm, state, hparams
 
 
 @functools.cache
-def program(case, layout=HERE):
-    return jax.jit(start(case, layout)[0].round)
+def program(case, axis=LOCAL_CLIENTS):
+    return jax.jit(start(case, axis)[0].round)
 
 
 def three(ids, visits):
@@ -75,9 +75,9 @@ def three(ids, visits):
     return cohort._replace(weight=jnp.array([1.0] * len(ids) + [0.0] * padding))
 
 
-def run_rounds(case, cohorts, k_s=0, layout=HERE):
+def run_rounds(case, cohorts, k_s=0, axis=LOCAL_CLIENTS):
     """States after each round, the first of them before any, and the metrics of each."""
-    state, run = start(case, layout)[1], program(case, layout)
+    state, run = start(case, axis)[1], program(case, axis)
     states, metrics = [state], []
     for visits, ids in enumerate(cohorts):
         state, found = run(KEY, state, FEDERATION, three(ids, visits), jnp.int32(k_s))
@@ -267,8 +267,8 @@ def test_helpers_that_persist():
     states, metrics = run_rounds('labels at the clients, helpers persist', cohorts)
     assert [float(found['helpers_used']) for found in metrics] == [0.0, 2.0, 2.0, 2.0, 2.0]
     sent = [state.clients.sent for state in states]
-    assert sent[0].there.shape == (5, 2)
-    np.testing.assert_array_equal(sent[2].there.all(axis=1), [False, True, True, False, False])
+    assert sent[0].valid.shape == (5, 2)
+    np.testing.assert_array_equal(sent[2].valid.all(axis=1), [False, True, True, False, False])
     chex.assert_trees_all_equal(sent[2], sent[3])
     pairs = zip(*map(jax.tree.leaves, sent[3:5]), strict=True)
     changed = [np.any(np.asarray(a != b).reshape(5, -1), axis=1) for a, b in pairs]
@@ -354,7 +354,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.slow
 def test_one_client_at_a_time_gives_the_same_numbers():
     case = 'labels at the clients, helpers persist'
-    found, expected = run_rounds(case, COHORTS, layout=parallel.layout(chunk=1)), rounds_of(case)
+    found, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case)
     chex.assert_trees_all_close(found[1], expected[1], rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(found[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
 

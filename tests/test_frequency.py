@@ -1,4 +1,4 @@
-"""K_s against the sequences worked out from the paper's and the code's rules (facts 1.8)."""
+"""K_s against the sequences worked out from the paper's and the code's rules (Section IV-B; docs/ledger.md)."""
 
 import itertools
 

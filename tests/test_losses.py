@@ -19,11 +19,11 @@ def unit_rows(rng, count, width):
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def contrastive_by_hand(anchors, labels, keys, key_labels, confident, present, kappa, comparable=None):
+def contrastive_by_hand(anchors, labels, keys, key_labels, confident, mask, kappa, comparable=None):
     """Eq. 3 anchor by anchor."""
     rows = []
     for j, z in enumerate(anchors.astype(np.float64)):
-        seen = [a for a in range(len(keys)) if present[a] and (comparable is None or comparable[j, a])]
+        seen = [a for a in range(len(keys)) if mask[a] and (comparable is None or comparable[j, a])]
         positives = [a for a in seen if confident[a] and key_labels[a] == labels[j]]
         if not positives:
             rows.append(0.0)
@@ -63,11 +63,11 @@ def test_contrastive(seed):
     rng = np.random.default_rng(seed)
     anchors, keys = unit_rows(rng, 6, 16), unit_rows(rng, 20, 16)
     labels, key_labels = rng.integers(0, 4, 6), rng.integers(-1, 4, 20)
-    confident, present = rng.random(20) < 0.6, rng.random(20) < 0.8
+    confident, mask = rng.random(20) < 0.6, rng.random(20) < 0.8
     comparable = rng.random((6, 20)) < 0.9 if seed % 2 else None
-    expected = contrastive_by_hand(anchors, labels, keys, key_labels, confident, present, 0.2, comparable)
+    expected = contrastive_by_hand(anchors, labels, keys, key_labels, confident, mask, 0.2, comparable)
     got = losses.contrastive(
-        anchors, labels, References(keys, key_labels, confident, present), 0.2, jnp.ones(6), comparable
+        anchors, labels, References(keys, key_labels, confident, mask), 0.2, jnp.ones(6), comparable
     )
     np.testing.assert_allclose(got, expected.mean(), rtol=1e-5, atol=1e-6)
 
@@ -78,8 +78,8 @@ def test_contrastive_is_zero_without_positives_and_finite_without_references():
     labels = np.zeros(4, int)
     nobody, everybody = np.zeros(5, bool), np.ones(5, bool)
 
-    def value(anchors, confident, present, key_labels):
-        references = References(keys, key_labels, confident, present)
+    def value(anchors, confident, mask, key_labels):
+        references = References(keys, key_labels, confident, mask)
         return losses.contrastive(anchors, labels, references, 0.2, jnp.ones(4))
 
     assert value(anchors, everybody, everybody, np.ones(5, int)) == 0.0  # other classes only

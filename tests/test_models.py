@@ -1,4 +1,4 @@
-"""Parameter counts of facts 7, convolutions against SciPy-like loops, cuts."""
+"""Parameter counts of the models in the authors' codes, convolutions against SciPy-like loops, cuts."""
 
 import itertools
 from functools import partial
@@ -71,7 +71,7 @@ def test_parameter_counts(name, bottom, buffers, top, features, head):
     assert count(variables.proj) == head
 
 
-def test_totals_of_the_fact_sheet():
+def test_total_parameter_counts():
     totals = {name: sum(count(piece['params']) for piece in shapes(name)[1][:2]) for name in SHAPES}
     assert totals['cnn'] == 878_538
     assert totals['alexnet'] == 35_855_178

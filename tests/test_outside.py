@@ -15,16 +15,16 @@ from semisfl_jax.hparams import learning_rate, optimizer
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from semisfl_jax.types import HERE, Algorithm
+from semisfl_jax.types import LOCAL_CLIENTS, Algorithm
 from tests import runs
 
 
-def one_pass(model, views, hparams, layout=HERE):
+def one_pass(model, views, hparams, axis=LOCAL_CLIENTS):
     """Each client passes once over all its images in batches of B, however many K_u are, and learns to predict of an
     image what the model that it received predicts; of the images that it has labels for, the label."""
 
-    def client(visit, kept, state, federation, lr):
-        size, labeled_size = federation.size[visit.id], federation.labeled_size[visit.id]
+    def client(inputs, client_state, state, federation, lr):
+        size, labeled_size = federation.size[inputs.id], federation.labeled_size[inputs.id]
         width = federation.index.shape[1]
         steps = -(-(size + labeled_size) // hparams.batch_size)
 
@@ -32,19 +32,21 @@ def one_pass(model, views, hparams, layout=HERE):
             place = t * hparams.batch_size + jnp.arange(hparams.batch_size)
             ours = place < size + labeled_size
             place = jnp.where(place < size, place, width + jnp.clip(place - size, 0, labeled_size - 1))
-            rows = visit.rows[place]
+            rows = inputs.rows[place]
             images = views.normalize(federation.client_images[rows])
             guesses = jnp.argmax(phases.forward(model, state.student, images, None, False)[0], axis=-1)
-            labels = jnp.where(visit.labeled[place], federation.client_labels[rows], guesses)
+            labels = jnp.where(inputs.labeled[place], federation.client_labels[rows], guesses)
             student = with_parameters(student, parameters)
-            logits, student = phases.forward(model, student, images, rng.fold(visit.key, t), True)
+            logits, student = phases.forward(model, student, images, rng.fold(inputs.key, t), True)
             value = losses.cross_entropy(logits, labels, ours.astype(jnp.float32))
             return value, (student, {'loss_local': value}, {})
 
-        student, kept, means, counts = phases.descend(loss, state.student, kept, optimizer(hparams, lr), steps)
-        return phases.Work(student, kept, means | {'client_steps': jnp.float32(steps)}, counts)
+        student, client_state, means, counts = phases.local_sgd(
+            loss, state.student, client_state, optimizer(hparams, lr), steps
+        )
+        return phases.ClientOutput(student, client_state, means | {'client_steps': jnp.float32(steps)}, counts)
 
-    local = phases.build_local(client, hparams, layout, reads='sets')
+    local = phases.build_local(client, hparams, axis, reads='sets')
 
     def init(key):
         return phases.init_state(key, model, memory=(), projection=False, teacher=False)
@@ -114,11 +116,11 @@ def test_the_images_that_a_round_counts_are_those_that_its_clients_read(tmp_path
 def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(changes, expected):
     config = config_lib.resolve(runs.config(**({'algorithm': 'one_pass', **changes}), local__weighting='samples'))
     built = experiment_lib.build(config)
-    there, cohort = inputs.turnout(built, 0), next(inputs.cohorts(built, 0))
+    valid, cohort = inputs.participation(built, 0), next(inputs.cohorts(built, 0))
     parts = built.partition.client_index, built.partition.client_labeled_index
-    unlabeled, labeled = (np.array([len(rows[n]) for n in there.ids]) for rows in parts)
+    unlabeled, labeled = (np.array([len(rows[n]) for n in valid.ids]) for rows in parts)
     counts = {'unlabeled': unlabeled, 'labeled': labeled, 'both': unlabeled + labeled}
-    assert there.images.tolist() == counts[expected].tolist()
+    assert valid.images.tolist() == counts[expected].tolist()
     state = built.algorithm.init(built.key)
     _, part = phases.plan(built.key, state, built.federation, cohort, built.hparams, built.method.reads)
     assert part.share.tolist() == counts[expected].tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, parallel, rng
-from semisfl_jax.types import HERE
+from semisfl_jax.types import LOCAL_CLIENTS
 from tests import toy
 from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
@@ -42,8 +42,8 @@ def test_a_round_in_chunks_equals_the_round_at_once(chunk, switches):
     """Cohorts of 3 and chunks of 1 and 2 (2 leaves a smaller last chunk). Only the order of sums differs."""
     hparams = dataclasses.replace(toy.HPARAMS, **switches)
     states = []
-    for layout in (HERE, parallel.layout(chunk)):
-        algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams, layout)
+    for axis in (LOCAL_CLIENTS, parallel.client_axis(chunk)):
+        algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams, axis)
         key = rng.root(0)
         state, _ = jax.jit(algorithm.round)(
             key, algorithm.init(key), toy.federation(), toy.cohort([0, 2, 4]), jnp.int32(2)

@@ -19,7 +19,7 @@ def parse(*words):
 
 
 def test_the_setting_of_the_federated_baselines():
-    """Facts 4: 5 of 100 clients, one local epoch, batches of 10 labeled images, Adam with 5e-4, 200 rounds."""
+    """FedDure's paper: 5 of 100 clients, one local epoch, batches of 10 labeled images, Adam with 5e-4, 200 rounds."""
     config = parse(*OFFICIAL)
     assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)
     assert (config.local.epochs, config.local.weighting, config.local.prox) == (1, 'samples', 0.01)
@@ -38,7 +38,7 @@ def test_the_setting_of_the_federated_baselines():
 
 
 def test_the_setting_of_splitfed():
-    """Facts 8: 5 clients, all active, Adam with 1e-4, 200 rounds; one epoch a round in batches of 256."""
+    """The authors' scripts: 5 clients, all active, Adam with 1e-4, 200 rounds; one epoch a round in batches of 256."""
     config = parse('--config.setting=official', '--config.algorithm=splitfed', '--config.splitfed.version=v2')
     assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (5, 5, 200)
     assert (config.local.epochs, config.local.weighting, config.batch_size) == (1, 'uniform', 256)
@@ -61,7 +61,7 @@ def test_harmonized_changes_nothing():
 
 
 def test_the_setting_of_semifl():
-    """Facts 2.2: 10 of 100 clients, 5 epochs everywhere, lr 0.03 to 0 over 800 rounds, clients first."""
+    """The authors' code: 10 of 100 clients, 5 epochs everywhere, lr 0.03 to 0 over 800 rounds, clients first."""
     words = ('--config.setting=official', '--config.algorithm=semifl')
     config = parse(*words)
     assert (config.federation.num_clients, config.federation.num_active) == (100, 10)
@@ -88,7 +88,7 @@ def test_a_program_applies_it_itself(name):
 
 
 def test_the_setting_of_fedmatch():
-    """Facts 2.3, labels at the server and at the clients."""
+    """FedMatch's paper and code, labels at the server and at the clients."""
     words = ('--config.setting=official', '--config.algorithm=fedmatch')
     config = parse(*words)
     assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)

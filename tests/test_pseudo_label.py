@@ -97,10 +97,10 @@ def test_signal_annealing_by_hand(schedule, progress, alpha):
 def test_counts_by_hand():
     labels, truth = jnp.array([0, 1, 1, 2, 2]), jnp.array([0, 1, 0, -1, 2])
     confident = jnp.array([True, True, True, True, False])
-    guessed = jnp.array([False, True, True, True, True])
-    counts = pseudo_label.count(labels, confident, truth, guessed)
+    unlabeled = jnp.array([False, True, True, True, True])
+    counts = pseudo_label.count(labels, confident, truth, unlabeled)
     assert {name: int(value) for name, value in counts.items()} == {
-        'guessed': 4, 'confident': 3, 'judged': 2, 'right': 1,
+        'unlabeled': 4, 'confident': 3, 'evaluable': 2, 'correct': 1,
     }  # fmt: skip
     rates = pseudo_label.rates(counts)
     assert (float(rates['mask_rate']), float(rates['pseudo_label_accuracy'])) == (0.75, 0.5)

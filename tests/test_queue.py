@@ -48,7 +48,7 @@ def test_disabled_push_changes_nothing():
 
 def labels_seen(references):
     """Labels in the denominator, and those that may be positives."""
-    seen = np.asarray(references.present)
+    seen = np.asarray(references.mask)
     labels, confident = np.asarray(references.labels), np.asarray(references.confident)
     return sorted(labels[seen].tolist()), sorted(labels[seen & confident & (labels >= 0)].tolist())
 
@@ -101,7 +101,7 @@ def test_number_of_reference_columns(name, supervised, cross_entity):
 def test_empty_slots_switch(empty_slots, expected):
     memory = queue.build('two_level', 4, 2, 10, empty_slots)
     references = memory.cross_entity_references(memory.init(), batch(0, 1))
-    assert int(np.sum(np.asarray(references.present))) == expected
+    assert int(np.sum(np.asarray(references.mask))) == expected
 
 
 def test_how_long_supervised_keys_stay():
@@ -130,7 +130,7 @@ def test_single_ring_starts_as_random_unit_vectors():
         np.testing.assert_array_equal(references.keys[1:3], 0.0)
         np.testing.assert_array_equal(references.keys[3:], ring.keys[2:])
         np.testing.assert_array_equal(references.labels, [1, 0, 1, -1, -1, -1, -1])
-        assert references.present.all()
+        assert references.mask.all()
     assert not np.any(memory.init().keys)
 
 

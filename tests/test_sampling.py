@@ -221,6 +221,6 @@ def test_images_on_the_host_are_gathered_in_the_order_of_the_run():
     for order in sampling.ORDERS:
         built = experiment.build(config_lib.resolve(runs.config(sampling=order, data__residency='host', k_u=60)))
         found.append(np.asarray(inputs.rows(built, cohort)))
-        layout, batches = built.federation.layout, built.hparams.batches
-        np.testing.assert_array_equal(found[-1], sampling.client_rows(built.key, layout, cohort, *batches, order)[0])
+        tables, batches = built.federation.tables, built.hparams.batches
+        np.testing.assert_array_equal(found[-1], sampling.client_rows(built.key, tables, cohort, *batches, order)[0])
     assert not np.array_equal(*found)

@@ -22,7 +22,7 @@ from semisfl_jax import (
 from semisfl_jax.algorithms.semifl import SemiFL, draw_sets, mix_loss, of_epochs, pair
 from semisfl_jax.hparams import HParams, Local, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import HERE
+from semisfl_jax.types import LOCAL_CLIENTS
 from tests import runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -37,14 +37,14 @@ SMALL = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, threshold=0.55, l
 
 
 @functools.cache
-def program(name, layout, hparams):
-    algorithm = algorithms.build(name, toy.model(split_index=1, top_norm=True), toy.VIEWS, hparams, layout)
+def program(name, axis, hparams):
+    algorithm = algorithms.build(name, toy.model(split_index=1, top_norm=True), toy.VIEWS, hparams, axis)
     return algorithm, jax.jit(algorithm.round)
 
 
-def build(name='semifl', layout=HERE, **changes):
+def build(name='semifl', axis=LOCAL_CLIENTS, **changes):
     """Method and compiled round."""
-    return program(name, layout, dataclasses.replace(SMALL, **changes))
+    return program(name, axis, dataclasses.replace(SMALL, **changes))
 
 
 def first(algorithm, louder=2.5):
@@ -364,7 +364,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
 def test_layouts_give_the_same_numbers(how):
     plain, metrics = kept([0, 1, 2, 4])
-    other, measured = kept([0, 1, 2, 4], layout=parallel.layout(**how))
+    other, measured = kept([0, 1, 2, 4], axis=parallel.client_axis(**how))
     assert_trees_close(plain.student, other.student, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(plain.clients, other.clients, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(metrics, measured, rtol=1e-4)

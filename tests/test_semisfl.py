@@ -123,7 +123,7 @@ def test_switches_change_the_numbers(variant):
     ('split_index', 'projection'), slow_but([(1, 'mlp'), (2, 'linear'), (2, 'none'), (3, 'mlp')], (2, 'none'))
 )
 def test_one_client_equals_unsplit_training(split_index, projection):
-    """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (facts 13)."""
+    """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (Eq. 7 and 8)."""
     hparams = dataclasses.replace(toy.HPARAMS, queue='off')
     model, federation, lr, key = toy.model(split_index, projection), toy.federation(), 0.05, rng.root(1)
     memory = queue.build('off', 0, 0, 0, 'auto')
@@ -229,7 +229,7 @@ def test_same_seed_same_bits_and_other_seed_other_bits():
 
 
 def test_teacher_moves_in_the_supervised_phase_alone():
-    """After one supervised step it is the midpoint of the first and the new student, clients or not (facts 13)."""
+    """After one supervised step it is the midpoint of the first and the new student, clients or not: a_1 is 1/2."""
     algorithm, key, state = start()
     first = state.student
     after, _ = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(1))

@@ -15,7 +15,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local
-from semisfl_jax.types import HERE
+from semisfl_jax.types import LOCAL_CLIENTS
 from tests import runs, toy, twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -28,10 +28,10 @@ PIECES = ('bottom', 'top')
 SUPERVISED = dataclasses.replace(toy.HPARAMS, labeled_rows=toy.HPARAMS.batch_size, server_trains=False)
 
 
-def start(version='v1', split_index=None, layout=HERE, top_norm=False, name='splitfed', **changes):
+def start(version='v1', split_index=None, axis=LOCAL_CLIENTS, top_norm=False, name='splitfed', **changes):
     hparams = dataclasses.replace(SUPERVISED, options=SplitFed(version), **changes)
     model = toy.model(split_index, top_norm=top_norm)
-    algorithm = algorithms.build(name, model, toy.VIEWS, hparams, layout)
+    algorithm = algorithms.build(name, model, toy.VIEWS, hparams, axis)
     return algorithm, hparams, model, algorithm.init(rng.root(0))
 
 
@@ -235,7 +235,7 @@ def test_order_of_the_cohort_padding_and_clients_without_labels_change_nothing(v
 @pytest.mark.slow
 def test_v1_in_chunks_is_v1_at_once():
     _, plain, _ = one_round()
-    _, other, _ = one_round(layout=parallel.layout(2))
+    _, other, _ = one_round(axis=parallel.client_axis(2))
     assert_pieces_close(other.student, *plain.student[:2])
 
 

@@ -19,13 +19,13 @@ from semisfl_jax.algorithms.method import (
 )
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import HERE, Algorithm, Layout, Views
+from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
 
 
-def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def build(name: str, model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """The method `name`, with the defaults of its options where `hparams` has none.
 
     Raises:
@@ -34,7 +34,7 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, layout: 
     method = get(name)
     if hparams.options is None and method.options:
         hparams = dataclasses.replace(hparams, options=method.options())
-    return method.build(model, views, hparams, layout)
+    return method.build(model, views, hparams, axis)
 
 
 __all__ = ['METHODS', 'Look', 'Method', 'build', 'get', 'option', 'register']

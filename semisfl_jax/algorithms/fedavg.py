@@ -12,18 +12,20 @@ from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     Views,
 )
 
 
-def fedavg(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE, prox: float = 0.0) -> Algorithm:
+def fedavg(
+    model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS, prox: float = 0.0
+) -> Algorithm:
     """Builds FedAvg; with `prox` above 0, FedProx.
 
     One round: K_s steps of cross-entropy at the server, if it has labels (K_s above 0); the whole model goes to the
@@ -40,27 +42,29 @@ def fedavg(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
       model: the model, run whole.
       views: augmentations and normalization.
       hparams: settings.
-      layout: where the clients are computed.
+      axis: the clients of a round.
       prox: mu of FedProx.
     """
     server = phases.build_server(model, views, hparams)
     objective = phases.build_objective(model, views, hparams)
 
-    def client(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array) -> phases.Work:
+    def client(
+        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
+    ) -> phases.ClientOutput:
         start = trainable(state.student)
         progress = jnp.minimum(state.round / hparams.lr_rounds, 1.0)
 
         def loss(parameters, student, _, t):
-            batch = phases.read(federation, visit, t)
-            value, found = objective(parameters, student, student, batch, rng.fold(visit.key, t), progress)
+            batch = phases.read(federation, inputs, t)
+            value, aux = objective(parameters, student, student, batch, rng.fold(inputs.key, t), progress)
             if prox:
                 value = value + 0.5 * prox * trees.squared_distance(parameters, start)
-            return value, found
+            return value, aux
 
         sgd = optimizer(hparams, lr)
-        return phases.Work(*phases.descend(loss, state.student, kept, sgd, visit.steps))
+        return phases.ClientOutput(*phases.local_sgd(loss, state.student, client_state, sgd, inputs.steps))
 
-    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout))
+    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis))
 
     def init(key: Array) -> phases.State:
         clients = phases.init_clients(key, model, hparams)
@@ -71,9 +75,9 @@ def fedavg(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     ) -> tuple[phases.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = server(key, state, federation, k_s, lr)
-        student, clients, found = local(key, state, federation, cohort, lr)
+        student, clients, client_metrics = local(key, state, federation, cohort, lr)
         state = state.replace(round=state.round + 1, student=student, clients=clients)
-        return state, {'lr': lr, **metrics, **found}
+        return state, {'lr': lr, **metrics, **client_metrics}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
         return {'student': phases.predict(model, views, state.student, images)}

@@ -6,13 +6,13 @@ from semisfl_jax.algorithms.fedavg import USES, fedavg, labels_alone, official, 
 from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import HERE, Algorithm, Layout, Views
+from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 
-def fedprox(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, mu = `local.prox`, theta_g the
     parameters that it received. All else, and all arguments, are those of FedAvg."""
-    return fedavg(model, views, hparams, layout, prox=hparams.local.prox)
+    return fedavg(model, views, hparams, axis, prox=hparams.local.prox)
 
 
 METHOD = register(

@@ -21,12 +21,12 @@ from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label, switching
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     SplitParams,
     Views,
@@ -47,7 +47,7 @@ class FedSwitch:
     )
 
 
-def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds FedSwitch.
 
     One round: K_s steps of cross-entropy at the server, each followed by the teacher's average; the student goes to the
@@ -67,40 +67,44 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     objective = phases.semi_supervised(model, views, hparams, rule)
     mode = hparams.options.mode
 
-    def count(visit: phases.Visit, student: SplitParams, federation: Federation) -> Array:
+    def count(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> Array:
         """Confident pseudo-labels under `student` [K], over all unlabeled images that the client will read."""
 
         def of_batch(t):
-            batch = phases.read(federation, visit, t)
-            x = views.normalize(views.weak(rng.fold(visit.key, 'skew', t), batch.images))
+            batch = phases.read(federation, inputs, t)
+            x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
             labels, confident = pseudo_label.guess(logits, hparams.threshold)
             return switching.histogram(labels, confident & ~batch.labeled, logits.shape[-1])
 
         empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)
-        return jax.lax.fori_loop(0, visit.steps, lambda t, counts: counts + of_batch(t), empty)
+        return jax.lax.fori_loop(0, inputs.steps, lambda t, counts: counts + of_batch(t), empty)
 
-    def client(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array) -> phases.Work:
+    def client(
+        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
+    ) -> phases.ClientOutput:
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
-            counts = count(visit, state.student, federation)
+            counts = count(inputs, state.student, federation)
             trusts_student = ~switching.by_teacher(counts, hparams.options.beta_iid)
 
         def loss(parameters, student, teacher, t):
             labeler = jax.tree.map(lambda own, other: jnp.where(trusts_student, own, other), student, teacher)
-            batch = phases.read(federation, visit, t)
-            return objective(parameters, student, labeler, batch, rng.fold(visit.key, t), jnp.float32(0))
+            batch = phases.read(federation, inputs, t)
+            return objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
         def follow(teacher, student):
             return ema.update(teacher, student, hparams.ema_decay)
 
         sgd = optimizer(hparams, lr)
-        student, kept, means, counts = phases.descend(
-            loss, state.student, kept, sgd, visit.steps, companion=state.teacher, follow=follow
+        student, client_state, means, counts = phases.local_sgd(
+            loss, state.student, client_state, sgd, inputs.steps, companion=state.teacher, follow=follow
         )
-        return phases.Work(student, kept, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts)
+        return phases.ClientOutput(
+            student, client_state, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts
+        )
 
-    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout))
+    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis))
 
     def init(key: Array) -> phases.State:
         clients = phases.init_clients(key, model, hparams)
@@ -111,9 +115,9 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, layout: Layout 
     ) -> tuple[phases.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = server(key, state, federation, k_s, lr)
-        student, clients, found = local(key, state, federation, cohort, lr)
+        student, clients, client_metrics = local(key, state, federation, cohort, lr)
         state = state.replace(round=state.round + 1, student=student, clients=clients)
-        return state, {'lr': lr, **metrics, **found}
+        return state, {'lr': lr, **metrics, **client_metrics}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
         return {
@@ -161,11 +165,12 @@ METHOD = register(
         name='fedswitch',
         build=fedswitch,
         title='FedSwitch',
-        source='Zhao et al., Federated Switch, arXiv 2301.10114 (a reconstruction)',
+        source='Zhao et al., When does the student surpass the teacher? Federated Semi-supervised Learning with '
+        'Teacher-Student EMA, arXiv 2301.10114 (a reconstruction from its abstract)',
         options=FedSwitch,
         uses=('teacher', 'local', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
         check=check,
-        official='its paper could not be read, so no value of it is known',
+        official='only the abstract of its paper was at hand, so no value of it is known',
         price=price,
         metrics={'student_labels': STUDENT_LABELS},
         look=Look('#009E73', '^', '-.'),

@@ -9,24 +9,24 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     Views,
 )
 
 
-def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds FedSwitch-SL.
 
     A round is that of SemiSFL without projection head, contrastive terms and queue: K_s supervised steps on
     cross-entropy alone, each followed by the teacher's average; the bottoms of student and teacher go to the cohort;
     K_u cross-entity iterations on consistency regularization alone; the bottoms are averaged. K_s stays what it is.
-    The teacher is what the method is judged by (Section V-A).
+    The teacher is what the method is judged by (Section V-B).
 
     What FedSwitch adds is who labels a client's images in an iteration, teacher or student (`switching`, a
     reconstruction). FedSwitch also moves the teacher at the clients, which `client_teacher_ema` does; it is off by
@@ -36,10 +36,10 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, layout: Layo
       model: the split model; its projection head is left out.
       views: augmentations and normalization.
       hparams: settings.
-      layout: where the clients are computed.
+      axis: the clients of a round.
     """
     supervised = phases.build_supervised(model, views, hparams, memory=None)
-    cross_entity = phases.build_cross_entity(model, views, hparams, None, layout, labels_by=hparams.options.mode)
+    cross_entity = phases.build_cross_entity(model, views, hparams, None, axis, labels_by=hparams.options.mode)
 
     def init(key: Array) -> phases.State:
         return phases.init_state(key, model, memory=(), projection=False)

@@ -55,7 +55,7 @@ class Method:
 
     Attributes:
       name: value of `config.algorithm`.
-      build: (model, views, hparams, layout) -> Algorithm.
+      build: (model, views, hparams, axis) -> Algorithm.
       title: in figures and tables; without one, the name.
       source: the paper.
       options: a frozen dataclass whose fields, made by `option`, are keys of the configuration and their defaults;

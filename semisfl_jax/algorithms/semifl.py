@@ -18,12 +18,12 @@ from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     SplitParams,
     Views,
@@ -105,9 +105,9 @@ def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) ->
     Returns:
       fix [B], mix [B], and which rows are there [B] bool. MIX is drawn at every access: no two passes have the same.
     """
-    offset, there = sampling.of_pass(t, batch_size, sets.count)
+    offset, valid = sampling.of_pass(t, batch_size, sets.count)
     fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.count)]
-    return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), there
+    return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), valid
 
 
 def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Array) -> Array:
@@ -118,7 +118,7 @@ def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Ar
     return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
 
 
-def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds SemiFL.
 
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
@@ -146,46 +146,48 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
     statistics = phases.build_statistics(model, views, own.batch_norm_data, batch)
     global_step = optax.sgd(1.0, momentum=own.global_momentum)
 
-    def label(visit: phases.Visit, student: SplitParams, federation: Federation) -> tuple[Array, Array]:
+    def label(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> tuple[Array, Array]:
         """Hard labels [S] of all images of a client, and whether they are confident; behind its images, 0 and False."""
-        size = federation.size[visit.id]
+        size = federation.size[inputs.id]
 
-        def one(t, found):
+        def one(t, guessed):
             place = t * batch + jnp.arange(batch)
-            images = federation.client_images[visit.rows.at[place].get(mode='clip')]
-            x = views.normalize(views.weak(rng.fold(visit.key, 'label', t), images))
+            images = federation.client_images[inputs.rows.at[place].get(mode='clip')]
+            x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
             labels, confident = pseudo_label.guess(phases.forward(model, student, x, None, False)[0], hparams.threshold)
             guesses = jnp.where(place < size, labels, 0), confident & (place < size)
-            return jax.tree.map(lambda all_, own: all_.at[place].set(own, mode='drop'), found, guesses)
+            return jax.tree.map(lambda all_, own: all_.at[place].set(own, mode='drop'), guessed, guesses)
 
-        nothing = jnp.zeros(visit.rows.shape, jnp.int32), jnp.zeros(visit.rows.shape, bool)
+        nothing = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
         return jax.lax.fori_loop(0, -(-size // batch), one, nothing)
 
-    def client(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array) -> phases.Work:
-        size = federation.size[visit.id]
-        labels, confident = label(visit, state.student, federation)
-        sets = draw_sets(rng.fold(visit.key, 'sets'), confident, size)
-        steps, rows = visit.steps, hparams.batch_size
+    def client(
+        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
+    ) -> phases.ClientOutput:
+        size = federation.size[inputs.id]
+        labels, confident = label(inputs, state.student, federation)
+        sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
+        steps, rows = inputs.steps, hparams.batch_size
         if epochs:
             steps = epochs * -(-sets.count // rows)
         elif own.max_passes:
             steps = jnp.minimum(steps, -(-own.max_passes * sets.count // rows))
 
         def loss(parameters, student, _, t):
-            key, there = rng.fold(visit.key, t), None
+            key, valid = rng.fold(inputs.key, t), None
             if epochs:
-                fix, mix, there = of_epochs(visit.key, sets, size, t, rows)
+                fix, mix, valid = of_epochs(inputs.key, sets, size, t, rows)
             else:
-                fix, mix = pair(visit.key, sets, t * rows + jnp.arange(rows))
-            weight = jnp.ones(fix.shape) if there is None else there.astype(jnp.float32)
-            images, others = (federation.client_images[visit.rows[places]] for places in (fix, mix))
+                fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
+            weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
+            images, others = (federation.client_images[inputs.rows[places]] for places in (fix, mix))
             strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
             weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
             other = views.normalize(views.weak(rng.fold(key, 'other'), others))
             share = jax.random.beta(rng.fold(key, 'share'), own.mixup_alpha, own.mixup_alpha)
             now, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True, there)
-            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True, there)
+            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True, valid)
+            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True, valid)
             loss_fix = losses.cross_entropy(logits, labels[fix], weight)
             loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
             value = loss_fix + loss_mix
@@ -193,26 +195,28 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
             return value, (now, means, {})
 
         def train():
-            student, kept_on, means, _ = phases.descend(loss, state.student, kept, optimizer(hparams, lr), steps)
+            student, kept_on, means, _ = phases.local_sgd(
+                loss, state.student, client_state, optimizer(hparams, lr), steps
+            )
             means['client_steps'] = jnp.float32(steps)
             if epochs:
                 means['client_images'] = jnp.float32(epochs * sets.count)
             return student, kept_on, means
 
         def sit_out():
-            return state.student, kept, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
+            return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
 
-        takes_part = sets.count > 0
-        work = jax.lax.cond(takes_part, train, sit_out)
-        truth = federation.client_labels[visit.rows]
+        participates = sets.count > 0
+        work = jax.lax.cond(participates, train, sit_out)
+        truth = federation.client_labels[inputs.rows]
         counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
-        return phases.Work(*work, counts, takes_part)
+        return phases.ClientOutput(*work, counts, participates)
 
-    local = phases.after_warm_up(hparams, phases.build_local(client, hparams, layout, reads='sets'))
+    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis, reads='sets'))
 
     def clients(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
         """The clients' part of a round and the server's step to their average, none when all sit out."""
-        average, kept, metrics = local(key, state, federation, cohort, lr)
+        average, client_state, metrics = local(key, state, federation, cohort, lr)
 
         def step():
             start = trainable(state.student)
@@ -223,11 +227,13 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
 
         somebody = metrics['clients_sitting_out'] < 1  # not in warm-up rounds, where it is no number
         student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server.momentum))
-        return state.replace(student=student, server=state.server._replace(momentum=momentum), clients=kept), metrics
+        return state.replace(
+            student=student, server=state.server._replace(momentum=momentum), clients=client_state
+        ), metrics
 
     def init(key: Array) -> phases.State:
-        kept = phases.init_clients(key, model, hparams)
-        state = phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=kept)
+        client_state = phases.init_clients(key, model, hparams)
+        state = phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=client_state)
         if hparams.local.optimizer_state == 'kept':
             state = state.replace(momentum=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
         trained = jax.tree.map(jnp.copy, state.student) if server_first else ()
@@ -244,14 +250,14 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = H
             state, metrics = server(key, state, federation, k_s, lr)
             state = refresh(state)
             state = state.replace(server=state.server._replace(trained=state.student))
-            state, found = clients(key, state, federation, cohort, lr)
+            state, client_metrics = clients(key, state, federation, cohort, lr)
         else:
             if not hparams.pre_rounds:  # later rounds begin with the statistics that the last one was evaluated with
                 state = jax.lax.cond(state.round == 0, refresh, lambda same: same, state)
-            state, found = clients(key, state, federation, cohort, lr)
+            state, client_metrics = clients(key, state, federation, cohort, lr)
             state, metrics = server(key, state, federation, k_s, lr)
             state = refresh(state)
-        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **found}
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **client_metrics}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
         judged = {'student': phases.predict(model, views, state.student, images)}

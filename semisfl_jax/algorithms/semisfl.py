@@ -7,18 +7,18 @@ from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     Views,
 )
 
 
-def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds SemiSFL.
 
     One round: K_s supervised steps at the server, each followed by the teacher's average; the bottoms go to the
@@ -29,7 +29,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
       model: the split model.
       views: augmentations and normalization.
       hparams: settings.
-      layout: where the clients are computed.
+      axis: the clients of a round.
     """
     memory = queue.build(
         hparams.queue,
@@ -39,7 +39,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, layout: Layout = 
         hparams.queue_empty_slots,
     )
     supervised = phases.build_supervised(model, views, hparams, memory)
-    cross_entity = phases.build_cross_entity(model, views, hparams, memory, layout)
+    cross_entity = phases.build_cross_entity(model, views, hparams, memory, axis)
 
     def init(key: Array) -> phases.State:
         return phases.init_state(key, model, memory.start(key))

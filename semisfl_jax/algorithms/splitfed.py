@@ -17,12 +17,12 @@ from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.objective import supervised
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     SplitParams,
     Views,
@@ -38,7 +38,7 @@ class SplitFed:
     )
 
 
-def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds SplitFed.
 
     In a round each client of the cohort trains on batches of B of its labeled images, K_u of them or `local.epochs`
@@ -56,44 +56,52 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
       model: the split model; its projection head is left out.
       views: augmentations and normalization; batches take the supervised view.
       hparams: settings.
-      layout: where the clients are computed. That of v2 has all of them here.
+      axis: the clients of a round. That of v2 has all of them here.
     """
     objective = supervised(model, views)
 
-    def train(visit: phases.Visit, student: SplitParams, kept, sgd: optax.GradientTransformation, data: Federation):
+    def train(
+        inputs: phases.ClientInput,
+        student: SplitParams,
+        client_state,
+        sgd: optax.GradientTransformation,
+        data: Federation,
+    ):
         """The steps of one client: both sides, the optimizer, and what was measured."""
 
         def loss(parameters, student, _, t):
-            batch = phases.read(data, visit, t)
-            return objective(parameters, student, student, batch, rng.fold(visit.key, t), jnp.float32(0))
+            batch = phases.read(data, inputs, t)
+            return objective(parameters, student, student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
-        return phases.descend(loss, student, kept, sgd, visit.steps)
+        return phases.local_sgd(loss, student, client_state, sgd, inputs.steps)
 
-    def with_its_own_top(visit: phases.Visit, kept, state: phases.State, federation: Federation, lr: Array):
-        return phases.Work(*train(visit, state.student, kept, optimizer(hparams, lr), federation))
+    def with_its_own_top(
+        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
+    ):
+        return phases.ClientOutput(*train(inputs, state.student, client_state, optimizer(hparams, lr), federation))
 
     def one_after_another(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
         own = optimizer(hparams, lr)
         sgd = optax.partition({'client': own, 'server': own}, SplitParams('client', 'server', 'server'))
-        visits, part = phases.plan(key, state, federation, cohort, hparams)
-        draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(visits.key)
-        visits, part = trees.gather((visits, part), jnp.argsort(draws))
+        inputs, part = phases.plan(key, state, federation, cohort, hparams)
+        draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(inputs.key)
+        inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
 
-        def serve(server, visit: phases.Visit):
+        def serve(server, inputs: phases.ClientInput):
             top, momentum = server
             student = state.student._replace(top=top)
             fresh = sgd.init(trainable(student))
-            kept = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
-            student, kept, *found = train(visit, student, kept, sgd, federation)
-            return (student.top, kept.inner_states['server']), phases.Work(student.bottom, (), *found)
+            client_state = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
+            student, client_state, *found = train(inputs, student, client_state, sgd, federation)
+            return (student.top, client_state.inner_states['server']), phases.ClientOutput(student.bottom, (), *found)
 
         first = state.student.top, sgd.init(trainable(state.student)).inner_states['server']
-        (top, _), work = jax.lax.scan(serve, first, visits)
+        (top, _), work = jax.lax.scan(serve, first, inputs)
         bottom, metrics = phases.collect(work, part, otherwise=state.student.bottom)
         return state.student._replace(bottom=bottom, top=top), (), metrics
 
     clients = (
-        phases.build_local(with_its_own_top, hparams, layout) if hparams.options.version == 'v1' else one_after_another
+        phases.build_local(with_its_own_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
     )
 
     def round_(

@@ -7,25 +7,25 @@ from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     Views,
 )
 
 
-def supervised_only(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labeled images.
 
     The paper does not say which loss or which model it reports; cross-entropy alone and the plain model are our
     reading. An average of the model over its steps, made like SemiSFL's teacher, is reported beside it as
     `teacher_accuracy`, so that a comparison can tell the effect of averaging from that of unlabeled data.
 
-    `layout` is not used: there are no clients.
+    `axis` is not used: there are no clients.
     """
     supervised = phases.build_supervised(model, views, hparams, memory=None)
 

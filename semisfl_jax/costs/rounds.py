@@ -105,8 +105,8 @@ def bill(
     if clients is None:
         return Bill(0, 0, alone)
     cost = model.price(context)
-    up = clients.came * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
-    down = clients.came * (cost.download + clients.made * cost.step_download)
+    up = clients.started * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
+    down = clients.started * (cost.download + clients.made * cost.step_download)
     paces = _paces(model, index, clients, cost)
     if model.deadline:
         paces = paces._replace(start=np.where(clients.late, np.minimum(paces.start, model.deadline), paces.start))
@@ -173,18 +173,18 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
       tail: [A] seconds that the server waits for each after its last iteration.
       server_step: seconds of the server for one client's rows of an iteration.
     """
-    came = clients.came
-    if not came.any():
+    started = clients.started
+    if not started.any():
         return 0.0
-    start, step, made, tail = paces.start[came], paces.step[came], clients.made[came], tail[came]
+    start, step, made, tail = paces.start[started], paces.step[started], clients.made[started], tail[started]
     if order == 'independent':
         return float(np.max(start + made * step + tail))
-    last = float(np.max(np.where(made == clients.steps[came], tail, 0)))
+    last = float(np.max(np.where(made == clients.steps[started], tail, 0)))
     if order == 'sequential':
         return float(np.max(start) + np.sum(made * (step + server_step))) + last
     between, done = 0.0, 0
     for count in np.unique(made):  # the same clients take part until the next of them leaves
-        there = made >= count
-        between += float(count - done) * float(np.max(step[there]) + np.sum(there) * server_step)
+        running = made >= count
+        between += float(count - done) * float(np.max(step[running]) + np.sum(running) * server_step)
         done = count
     return float(np.max(start)) + between + last

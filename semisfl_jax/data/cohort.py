@@ -33,7 +33,7 @@ def visits_before(
     num_clients: int,
     num_active: int,
     first: int = 0,
-    came: Callable[[int], np.ndarray] | None = None,
+    started: Callable[[int], np.ndarray] | None = None,
 ) -> np.ndarray:
     """In how many of the rounds first .. round_index - 1 each client took part, found by replaying the draws.
 
@@ -41,14 +41,14 @@ def visits_before(
       seed, num_clients, num_active: as in `draw_cohort`.
       round_index: the round about to run.
       first: first round in which clients draw batches, `config.pre_rounds`.
-      came: round -> ids of the active clients that drew batches; None: all of them.
+      started: round -> ids of the active clients that drew batches; None: all of them.
 
     Returns:
       [N] int32.
     """
     visits = np.zeros(num_clients, np.int32)
     for earlier in range(first, round_index):
-        ids = came(earlier) if came else draw_cohort(seed, earlier, num_clients, num_active)
+        ids = started(earlier) if started else draw_cohort(seed, earlier, num_clients, num_active)
         visits = add_visit(visits, ids)
     return visits
 
@@ -60,19 +60,19 @@ def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return visits
 
 
-def make_cohort(ids: np.ndarray, visits: np.ndarray, slots: int = 0, failed: np.ndarray | None = None) -> Cohort:
+def make_cohort(ids: np.ndarray, visits: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None) -> Cohort:
     """The Cohort of clients `ids` [A], given the visits [N] of all clients before this round.
 
-    All have weight 1, but for those that `failed` [A] bool, which have 0. Up to `slots` clients, copies of the last one
-    with weight 0 follow.
+    All have weight 1, but for those that `failed` [A] bool, which have 0. Copies of the last one with weight 0 pad the
+    cohort to `padded_size`.
     """
-    padding = max(slots - len(ids), 0)
+    padding = max(padded_size - len(ids), 0)
     padded = np.pad(ids, (0, padding), mode='edge')
-    there = np.arange(len(padded)) < len(ids)
+    valid = np.arange(len(padded)) < len(ids)
     if failed is not None:
-        there &= ~np.pad(failed, (0, padding))
+        valid &= ~np.pad(failed, (0, padding))
     return Cohort(
         ids=jnp.asarray(padded, jnp.int32),
-        weight=jnp.asarray(there, jnp.float32),
+        weight=jnp.asarray(valid, jnp.float32),
         visits=jnp.asarray(visits[padded], jnp.int32),
     )

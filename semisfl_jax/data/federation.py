@@ -28,11 +28,11 @@ def _whole(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Arra
 class HostFederation:
     """Client images in host memory.
 
-    `layout` has everything but the images: its `client_images` are [0, H, W, C], and its `index` and
+    `tables` has everything but the images: its `client_images` are [0, H, W, C], and its `index` and
     `labeled_index` hold rows of `images`, so that `sampling.rows` of it are the rows that a round will read.
     """
 
-    layout: Federation
+    tables: Federation
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
 
@@ -42,7 +42,7 @@ class HostFederation:
         Args:
           rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
           reads: what they are, `Method.reads`.
-          trials: the rows are those of R trials, [R, A, ...], and `layout` holds their tables stacked.
+          trials: the rows are those of R trials, [R, A, ...], and `tables` holds their tables stacked.
           place: (shape, fetch) -> an array of that shape on the device, `fetch(slice)` giving some of its rows.
 
         Returns:
@@ -50,7 +50,7 @@ class HostFederation:
         """
         rows = np.asarray(rows)
         rows = rows.reshape(len(rows), -1) if trials else rows.reshape(-1)
-        return self.layout.replace(
+        return self.tables.replace(
             client_images=place((*rows.shape, *self.images.shape[1:]), lambda part: self.images[rows[part]]),
             client_labels=place(rows.shape, lambda part: self.labels[rows[part]]),
             streamed=reads,

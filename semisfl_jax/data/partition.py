@@ -1,4 +1,4 @@
-"""Who holds which training image: the server's labeled ones, and every client's own (facts: SemiSFL, data protocol).
+"""Who holds which training image: the server's labeled ones, and every client's own (Section V; docs/ledger.md).
 
 A partition is disjoint, and complete but for the labeled images that `federation.ignored_labeled` 'dropped' leaves to
 nobody. It is a function of the configuration alone. Nothing here draws from anywhere

@@ -30,7 +30,7 @@ from semisfl_jax.data.decode import (
 )
 from semisfl_jax.errors import UserError
 
-UNLABELED = ('unlabeled', 'unlabeled')  # splits that join the training set with label -1
+UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
 SAMPLED_BYTES = 1 << 16  # of either end of a file, to tell its content from another's
 

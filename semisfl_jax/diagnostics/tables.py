@@ -65,11 +65,11 @@ def class_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
 
 def client_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
     """By client, [N]; arguments as of `class_rates`. Images of unknown class count in the mask rate alone."""
-    judged = confident[:, :-1]
-    right = np.diagonal(judged, axis1=1, axis2=2).sum(axis=1)
+    evaluable = confident[:, :-1]
+    correct = np.diagonal(evaluable, axis1=1, axis2=2).sum(axis=1)
     return Rates(
         mask=_ratio(confident.sum(axis=(1, 2)), unlabeled.sum(axis=1)),
-        accuracy=_ratio(right, judged.sum(axis=(1, 2))),
+        accuracy=_ratio(correct, evaluable.sum(axis=(1, 2))),
     )
 
 

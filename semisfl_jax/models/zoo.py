@@ -1,5 +1,5 @@
-"""The models of the paper, as the authors' code builds them (facts 7), those of the methods it is compared with, and a
-small one for small images.
+"""The models of the paper, as the authors' code builds them (docs/ledger.md), those of the methods it is compared with,
+and a small one for small images.
 
 A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that stay at the
 client unless told otherwise. Nothing else has to know its architecture. Builders take the widths of layers and

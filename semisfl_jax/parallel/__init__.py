@@ -1,18 +1,18 @@
 """How the work of many clients, and of many trials, is laid out on the hardware."""
 
-from semisfl_jax.parallel.client_maps import CLIENT_MAPS, TRIAL_MAPS, client_map, in_chunks, in_turn, trial_map
+from semisfl_jax.parallel.client_maps import CLIENT_MAPS, TRIAL_MAPS, client_map, in_chunks, sequential_map, trial_map
 from semisfl_jax.parallel.mesh import (
     AXIS,
     available,
     available_to_trials,
-    divide,
-    everywhere,
-    layout,
+    client_axis,
     like,
     make_mesh,
+    padded_size,
     replicate,
-    slots,
-    spread,
+    replicated,
+    shard,
+    shard_round,
 )
 
 __all__ = [
@@ -21,16 +21,16 @@ __all__ = [
     'TRIAL_MAPS',
     'available',
     'available_to_trials',
+    'client_axis',
     'client_map',
-    'divide',
-    'everywhere',
     'in_chunks',
-    'in_turn',
-    'layout',
     'like',
     'make_mesh',
+    'padded_size',
     'replicate',
-    'slots',
-    'spread',
+    'replicated',
+    'sequential_map',
+    'shard',
+    'shard_round',
     'trial_map',
 ]

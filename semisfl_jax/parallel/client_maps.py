@@ -30,10 +30,10 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
         return partial(in_chunks, chunk)
     if how == 'auto':
         how = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
-    return {'vmap': jax.vmap, 'loop': in_turn}[how]
+    return {'vmap': jax.vmap, 'loop': sequential_map}[how]
 
 
-def in_turn(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
+def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
     """`jax.vmap(function, in_axes)`, one client after another."""
 
     def mapped(*arguments):
@@ -91,4 +91,4 @@ def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
     """
     if name == 'auto':
         name = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
-    return name, {'vmap': jax.vmap, 'loop': in_turn}[name]
+    return name, {'vmap': jax.vmap, 'loop': sequential_map}[name]

@@ -1,8 +1,7 @@
-"""How the work of many clients, and of many trials, is laid out on the hardware. Methods get a `Layout` and know no
-more.
+"""The devices of a run, and what methods see of them: a `ClientAxis`.
 
-On several devices the whole round is one program that every device runs (`spread`), each on its own part of the cohort
-and on copies of everything else. What methods call `total` and `rows` is then a sum and a gathering over the devices.
+On several devices the whole round is one program that every device runs (`shard_round`), each on its own shard of the
+cohort and on copies of everything else. The `psum` and `all_gather` of the axis are then collectives.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel.client_maps import client_map
-from semisfl_jax.types import Array, Cohort, Federation, Layout
+from semisfl_jax.types import Array, ClientAxis, Cohort, Federation
 
 AXIS = 'devices'  # the only axis of every mesh
 
@@ -50,12 +49,12 @@ def make_mesh(devices: int) -> Mesh | None:
     Raises:
       UserError: there are fewer, or the processes cannot have equal numbers.
     """
-    processes, there = jax.process_count(), jax.device_count()
-    if devices > there:
+    processes, found = jax.process_count(), jax.device_count()
+    if devices > found:
         kind = jax.devices()[0].platform
         hint = '; XLA_FLAGS=--xla_force_host_platform_device_count=N splits a CPU in N' if kind == 'cpu' else ''
         raise UserError(
-            f'config.parallel.devices={devices} is more than there are ({there}, {kind}); use 0 for all{hint}'
+            f'config.parallel.devices={devices} is more than there are ({found}, {kind}); use 0 for all{hint}'
         )
     if devices % processes:
         raise UserError(
@@ -68,31 +67,31 @@ def make_mesh(devices: int) -> Mesh | None:
     return Mesh(np.concatenate(of_process), (AXIS,))
 
 
-def slots(mesh: Mesh | None, num_active: int) -> int:
+def padded_size(mesh: Mesh | None, num_active: int) -> int:
     """Clients of a padded cohort: the first multiple of the number of devices that holds all active ones."""
     devices = mesh.size if mesh else 1
     return -(-num_active // devices) * devices
 
 
-def layout(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> Layout:
-    """The layout of a round of `num_active` clients on the devices of `mesh`, on each as `client_map` says.
+def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> ClientAxis:
+    """The clients of a round on the devices of `mesh`, `num_active` of them, on each device as `client_map` says.
 
-    With a mesh, the layout means something only inside `spread`.
+    With a mesh, the axis means something only inside `shard_round`.
     """
     if mesh is None:
-        return Layout(map=client_map(chunk, how))
+        return ClientAxis(map=client_map(chunk, how))
 
-    def rows(tree):
+    def all_gather(tree):
         def gather(x):
             padded = jax.lax.all_gather(x, AXIS, tiled=True)
-            return padded[: padded.shape[0] * num_active // slots(mesh, num_active)]
+            return padded[: padded.shape[0] * num_active // padded_size(mesh, num_active)]
 
         return jax.tree.map(gather, tree)
 
-    return Layout(map=client_map(chunk, how), total=_total, rows=rows)
+    return ClientAxis(map=client_map(chunk, how), psum=_psum, all_gather=all_gather)
 
 
-def _total(tree):
+def _psum(tree):
     """Sums over the devices, all leaves of a type in one reduction: one message instead of one for every weight."""
     leaves, structure = jax.tree.flatten(tree)
     for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
@@ -104,16 +103,16 @@ def _total(tree):
     return jax.tree.unflatten(structure, leaves)
 
 
-def spread(mesh: Mesh | None, round_: Callable) -> Callable:
+def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
     """A method's round as a program for all devices of `mesh`.
 
-    The cohort, padded to `slots` clients, and the images of a streamed federation, which lie in its order, are divided;
-    all else is on every device, the results as well.
+    The cohort, padded to `padded_size` clients, and the images of a streamed federation, which lie in its order, are
+    sharded; all else is replicated, the results as well.
     """
     if mesh is None:
         return round_
 
-    def spread_round(key: Array, state, federation: Federation, cohort: Cohort, k_s: Array):
+    def sharded_round(key: Array, state, federation: Federation, cohort: Cohort, k_s: Array):
         copies = jax.tree.map(lambda _: P(), federation)
         if federation.streamed:
             copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS))
@@ -123,17 +122,17 @@ def spread(mesh: Mesh | None, round_: Callable) -> Callable:
         )
         return function(key, state, federation, cohort, k_s)
 
-    return spread_round
+    return sharded_round
 
 
-def everywhere(mesh: Mesh | None) -> NamedSharding | None:
+def replicated(mesh: Mesh | None) -> NamedSharding | None:
     """Where a result lies that every device has a copy of, as `out_shardings` of `jax.jit`."""
     return NamedSharding(mesh, P()) if mesh else None
 
 
 def like(mesh: Mesh | None, tree):
     """The shapes of arrays that every device has a copy of, to compile for."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere(mesh)), tree)
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated(mesh)), tree)
 
 
 def replicate(mesh: Mesh | None, tree):
@@ -148,7 +147,7 @@ def replicate(mesh: Mesh | None, tree):
     return jax.tree.map(put, tree) if mesh else tree
 
 
-def divide(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
+def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
     """An array whose leading axis is divided over the devices.
 
     Args:

@@ -1,16 +1,16 @@
 """The phases of a round, each a pure function built once from a model and its hyper-parameters."""
 
 from semisfl_jax.phases.cross_entity import UNLABELED_METRICS, build_cross_entity, no_cross_entity
-from semisfl_jax.phases.full_model import after_warm_up, build_server, forward
+from semisfl_jax.phases.full_model import build_server, forward, skip_during_warmup
 from semisfl_jax.phases.local import (
     Batch,
-    Part,
-    Visit,
-    Work,
+    ClientInput,
+    ClientOutput,
+    ClientWeights,
     build_local,
     collect,
-    descend,
     init_clients,
+    local_sgd,
     plan,
     read,
 )
@@ -22,11 +22,10 @@ from semisfl_jax.phases.supervised import build_supervised
 __all__ = [
     'UNLABELED_METRICS',
     'Batch',
-    'Part',
+    'ClientInput',
+    'ClientOutput',
+    'ClientWeights',
     'State',
-    'Visit',
-    'Work',
-    'after_warm_up',
     'build_cross_entity',
     'build_local',
     'build_objective',
@@ -34,13 +33,14 @@ __all__ = [
     'build_statistics',
     'build_supervised',
     'collect',
-    'descend',
     'forward',
     'init_clients',
     'init_state',
+    'local_sgd',
     'no_cross_entity',
     'plan',
     'predict',
     'read',
     'semi_supervised',
+    'skip_during_warmup',
 ]

@@ -4,10 +4,10 @@ The exchange between server and clients is implicit here: client bottoms are sta
 map runs them all, and one gradient of the whole computation gives the server's gradient and every client's. The tests
 hold an explicit twin, with messages passed one by one, that must agree.
 
-A `Layout` may give this code only some of the clients, A' of A. Every loss is then the part of the mean that their rows
-make up. What is about all clients is said once: the server's gradient is a `total` of each iteration, the teacher's
-keys and labels, which every anchor is compared with, are the `rows` of all, and the average of the bottoms is a `total`
-at the end. Nothing else leaves the place where a client is computed.
+A `ClientAxis` may give this code only a shard of the clients, A' of A. Every loss is then the part of the mean that
+their rows make up. Three things are about all clients: the server's gradient is a `psum` in each iteration, the
+teacher's keys and labels, which every anchor is compared with, are an `all_gather`, and the average of the bottoms is a
+`psum` at the end. Nothing else leaves the device of a client.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.labeling import build_labeler
-from semisfl_jax.phases.state import State, nothing_measured, trainable, with_parameters
+from semisfl_jax.phases.state import State, nan_metrics, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     SplitParams,
     Variables,
@@ -62,7 +62,7 @@ def build_cross_entity(
     views: Views,
     hparams: HParams,
     memory: Memory | None,
-    layout: Layout = HERE,
+    axis: ClientAxis = LOCAL_CLIENTS,
     labels_by: str = 'teacher',
 ) -> Callable[..., tuple[State, Metrics]]:
     """Builds the phase, from the broadcast of the bottoms to their average.
@@ -76,36 +76,36 @@ def build_cross_entity(
       views: augmentations.
       hparams: settings.
       memory: queue policy, or None for consistency regularization alone: no clustering, no keys, no queue.
-      layout: where the clients are computed.
+      axis: the clients of a round.
       labels_by: who makes the pseudo-labels, 'teacher', 'student' or 'switch' (`labeling`).
 
     Returns:
       run(key, state, federation, cohort, lr []) -> state, metrics. The cohort has the clients at hand.
     """
     switched = labels_by == 'switch'
-    weak, strong = layout.map(views.weak), layout.map(views.strong)
-    train_bottoms = layout.map(lambda variables, x, key: model.bottom(variables, x, key, True))
+    weak, strong = axis.map(views.weak), axis.map(views.strong)
+    train_bottoms = axis.map(lambda variables, x, key: model.bottom(variables, x, key, True))
     teacher_axis = 0 if hparams.client_teacher_ema else None
-    labeler = build_labeler(model, hparams, layout, labels_by)
+    labeler = build_labeler(model, hparams, axis, labels_by)
 
     def label(
-        teacher: SplitParams, features: Array, logits: Array, truth: Array, labeled: Array, present: Array
+        teacher: SplitParams, features: Array, logits: Array, truth: Array, labeled: Array, mask: Array
     ) -> tuple[References, Array, dict[str, Array]]:
         """Targets and keys of weak features [A' * B, D], which of them are confident guesses, and counts.
 
         A client's own labels go before pseudo-labels. Without a queue there are no keys.
         """
         labels, confident = pseudo_label.guess(logits, hparams.threshold)
-        guessed = present & ~labeled
-        counts = pseudo_label.count(labels, confident, truth, guessed)
+        unlabeled = mask & ~labeled
+        counts = pseudo_label.count(labels, confident, truth, unlabeled)
         keys = None if memory is None else model.project(teacher.proj, features)
-        targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, present)
-        return targets, guessed & confident, counts
+        targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, mask)
+        return targets, unlabeled & confident, counts
 
     def clustering_rows(proj: Variables, features: Array, targets: References, references: References) -> Array:
         """C [A' * B] of the student's features [A', B, D]."""
         # The anchors of one client at a time, so that a map in chunks never holds all similarities [A * B, T].
-        clustering_of_client = layout.map(
+        clustering_of_client = axis.map(
             lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
         )
         clients, features = features.shape[0], features.reshape(-1, model.feature_size)
@@ -123,7 +123,7 @@ def build_cross_entity(
     ):
         """x: strong views [A', B, H, W, C], normalized. `count`: rows of all clients that take part."""
         student = with_parameters(exchange.student, parameters)
-        weight = targets.present.astype(jnp.float32)
+        weight = targets.mask.astype(jnp.float32)
         features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # what travels up: [A', B, D]
         logits, top = model.tops(student.top, features, keys['top_dropout'])
         logits = logits.reshape(-1, logits.shape[-1])
@@ -139,9 +139,9 @@ def build_cross_entity(
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[State, Metrics]:
         clients = cohort.ids.shape[0]
         weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data takes no part
-        present = jnp.repeat(weight > 0, hparams.batch_size)
-        everyone_present = layout.rows(present)
-        taking_part, count = layout.total((jnp.sum(weight), jnp.sum(present.astype(jnp.float32))))
+        mask = jnp.repeat(weight > 0, hparams.batch_size)
+        global_mask = axis.all_gather(mask)
+        num_participating, count = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
         sgd = optimizer(hparams, lr)
         round_key = rng.fold(key, 'cross_entity', state.round)
 
@@ -157,13 +157,13 @@ def build_cross_entity(
             teacher = state.teacher._replace(bottom=exchange.teacher_bottom)
             by_teacher = labeler.by_teacher(exchange.counts)
             weak_rows = labeler.label(teacher, exchange.student, by_teacher, x_weak, keys['teacher_dropout'])
-            targets, guesses, counts = label(teacher, *weak_rows, truth, labeled.reshape(-1), present)
+            targets, guesses, counts = label(teacher, *weak_rows, truth, labeled.reshape(-1), mask)
             references = None
             if memory is not None:
-                everyone = References(
-                    *layout.rows((targets.keys, targets.labels, targets.confident)), present=everyone_present
+                all_targets = References(
+                    *axis.all_gather((targets.keys, targets.labels, targets.confident)), mask=global_mask
                 )
-                references = memory.cross_entity_references(exchange.memory, everyone)
+                references = memory.cross_entity_references(exchange.memory, all_targets)
             if switched:
                 counts['by_student'] = jnp.sum(~by_teacher * weight)
 
@@ -171,16 +171,16 @@ def build_cross_entity(
             gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
                 parameters, exchange, x_strong, targets, references, count, keys
             )
-            top, proj = layout.total((gradient.top, gradient.proj))
+            top, proj = axis.psum((gradient.top, gradient.proj))
             # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 7).
-            gradient = SplitParams(jax.tree.map(lambda g: g * taking_part, gradient.bottom), top, proj)
+            gradient = SplitParams(jax.tree.map(lambda g: g * num_participating, gradient.bottom), top, proj)
             # The optimizer works number by number: one call steps the server's and, along [A], every client's own.
             updates, momentum = sgd.update(gradient, exchange.momentum, parameters)
             student = with_parameters(student, optax.apply_updates(parameters, updates))
             teacher_bottom = exchange.teacher_bottom
             if hparams.client_teacher_ema:
                 teacher_bottom = ema.update(teacher_bottom, student.bottom, hparams.ema_decay)
-            queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, everyone, t)
+            queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, all_targets, t)
             labeled_so_far = labeler.count(exchange.counts, targets.labels, guesses)
             return Exchange(student, teacher_bottom, momentum, queued, labeled_so_far), (metrics, counts)
 
@@ -200,26 +200,28 @@ def build_cross_entity(
         per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
         end, (metrics, counts) = jax.lax.scan(iteration, start, per_iteration)
 
-        bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, total=layout.total)
-        metrics, counts = layout.total((metrics, jax.tree.map(jnp.sum, counts)))
+        bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, psum=axis.psum)
+        metrics, counts = axis.psum((metrics, jax.tree.map(jnp.sum, counts)))
         metrics = {
             **jax.tree.map(jnp.mean, metrics),
             **pseudo_label.rates(counts),
         }
         if switched:
-            metrics['student_labels'] = counts['by_student'] / (taking_part * hparams.k_u)
+            metrics['student_labels'] = counts['by_student'] / (num_participating * hparams.k_u)
         # Without clients the server's part gets no gradient, but weight decay would move it.
         student = jax.tree.map(
-            lambda new, old: jnp.where(taking_part > 0, new, old), end.student._replace(bottom=bottom), state.student
+            lambda new, old: jnp.where(num_participating > 0, new, old),
+            end.student._replace(bottom=bottom),
+            state.student,
         )
-        emptied = state.memory if memory is None else memory.init()
-        return state.replace(student=student, memory=emptied), metrics
+        reset_queue = state.memory if memory is None else memory.init()
+        return state.replace(student=student, memory=reset_queue), metrics
 
     def pre_round(state: State) -> State:
         return state if memory is None else state.replace(memory=memory.after_pre_round(state.memory))
 
     def run_after_pre_rounds(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array):
-        nothing = nothing_measured(run, key, state, federation, cohort, lr)
+        nothing = nan_metrics(run, key, state, federation, cohort, lr)
         return jax.lax.cond(
             state.round < hparams.pre_rounds,
             lambda: (pre_round(state), nothing),

@@ -13,7 +13,7 @@ import jax
 from semisfl_jax import rng
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import State, nothing_measured
+from semisfl_jax.phases.state import State, nan_metrics
 from semisfl_jax.phases.supervised import build_supervised
 from semisfl_jax.types import Array, Metrics, SplitParams, Views
 
@@ -58,7 +58,7 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
     return lambda key, state, federation, k_s, lr: (state, {})
 
 
-def after_warm_up(
+def skip_during_warmup(
     hparams: HParams, phase: Callable, received: Callable[[State], Any] = lambda state: state.student
 ) -> Callable:
     """The clients' part of a round, left out in the first `pre_rounds` rounds.
@@ -76,7 +76,7 @@ def after_warm_up(
         return phase
 
     def run(key: Array, state: State, *arguments) -> tuple[Any, Any, Metrics]:
-        nothing = nothing_measured(phase, key, state, *arguments)
+        nothing = nan_metrics(phase, key, state, *arguments)
         return jax.lax.cond(
             state.round < hparams.pre_rounds,
             lambda: (received(state), state.clients, nothing),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import switching
-from semisfl_jax.types import Array, Layout, SplitParams
+from semisfl_jax.types import Array, ClientAxis, SplitParams
 
 
 class Labeler(NamedTuple):
@@ -26,7 +26,7 @@ class Labeler(NamedTuple):
     count: Callable[[Any, Array, Array], Any]  # counts, pseudo-labels [A' * B], which count [A' * B] -> counts
 
 
-def build_labeler(model: SplitModel, hparams: HParams, layout: Layout, labels_by: str) -> Labeler:
+def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_by: str) -> Labeler:
     """The labeler `labels_by`.
 
     A client sends the server one set of features of the weak view, by whichever bottom labels it. Neither model has
@@ -35,7 +35,7 @@ def build_labeler(model: SplitModel, hparams: HParams, layout: Layout, labels_by
     Args:
       model: the split model.
       hparams: settings.
-      layout: where the clients are computed.
+      axis: the clients of a round.
       labels_by: 'teacher', 'student', or 'switch': by the confident pseudo-labels that the client has been given in
         the round so far (`switching`), so that it costs no message. The first iteration is the teacher's.
     """
@@ -56,9 +56,9 @@ def build_labeler(model: SplitModel, hparams: HParams, layout: Layout, labels_by
         return rows, logits(top, rows)
 
     # Where clients share the teacher's weights, the map over clients is one large batch, not many small ones.
-    teacher_bottoms = layout.map(features, in_axes=(teacher_axis, 0, 0))
-    student_bottoms = layout.map(features)
-    either_bottoms = layout.map(features_by_either, in_axes=(0, teacher_axis, 0, 0, 0))
+    teacher_bottoms = axis.map(features, in_axes=(teacher_axis, 0, 0))
+    student_bottoms = axis.map(features)
+    either_bottoms = axis.map(features_by_either, in_axes=(0, teacher_axis, 0, 0, 0))
 
     def by_either(teacher: SplitParams, student: SplitParams, by_teacher: Array, x: Array, keys: Array):
         rows = either_bottoms(by_teacher, teacher.bottom, student.bottom, x, keys).reshape(-1, model.feature_size)

@@ -1,8 +1,8 @@
 """Local training: the model goes to the clients of a round, each trains it on its own images, the results are averaged.
 
-What a client does is a function of the method, `client(visit, kept, state, federation, lr)`. Here stand what is the
-same in all of them: which images it reads, the loop of optimizer steps, the average, and what clients keep from one of
-their rounds to the next.
+What a client does is a function of the method, `client(inputs, client_state, state, federation, lr)`. Here is what all
+of them share: which images it reads, the loop of optimizer steps, the average, and what clients keep from one of their
+rounds to the next.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import State, trainable, with_parameters
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     SplitParams,
 )
 
 
-class Visit(NamedTuple):
+class ClientInput(NamedTuple):
     """One client's part in one round. `build_local` makes all of them at once, with a leading [A]."""
 
     id: Array  # [] int32
@@ -40,12 +40,12 @@ class Visit(NamedTuple):
     labeled: Array  # of the same shape, bool, whether the client knows the label
 
 
-class Part(NamedTuple):
+class ClientWeights(NamedTuple):
     """What the clients of a round count."""
 
     weight: Array  # [A] float32, 1 for a client that takes part, 0 for one without images and for padding
     share: Array  # [A] float32, in the average: the same, or its number of images
-    invited: Any = ()  # [A] float32, where clients may sit out: the weight before they did
+    candidates: Any = ()  # [A] float32, where clients may sit out: the weight before they did
 
 
 class Batch(NamedTuple):
@@ -56,26 +56,26 @@ class Batch(NamedTuple):
     labeled: Array  # [B] bool
 
 
-class Work(NamedTuple):
+class ClientOutput(NamedTuple):
     """What one client returns from a round."""
 
     upload: Any  # what the server averages
-    kept: Any  # what the client keeps, as it was given
+    client_state: Any  # what the client keeps, as it was given
     means: dict[str, Array]  # losses and other numbers that are averaged over clients
     counts: dict[str, Array]  # counts of rows, summed over clients; those of `pseudo_label.count`, or none
-    takes_part: Any = ()  # [] bool, False: it found nothing to train on and sits out; () where no client ever does
+    participates: Any = ()  # [] bool, False: it found nothing to train on and sits out; () where no client ever does
 
 
-def read(federation: Federation, visit: Visit, t: Array) -> Batch:
+def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
     """The batch of iteration `t` of a client."""
-    rows = visit.rows[t]
-    return Batch(federation.client_images[rows], federation.client_labels[rows], visit.labeled[t])
+    rows = inputs.rows[t]
+    return Batch(federation.client_images[rows], federation.client_labels[rows], inputs.labeled[t])
 
 
-def descend(
+def local_sgd(
     loss: Callable,
     student: SplitParams,
-    kept: Any,
+    client_state: Any,
     sgd: optax.GradientTransformation,
     steps: Array | int,
     companion: Any = (),
@@ -86,29 +86,29 @@ def descend(
     Args:
       loss: (parameters, student, companion, t) -> loss [], (student with statistics moved, means, counts).
       student: the model at the start.
-      kept: state of the optimizer from the client's last round, () for a fresh one.
+      client_state: state of the optimizer from the client's last round, () for a fresh one.
       sgd: the optimizer.
       steps: how many; 0 leaves everything as it is.
       companion: something that moves along with the student, for example a teacher.
       follow: (companion, student after the step) -> companion.
 
     Returns:
-      student, state of the optimizer (() if `kept` was), means over the steps, sums of counts.
+      student, state of the optimizer (() if `client_state` was), means over the steps, sums of counts.
     """
-    fresh = not jax.tree.leaves(kept)
+    fresh = not jax.tree.leaves(client_state)
 
     def step(t, carry):
         student, momentum, companion, means, counts = carry
         parameters = trainable(student)
-        gradient, (student, *found) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
+        gradient, (student, *aux) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
         updates, momentum = sgd.update(gradient, momentum, parameters)
         student = with_parameters(student, optax.apply_updates(parameters, updates))
-        means, counts = jax.tree.map(jnp.add, (means, counts), tuple(found))
+        means, counts = jax.tree.map(jnp.add, (means, counts), tuple(aux))
         return student, momentum, follow(companion, student), means, counts
 
     _, (_, *shapes) = jax.eval_shape(loss, trainable(student), student, companion, jnp.int32(0))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    momentum = sgd.init(trainable(student)) if fresh else kept
+    momentum = sgd.init(trainable(student)) if fresh else client_state
     student, momentum, _, means, counts = jax.lax.fori_loop(0, steps, step, (student, momentum, companion, *zeros))
     means = jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means)
     return student, () if fresh else momentum, means, counts
@@ -127,25 +127,26 @@ def init_clients(key: Array, model: SplitModel, hparams: HParams) -> Any:
 
 
 def build_local(
-    client: Callable[..., Work],
+    client: Callable[..., ClientOutput],
     hparams: HParams,
-    layout: Layout = HERE,
+    axis: ClientAxis = LOCAL_CLIENTS,
     received: Callable[[State], Any] = lambda state: state.student,
     reads: str = 'batches',
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
     """Builds the clients' part of a round, from the broadcast to the average.
 
     A client of weight 0 in the cohort, or without an image that it could train on, takes no part: it counts in no mean
-    and keeps what it had. So does one that sits out (`Work.takes_part`), but its counts count. Each client draws from a
-    key of its own, so the order of the cohort changes no draw.
+    and keeps what it had. So does one that sits out (`ClientOutput.participates`), but its counts count. Each client
+    draws from a key of its own, so the order of the cohort changes no draw.
 
     Args:
-      client: (visit, kept, state, federation, lr) -> Work, of one client; `kept` is its part of `state.clients`.
+      client: (inputs, client_state, state, federation, lr) -> ClientOutput, of one client; `client_state` is its part
+        of `state.clients`.
       hparams: settings.
-      layout: where the clients are computed.
+      axis: the clients of a round.
       received: state -> what the average falls back on when nobody takes part; of the structure of the uploads.
-      reads: what a visit holds: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as the
-        `Algorithm` says.
+      reads: what a client reads: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as the
+        `Method` says.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
@@ -154,18 +155,20 @@ def build_local(
     """
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
-        visits, part = plan(key, state, federation, cohort, hparams, reads)
+        inputs, weights = plan(key, state, federation, cohort, hparams, reads)
 
-        def one(visit: Visit, kept: Any) -> Work:
+        def one(inputs: ClientInput, client_state: Any) -> ClientOutput:
             if not hparams.local.epochs:  # the same for all: a loop of known length
-                visit = visit._replace(steps=hparams.k_u)
-            return client(visit, kept, state, federation, lr)
+                inputs = inputs._replace(steps=hparams.k_u)
+            return client(inputs, client_state, state, federation, lr)
 
-        work = layout.map(one)(visits, trees.gather(state.clients, cohort.ids))
-        if jax.tree.leaves(work.takes_part):
-            part = Part(part.weight * work.takes_part, part.share * work.takes_part, invited=part.weight)
-        averaged, metrics = collect(work, part, received(state), layout)
-        clients = trees.scatter(state.clients, cohort.ids, work.kept, part.weight, layout.rows)
+        work = axis.map(one)(inputs, trees.gather(state.clients, cohort.ids))
+        if jax.tree.leaves(work.participates):
+            weights = ClientWeights(
+                weights.weight * work.participates, weights.share * work.participates, candidates=weights.weight
+            )
+        averaged, metrics = collect(work, weights, received(state), axis)
+        clients = trees.scatter(state.clients, cohort.ids, work.client_state, weights.weight, axis.all_gather)
         return averaged, clients, metrics
 
     return run
@@ -178,7 +181,7 @@ def plan(
     cohort: Cohort,
     hparams: HParams,
     reads: str = 'batches',
-) -> tuple[Visit, Part]:
+) -> tuple[ClientInput, ClientWeights]:
     """What the clients at hand do in a round, and what they count; `reads` as in `build_local`."""
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
     steps = sampling.client_steps(federation, cohort, *hparams.batches)
@@ -187,23 +190,25 @@ def plan(
     weight = cohort.weight * (images > 0)
     round_key = rng.fold(key, 'local', state.round)
     keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
-    visits = Visit(cohort.ids, keys, jnp.where(weight > 0, steps, 0), rows, labeled)
-    return visits, Part(weight, weight * images if hparams.local.weighting == 'samples' else weight)
+    inputs = ClientInput(cohort.ids, keys, jnp.where(weight > 0, steps, 0), rows, labeled)
+    return inputs, ClientWeights(weight, weight * images if hparams.local.weighting == 'samples' else weight)
 
 
-def collect(work: Work, part: Part, otherwise: Any, layout: Layout = HERE) -> tuple[Any, Metrics]:
+def collect(
+    work: ClientOutput, weights: ClientWeights, otherwise: Any, axis: ClientAxis = LOCAL_CLIENTS
+) -> tuple[Any, Metrics]:
     """The average of the uploads, `otherwise` where nobody takes part, and the metrics of a round."""
-    may_sit_out = bool(jax.tree.leaves(part.invited))
-    invited = part.invited if may_sit_out else part.weight
-    averaged = trees.weighted_mean(work.upload, part.share, otherwise=otherwise, total=layout.total)
-    means, counts, taking_part = layout.total(
+    may_sit_out = bool(jax.tree.leaves(weights.candidates))
+    candidates = weights.candidates if may_sit_out else weights.weight
+    averaged = trees.weighted_mean(work.upload, weights.share, otherwise=otherwise, psum=axis.psum)
+    means, counts, num_participating = axis.psum(
         (
-            {name: jnp.sum(values * part.weight) for name, values in work.means.items()},
-            {name: jnp.sum(jnp.where(invited > 0, values, 0)) for name, values in work.counts.items()},
-            jnp.sum(part.weight),
+            {name: jnp.sum(values * weights.weight) for name, values in work.means.items()},
+            {name: jnp.sum(jnp.where(candidates > 0, values, 0)) for name, values in work.counts.items()},
+            jnp.sum(weights.weight),
         )
     )
-    metrics = {name: value / jnp.maximum(taking_part, 1.0) for name, value in means.items()}
+    metrics = {name: value / jnp.maximum(num_participating, 1.0) for name, value in means.items()}
     if may_sit_out:
-        metrics['clients_sitting_out'] = 1.0 - taking_part / jnp.maximum(layout.total(jnp.sum(invited)), 1.0)
+        metrics['clients_sitting_out'] = 1.0 - num_participating / jnp.maximum(axis.psum(jnp.sum(candidates)), 1.0)
     return averaged, metrics | (pseudo_label.rates(counts) if counts else {})

@@ -79,19 +79,19 @@ def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
     return alpha * (1.0 - 1.0 / classes) + 1.0 / classes
 
 
-def count(labels: Array, confident: Array, truth: Array, guessed: Array) -> dict[str, Array]:
-    """How many of the rows `guessed` [B] are confident, judged (their truth is known, not -1) and right."""
+def count(labels: Array, confident: Array, truth: Array, unlabeled: Array) -> dict[str, Array]:
+    """How many of the `unlabeled` rows [B] are confident, evaluable (their truth is known, not -1) and correct."""
     return {
-        'guessed': jnp.sum(guessed),
-        'confident': jnp.sum(guessed & confident),
-        'judged': jnp.sum(guessed & confident & (truth >= 0)),
-        'right': jnp.sum(guessed & confident & (truth == labels)),
+        'unlabeled': jnp.sum(unlabeled),
+        'confident': jnp.sum(unlabeled & confident),
+        'evaluable': jnp.sum(unlabeled & confident & (truth >= 0)),
+        'correct': jnp.sum(unlabeled & confident & (truth == labels)),
     }
 
 
 def rates(counts: dict[str, Array]) -> Metrics:
     """The metrics of summed counts."""
     return {
-        'mask_rate': counts['confident'] / jnp.maximum(counts['guessed'], 1),
-        'pseudo_label_accuracy': counts['right'] / counts['judged'],  # 0 / 0: nobody can tell
+        'mask_rate': counts['confident'] / jnp.maximum(counts['unlabeled'], 1),
+        'pseudo_label_accuracy': counts['correct'] / counts['evaluable'],  # 0 / 0: nobody can tell
     }

@@ -66,7 +66,7 @@ def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitPar
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
 
 
-def nothing_measured(run: Callable, *arguments) -> Metrics:
+def nan_metrics(run: Callable, *arguments) -> Metrics:
     """The metrics that `run` returns last, as those of a round in which it does not run: not a number."""
     found = jax.eval_shape(run, *arguments)[-1]
     return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in found.items()}

@@ -39,10 +39,10 @@ def build_statistics(
         else:
             count, most = labeled + jnp.sum(federation.size), labeled + federation.index.size
         key = rng.fold(key, 'batch_norm')
-        word = jax.random.bits(rng.fold(key, 'order'))
+        seed_bits = jax.random.bits(rng.fold(key, 'order'))
 
         def images(t: Array) -> Array:
-            place = sampling.read(word, t * batch + jnp.arange(batch), count)
+            place = sampling.read(seed_bits, t * batch + jnp.arange(batch), count)
             found = federation.server_images[held[jnp.minimum(place, labeled - 1)]]
             if whose == 'all':
                 others = federation.client_images[sampling.row_of_all(federation, jnp.maximum(place - labeled, 0))]

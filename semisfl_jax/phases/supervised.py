@@ -63,8 +63,8 @@ def build_supervised(
 
     def teacher_keys(state: State, images: Array, labels: Array, dropout_key: Array) -> tuple[References, State]:
         features, bottom = teacher_features(state, views.normalize(images), dropout_key)
-        keys, everyone = model.project(state.teacher.proj, features), jnp.ones_like(labels, bool)
-        references = References(keys, labels, confident=everyone, present=everyone)
+        keys, all_true = model.project(state.teacher.proj, features), jnp.ones_like(labels, bool)
+        references = References(keys, labels, confident=all_true, mask=all_true)
         return references, state.replace(teacher=state.teacher._replace(bottom=bottom))
 
     def contrastive_loss(state: State, rows: Array, labels: Array, keys: References, weight: Array) -> Array:
@@ -78,13 +78,13 @@ def build_supervised(
         itself = jnp.eye(batch, references.labels.shape[0], dtype=bool)  # the batch comes first
         return losses.contrastive(rows, labels, references, hparams.temperature, weight, comparable=~itself)
 
-    def loss(parameters, state, images, labels, there, keys, dropout_key):
+    def loss(parameters, state, images, labels, valid, keys, dropout_key):
         student = with_parameters(state.student, parameters)
-        weight = jnp.ones(labels.shape, jnp.float32) if there is None else there.astype(jnp.float32)
+        weight = jnp.ones(labels.shape, jnp.float32) if valid is None else valid.astype(jnp.float32)
         dropout_keys = (rng.fold(dropout_key, piece) for piece in ('bottom', 'top'))
         x = views.normalize(images)
-        features, bottom = model.bottom(student.bottom, x, next(dropout_keys), True, there)
-        logits, top = model.top(student.top, features, next(dropout_keys), True, there)
+        features, bottom = model.bottom(student.bottom, x, next(dropout_keys), True, valid)
+        logits, top = model.top(student.top, features, next(dropout_keys), True, valid)
         cross_entropy = losses.cross_entropy(logits, labels, weight)
         contrastive = jnp.zeros(())
         if keys is not None:
@@ -96,13 +96,13 @@ def build_supervised(
         return value, (SplitParams(bottom, top, student.proj), metrics)
 
     def step(key: Array, state: State, momentum, federation: Federation, lr: Array):
-        held = federation.server_index
-        batch, there = (hparams.server_batch_size, held.shape[0]), None
+        server_rows = federation.server_index
+        batch, valid = (hparams.server_batch_size, server_rows.shape[0]), None
         if hparams.short_batches:
-            rows, there = sampling.server_pass_rows(key, state.step, *batch)
+            rows, valid = sampling.server_pass_rows(key, state.step, *batch)
         else:
             rows = sampling.server_rows(key, state.step, *batch, hparams.server_list_steps)
-        rows = held[rows]
+        rows = server_rows[rows]
         images, labels = federation.server_images[rows], federation.server_labels[rows]
         step_key = rng.fold(key, 'supervised', state.step)
         keys = None
@@ -114,7 +114,7 @@ def build_supervised(
             keys, state = teacher_keys(state, other_view, labels, rng.fold(step_key, 'teacher_dropout'))
         parameters = trainable(state.student)
         gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
-            parameters, state, view, labels, there, keys, rng.fold(step_key, 'dropout')
+            parameters, state, view, labels, valid, keys, rng.fold(step_key, 'dropout')
         )
         updates, momentum = optimizer(hparams, lr).update(gradient, momentum, parameters)
         student = with_parameters(student, optax.apply_updates(parameters, updates))
@@ -133,11 +133,11 @@ def build_supervised(
             state, momentum, metrics = step(key, state, momentum, federation, lr)
             return state, momentum, jax.tree.map(jnp.add, sums, metrics)
 
-        kept = bool(jax.tree.leaves(state.momentum))
-        momentum = state.momentum if kept else optimizer(hparams, lr).init(trainable(state.student))
+        carried = bool(jax.tree.leaves(state.momentum))
+        momentum = state.momentum if carried else optimizer(hparams, lr).init(trainable(state.student))
         sums = {name: jnp.zeros(()) for name in SUPERVISED_METRICS}
         state, momentum, sums = jax.lax.fori_loop(0, k_s, body, (state, momentum, sums))
-        if kept:
+        if carried:
             state = state.replace(momentum=momentum)
         return state, {name: value / k_s for name, value in sums.items()}
 

@@ -1,6 +1,6 @@
 """FedSwitch's choice of who labels a client's images: the teacher or the student.
 
-The body of the FedSwitch paper (arXiv 2301.10114) is not public; its abstract and the SemiSFL paper say that
+Of the FedSwitch paper (arXiv 2301.10114) only the abstract was at hand; it and the SemiSFL paper say that
 it switches adaptively between the two, for better labels on non-IID clients, and that a hyper-parameter says how IID is
 IID. The rule here is a reconstruction: the confident pseudo-labels of a client are counted by class, and where their
 shares h differ from uniform ones by more than beta_iid,

@@ -75,7 +75,9 @@ def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
     presets.apply(config, given=given.keys())
     after = flat(config)
     changes = {
-        key: value for key, value in after.items() if value != before[key] or key in cell.changes or key in given
+        key: value
+        for key, value in after.items()
+        if (value != before[key] or key in cell.changes or key in given) and key != 'official_keys'
     }
     return dataclasses.replace(cell, config=config.lock(), changes=changes)
 

@@ -85,9 +85,9 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
-    layout = parallel.layout(chunk, how, mesh, config.federation.num_active)
-    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, layout)
-    algorithm = algorithm._replace(round=parallel.spread(mesh, algorithm.round))
+    axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active)
+    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
+    algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
     residency = config.data.residency if method.clients else 'host'  # images nobody reads stay where they are
     options = frequency.FrequencyOptions(
         rule=config.k_s_rule,
@@ -188,7 +188,7 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.
     if method.separate_clients:  # no statistics are shared between clients
         return
     may_fail = failures.can_happen(config.failures)
-    if parallel.slots(mesh, active) == active and not may_fail:
+    if parallel.padded_size(mesh, active) == active and not may_fail:
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return

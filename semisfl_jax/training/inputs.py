@@ -32,44 +32,44 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
     """
     federation, mesh = experiment.federation, experiment.mesh
     if isinstance(federation, data.HostFederation):
-        placed = dataclasses.replace(federation, layout=parallel.replicate(mesh, federation.layout))
+        placed = dataclasses.replace(federation, tables=parallel.replicate(mesh, federation.tables))
     for cohort in cohorts(experiment, first):
-        divided = jax.tree.map(lambda x: parallel.divide(mesh, x.shape, np.asarray(x).__getitem__), cohort)
+        sharded = jax.tree.map(lambda x: parallel.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         if not isinstance(federation, data.HostFederation):
-            yield federation, divided
+            yield federation, sharded
         elif experiment.method.clients:
-            reads, place = experiment.method.reads, partial(parallel.divide, mesh)
-            yield placed.streamed(rows(experiment, cohort), reads, place=place), divided
+            reads, place = experiment.method.reads, partial(parallel.shard, mesh)
+            yield placed.streamed(rows(experiment, cohort), reads, place=place), sharded
         else:
-            yield placed.layout, divided
+            yield placed.tables, sharded
 
 
 def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     """The cohorts of round `first` (0-based) and all after it, padded to the devices."""
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
-    slots = parallel.slots(experiment.mesh, active)
+    padded = parallel.padded_size(experiment.mesh, active)
     if not experiment.method.clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 
     visits = data.visits_before(
-        config.seed, first, clients, active, first=config.pre_rounds, came=partial(_came, experiment)
+        config.seed, first, clients, active, first=config.pre_rounds, started=partial(_started, experiment)
     )
     for index in itertools.count(first):
         ids = data.draw_cohort(config.seed, index, clients, active)
-        there = turnout(experiment, index)
-        yield data.make_cohort(ids, visits, slots, there.failed if there else None)
-        if there:
-            visits = data.add_visit(visits, _came(experiment, index))
+        fared = participation(experiment, index)
+        yield data.make_cohort(ids, visits, padded, fared.failed if fared else None)
+        if fared:
+            visits = data.add_visit(visits, _started(experiment, index))
 
 
-def _came(experiment: Experiment, index: int) -> np.ndarray:
+def _started(experiment: Experiment, index: int) -> np.ndarray:
     """Which active clients of round `index` (0-based) drew batches: all but those that failed before the round."""
-    there = turnout(experiment, index)
-    return there.ids[there.came | ~there.failed]
+    clients = participation(experiment, index)
+    return clients.ids[clients.started | ~clients.failed]
 
 
-def turnout(experiment: Experiment, index: int) -> costs.Clients | None:
+def participation(experiment: Experiment, index: int) -> costs.Clients | None:
     """The active clients of round `index` (0-based) and how they fared; None for a round of the server alone."""
     if not has_cross_entity_phase(experiment, index):
         return None
@@ -87,13 +87,13 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
 
     For client images on the host. Computed apart from the round, and in every process alike.
     """
-    key, layout = rng.root(experiment.config.seed), experiment.federation.layout
-    return _rows(key, layout, cohort, reads=experiment.method.reads, hparams=experiment.hparams)
+    key, tables = rng.root(experiment.config.seed), experiment.federation.tables
+    return _rows(key, tables, cohort, reads=experiment.method.reads, hparams=experiment.hparams)
 
 
 @partial(jax.jit, static_argnames=('reads', 'hparams'))
-def _rows(key: Array, layout: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams) -> Array:
-    return sampling.rows(reads, key, layout, cohort, hparams.batches, hparams.sampling)[0]
+def _rows(key: Array, tables: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams) -> Array:
+    return sampling.rows(reads, key, tables, cohort, hparams.batches, hparams.sampling)[0]
 
 
 def images_per_round(
@@ -104,12 +104,12 @@ def images_per_round(
     `measured` are the metrics of that round: where clients decide for themselves how many steps to make, or sit out,
     they alone tell. Without them, all take part that have images and did not fail.
     """
-    there, count = turnout(experiment, index), k_s * experiment.config.server_batch_size
-    if there is None or failures.lost_all(there):
+    clients, count = participation(experiment, index), k_s * experiment.config.server_batch_size
+    if clients is None or failures.lost_all(clients):
         return count
-    steps = int(np.sum(there.made[there.survived]))
+    steps = int(np.sum(clients.made[clients.survived]))
     if 'client_steps' in measured:
-        trained = (1 - measured.get('clients_sitting_out', 0.0)) * np.sum(there.survived)
+        trained = (1 - measured.get('clients_sitting_out', 0.0)) * np.sum(clients.survived)
         steps = round(float(measured['client_steps'] * trained))
         if 'client_images' in measured:  # passes that end with a short batch, at the server as well
             labels, batch = len(experiment.partition.server_index), experiment.config.server_batch_size
@@ -122,7 +122,7 @@ def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
     if not experiment.config.local.epochs:
         return np.full(ids.shape, experiment.config.k_u)
     known = experiment.federation
-    known = known.layout if isinstance(known, data.HostFederation) else known
+    known = known.tables if isinstance(known, data.HostFederation) else known
     known = known.replace(size=experiment.held[0], labeled_size=experiment.held[1])
     cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
     return np.asarray(sampling.client_steps(known, cohort, *experiment.hparams.batches))

@@ -95,7 +95,7 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     }
 
 
-def last_words(summary: dict[str, Any], folder: Path) -> str:
+def final_message(summary: dict[str, Any], folder: Path) -> str:
     """What a run ends with on the screen, from its summary.json: one line, or a small table of trials."""
     fake = ' on FAKE data' if summary['fake'] else ''
     head = f'{summary["headline"]} accuracy{fake}'

@@ -86,7 +86,7 @@ def after_round(
     experiments: Sequence[Experiment],
     index: int,
     k_s: Sequence[int],
-    found: Sequence[Mapping[str, np.ndarray]],
+    metrics_of_round: Sequence[Mapping[str, np.ndarray]],
     before: Sequence[Bill],
 ) -> list[Bill]:
     """The bills of several trials for all rounds up to round `index` (0-based).
@@ -95,20 +95,20 @@ def after_round(
       experiments: R of them, whose accounts are kept.
       index: the round.
       k_s: [R], its supervised steps.
-      found: [R], its metrics.
+      metrics_of_round: [R], its metrics.
       before: [R], the bills before it.
     """
     return [
-        costs.add(old, costs.bill(own.costs, index, steps, inputs.turnout(own, index), metrics_))
+        costs.add(old, costs.bill(own.costs, index, steps, inputs.participation(own, index), metrics_))
         if own.costs.enabled
         else old
-        for own, steps, metrics_, old in zip(experiments, k_s, found, before, strict=True)
+        for own, steps, metrics_, old in zip(experiments, k_s, metrics_of_round, before, strict=True)
     ]
 
 
-def entries(experiment: Experiment, clients: Clients | None, balance: Bill) -> dict[str, Any]:
+def entries(experiment: Experiment, clients: Clients | None, cumulative: Bill) -> dict[str, Any]:
     """What a line of metrics.jsonl says of it and, where clients can fail, of their number."""
-    lines = dict(zip(metrics.COSTS, balance, strict=True)) if experiment.costs.enabled else {}
+    lines = dict(zip(metrics.COSTS, cumulative, strict=True)) if experiment.costs.enabled else {}
     if not failures.can_happen(experiment.config.failures):
         return lines
     counts = (0, 0) if clients is None else (int(np.sum(clients.survived)), int(np.sum(clients.failed)))

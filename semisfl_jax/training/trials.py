@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     map: str  # 'vmap' | 'loop', '' for one trial
     key: Array  # [R] root keys
     round: Callable[..., tuple[Any, Metrics]]  # as Algorithm.round, all arguments and results of R trials
-    inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as intake.inputs
+    inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as inputs.inputs
     stack: Callable[[Sequence[Any]], Any]  # R pytrees -> one, leaves [R, ...]
     part: Callable[[Any, int], Any]  # the inverse: pytree, r -> pytree of trial r
 
@@ -139,7 +139,7 @@ def _shared(federation: Federation) -> tuple[str, ...]:
 def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
     """What the round of R trials takes beside its state, for round `first` (0-based) and all after it."""
     on_host = isinstance(trials[0].federation, data.HostFederation)
-    stacked = stack_federations([t.federation.layout if on_host else t.federation for t in trials])
+    stacked = stack_federations([t.federation.tables if on_host else t.federation for t in trials])
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
     stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
     host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
@@ -147,6 +147,6 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
         federation = stacked
         if on_host and trials[0].method.clients:
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
-            place = partial(parallel.divide, mesh)
+            place = partial(parallel.shard, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
         yield federation, _place(mesh, stack(cohorts), divided=True)

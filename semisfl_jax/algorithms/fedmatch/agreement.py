@@ -32,7 +32,7 @@ def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple
       count: H, at most N.
 
     Returns:
-      ids [H] int32, nearest first, and there [H] bool: False where no known client is left.
+      ids [H] int32, nearest first, and valid [H] bool: False where no known client is left.
     """
     distance = jnp.sum((embeddings - embeddings[client]) ** 2, axis=-1)
     others = known & (jnp.arange(known.shape[0]) != client)
@@ -40,33 +40,33 @@ def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple
     return ids.astype(jnp.int32), jnp.isfinite(near) & known[client]
 
 
-def label(own: Array, votes: Array, there: Array, classes: int) -> Array:
+def label(own: Array, votes: Array, valid: Array, classes: int) -> Array:
     """Agreement labels: the class with most votes of the client and its helpers, the lowest of equals.
 
     Args:
       own: [B] int32, the client's classes.
       votes: [H, B] int32, those of the helpers.
-      there: [H] bool, whose votes count; without any the label is the client's own class.
+      valid: [H] bool, whose votes count; without any the label is the client's own class.
       classes: K.
 
     Returns:
       [B] int32.
     """
-    counts = jax.nn.one_hot(own, classes) + jnp.tensordot(there.astype(jnp.float32), jax.nn.one_hot(votes, classes), 1)
+    counts = jax.nn.one_hot(own, classes) + jnp.tensordot(valid.astype(jnp.float32), jax.nn.one_hot(votes, classes), 1)
     return jnp.argmax(counts, axis=-1).astype(jnp.int32)
 
 
-def divergence(helpers: Array, own: Array, there: Array) -> Array:
-    """Inter-client consistency of every row: the mean of KL(p_h || p) over the helpers that are there, 0 without one.
+def divergence(helpers: Array, own: Array, valid: Array) -> Array:
+    """Inter-client consistency of every row: the mean of KL(p_h || p) over the valid helpers, 0 without one.
 
     Args:
       helpers: [H, B, K], logits of the helpers; nothing is differentiated through them.
       own: [B, K], logits of the client.
-      there: [H] bool.
+      valid: [H] bool.
 
     Returns:
       [B], in nats.
     """
     target = jax.lax.stop_gradient(jax.nn.log_softmax(helpers))
     rows = jnp.sum(jnp.exp(target) * (target - jax.nn.log_softmax(own)), axis=-1)  # [H, B]
-    return jnp.sum(rows * there[:, None], axis=0) / jnp.maximum(jnp.sum(there), 1)
+    return jnp.sum(rows * valid[:, None], axis=0) / jnp.maximum(jnp.sum(valid), 1)

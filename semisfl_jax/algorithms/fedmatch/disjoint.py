@@ -33,7 +33,7 @@ class Helpers(NamedTuple):
 
     parameters: SplitParams  # leaves [H, ...], sigma + psi
     statistics: SplitParams  # what all of them run with
-    there: Array  # [H] bool, False: does not count
+    valid: Array  # [H] bool, False: does not count
 
 
 def total(sigma: SplitParams, psi: SplitParams) -> SplitParams:
@@ -58,9 +58,9 @@ def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
     )
 
 
-def _run(model: SplitModel, theta: SplitParams, moving: SplitParams, x: Array, key: Array | None = None):
+def _run(model: SplitModel, theta: SplitParams, batch_stats: SplitParams, x: Array, key: Array | None = None):
     """Logits [B, K] of normalized images and the statistics, which move in training, that is with a key."""
-    logits, variables = forward(model, with_parameters(moving, theta), x, key, key is not None)
+    logits, variables = forward(model, with_parameters(batch_stats, theta), x, key, key is not None)
     return logits, statistics(variables)
 
 
@@ -98,13 +98,17 @@ def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Calla
     """
     head, scale = hparams.labeled_rows, hparams.options.lambda_s
 
-    def loss(sigma: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array):
+    def loss(sigma: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array):
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
-        logits, moved = _run(model, total(sigma, parts['psi']), moving, x, rng.fold(key, 'sigma_dropout'))
+        logits, new_batch_stats = _run(
+            model, total(sigma, parts['psi']), batch_stats, x, rng.fold(key, 'sigma_dropout')
+        )
         rows = losses.cross_entropy_rows(logits, batch.labels[:head])
         value = losses.row_mean(rows, batch.labeled[:head].astype(jnp.float32))
-        moved = jax.tree.map(lambda new, old: jnp.where(jnp.any(batch.labeled), new, old), moved, moving)
-        return scale * value, (moved, {'loss_local': scale * value, 'loss_client_labels': value}, {})
+        new_batch_stats = jax.tree.map(
+            lambda new, old: jnp.where(jnp.any(batch.labeled), new, old), new_batch_stats, batch_stats
+        )
+        return scale * value, (new_batch_stats, {'loss_local': scale * value, 'loss_client_labels': value}, {})
 
     return loss
 
@@ -124,17 +128,19 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     """
     scale = hparams.options
 
-    def loss(psi: SplitParams, parts: Parts, moving: SplitParams, batch: Batch, key: Array, helpers: Helpers | None):
+    def loss(
+        psi: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array, helpers: Helpers | None
+    ):
         theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
-        logits, _ = _run(model, theta, moving, x)
+        logits, _ = _run(model, theta, batch_stats, x)
         labels, confident = pseudo_label.guess(logits, hparams.threshold)
         divergence = jnp.zeros(labels.shape)
         if helpers is not None:
             theirs = jax.lax.map(lambda own: _run(model, own, helpers.statistics, x)[0], helpers.parameters)
-            divergence = agreement.divergence(theirs, logits, helpers.there)
-            labels = agreement.label(labels, jnp.argmax(theirs, axis=-1), helpers.there, logits.shape[-1])
+            divergence = agreement.divergence(theirs, logits, helpers.valid)
+            labels = agreement.label(labels, jnp.argmax(theirs, axis=-1), helpers.valid, logits.shape[-1])
         strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
-        logits, moved = _run(model, theta, moving, strong, rng.fold(key, 'psi_dropout'))
+        logits, new_batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'))
         counted = (confident & ~batch.labeled).astype(jnp.float32)
         agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)
         inter_client = losses.row_mean(divergence, counted)
@@ -143,16 +149,16 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
         value = value + scale.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
         means = {'loss_local': value, 'loss_unlabeled': unlabeled}
         means |= {'loss_agreement': agreed, 'loss_inter_client': inter_client}
-        return value, (moved, means, pseudo_label.count(labels, confident, batch.labels, ~batch.labeled))
+        return value, (new_batch_stats, means, pseudo_label.count(labels, confident, batch.labels, ~batch.labeled))
 
     return loss
 
 
-def descend_in_turn(
+def alternating_sgd(
     terms: dict[str, Loss],
     parts: Parts,
-    moving: SplitParams,
-    kept: dict[str, Any],
+    batch_stats: SplitParams,
+    client_state: dict[str, Any],
     sgd: dict[str, optax.GradientTransformation],
     steps: Array | int,
 ) -> tuple[Parts, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
@@ -161,37 +167,37 @@ def descend_in_turn(
     Args:
       terms: the losses of the parts that are trained.
       parts: all parts, at the start.
-      moving: the statistics at the start.
-      kept: state of each trained part's optimizer from the client's last round, () for a fresh one.
+      batch_stats: the statistics at the start.
+      client_state: state of each trained part's optimizer from the client's last round, () for a fresh one.
       sgd: the optimizers.
       steps: iterations; 0 leaves everything as it is.
 
     Returns:
-      parts, statistics, states of the optimizers (() where `kept` was), means over the iterations, sums of counts.
-      Where several losses measure something under the same name, it is added up.
+      parts, statistics, states of the optimizers (() where `client_state` was), means over the iterations, sums of
+      counts. Where several losses measure something under the same name, it is added up.
     """
 
-    def iteration(t, parts, moving, momenta):
+    def iteration(t, parts, batch_stats, momenta):
         means, counts = {}, {}
         for name, loss in terms.items():
-            gradient, (moving, *found) = jax.grad(loss, has_aux=True)(parts[name], parts, moving, t)
+            gradient, (batch_stats, *found) = jax.grad(loss, has_aux=True)(parts[name], parts, batch_stats, t)
             updates, momentum = sgd[name].update(gradient, momenta[name], parts[name])
             parts = parts | {name: optax.apply_updates(parts[name], updates)}
             momenta = momenta | {name: momentum}
             for sums, new in zip((means, counts), found, strict=True):
                 sums |= {key: sums.get(key, 0) + value for key, value in new.items()}
-        return parts, moving, momenta, (means, counts)
+        return parts, batch_stats, momenta, (means, counts)
 
     def step(t, carry):
-        *moved, sums = carry
-        *moved, found = iteration(t, *moved)
-        return *moved, jax.tree.map(jnp.add, sums, found)
+        *new_batch_stats, sums = carry
+        *new_batch_stats, found = iteration(t, *new_batch_stats)
+        return *new_batch_stats, jax.tree.map(jnp.add, sums, found)
 
-    fresh = {name: not jax.tree.leaves(kept[name]) for name in terms}
-    momenta = {name: sgd[name].init(parts[name]) if fresh[name] else kept[name] for name in terms}
-    start = parts, moving, momenta
+    fresh = {name: not jax.tree.leaves(client_state[name]) for name in terms}
+    momenta = {name: sgd[name].init(parts[name]) if fresh[name] else client_state[name] for name in terms}
+    start = parts, batch_stats, momenta
     *_, shapes = jax.eval_shape(iteration, jnp.int32(0), *start)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    parts, moving, momenta, (means, counts) = jax.lax.fori_loop(0, steps, step, (*start, zeros))
+    parts, batch_stats, momenta, (means, counts) = jax.lax.fori_loop(0, steps, step, (*start, zeros))
     means = jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means)
-    return parts, moving, {name: () if fresh[name] else momenta[name] for name in terms}, means, counts
+    return parts, batch_stats, {name: () if fresh[name] else momenta[name] for name in terms}, means, counts

@@ -17,12 +17,12 @@ from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import (
-    HERE,
+    LOCAL_CLIENTS,
     Algorithm,
     Array,
+    ClientAxis,
     Cohort,
     Federation,
-    Layout,
     Metrics,
     SplitParams,
     Views,
@@ -72,7 +72,7 @@ class Sent(NamedTuple):
     """What a client is sent of its helpers."""
 
     psi: SplitParams  # leaves [H, ...]
-    there: Array  # [H] bool, False where fewer are known
+    valid: Array  # [H] bool, False where fewer are known
 
 
 class Record(NamedTuple):
@@ -88,7 +88,7 @@ class Record(NamedTuple):
     sent: Sent = ()  # with `helpers_persist`, what it was sent last: H times the memory of `psi`
 
 
-def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout = HERE) -> Algorithm:
+def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds FedMatch. Parameters are theta = sigma + psi: `State.student` has sigma, `State.server` is psi.
 
     One round, labels at the server: K_s steps of sigma on lambda_s times the cross-entropy of f(sigma + psi), psi
@@ -114,52 +114,54 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
     agreement_loss = disjoint.build_agreement_loss(model, views, hparams)
 
     def send(client: Array, records: Record) -> Sent:
-        ids, there = agreement.nearest(records.embedding, records.known, client, own.helpers)
-        return Sent(trees.gather(records.psi, ids), there)
+        ids, valid = agreement.nearest(records.embedding, records.known, client, own.helpers)
+        return Sent(trees.gather(records.psi, ids), valid)
 
     def client(
-        key: Array, visit: phases.Visit, record: Record, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.Work:
-        sigma, moving = trainable(state.student), disjoint.statistics(state.student)
-        has_labels = federation.labeled_size[visit.id] > 0  # without any, sigma stays
+        key: Array, inputs: phases.ClientInput, record: Record, state: phases.State, federation: Federation, lr: Array
+    ) -> phases.ClientOutput:
+        sigma, batch_stats = trainable(state.student), disjoint.statistics(state.student)
+        has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma stays
         sgd = {'sigma': optimizer(hparams, lr * has_labels), 'psi': optimizer(hparams, lr)}
 
         def train(sent: Sent | None):
-            helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), moving, sent.there)
+            helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
 
             def term(loss, *others):
-                def of_iteration(part, parts, moving, t):
-                    batch, step_key = phases.read(federation, visit, t), rng.fold(visit.key, t)
-                    return loss(part, parts, moving, batch, step_key, *others)
+                def of_iteration(part, parts, batch_stats, t):
+                    batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
+                    return loss(part, parts, batch_stats, batch, step_key, *others)
 
                 return of_iteration
 
             terms = {'sigma': term(label_loss)} if labels_at_clients else {}
             terms['psi'] = term(agreement_loss, helpers)
             parts = {'sigma': sigma, 'psi': state.server}
-            trained = disjoint.descend_in_turn(terms, parts, moving, record.momentum, sgd, visit.steps)
-            return jnp.sum(sent.there, dtype=jnp.float32) if sent else jnp.zeros(()), trained
+            trained = disjoint.alternating_sgd(terms, parts, batch_stats, record.momentum, sgd, inputs.steps)
+            return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
 
         if not own.helpers:
-            used, (parts, moved, momentum, means, counts) = train(None)
+            used, (parts, new_batch_stats, momentum, means, counts) = train(None)
             parts, shares = arriving(parts, state)
             record = Record(momentum)
         else:
             # The conditions are on the round alone, so that rounds without helpers do not pay for their predictions.
             due = (state.round + 1) % own.helper_every == 0
-            new, sent, helped = partial(send, visit.id, state.clients), (), due
+            new, sent, helped = partial(send, inputs.id, state.clients), (), due
             if own.helpers_persist:
                 sent = jax.lax.cond(due, new, lambda: record.sent)
                 new, helped = lambda: sent, state.round + 1 >= own.helper_every
-            used, (parts, moved, momentum, means, counts) = jax.lax.cond(
+            used, (parts, new_batch_stats, momentum, means, counts) = jax.lax.cond(
                 helped, lambda: train(new()), lambda: train(None)
             )
             parts, shares = arriving(parts, state)
             image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
-            whole = with_parameters(moved, disjoint.total(**parts))
+            whole = with_parameters(new_batch_stats, disjoint.total(**parts))
             embedding = jax.nn.softmax(phases.predict(model, views, whole, image[None])[0])
             record = Record(momentum, parts['psi'], embedding, jnp.array(True), sent)
-        return phases.Work(upload(parts, moved), record, means | {'helpers_used': used} | shares, counts)
+        return phases.ClientOutput(
+            upload(parts, new_batch_stats), record, means | {'helpers_used': used} | shares, counts
+        )
 
     def arriving(parts: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
         """The parts as the server gets them and, where some entries are not sent, the shares of those that are."""
@@ -172,9 +174,9 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
             parts, shares = parts | {'sigma': sigma}, shares | {'sigma_sent': share}
         return parts, shares
 
-    def upload(parts: disjoint.Parts, moved: SplitParams) -> dict[str, SplitParams]:
+    def upload(parts: disjoint.Parts, new_batch_stats: SplitParams) -> dict[str, SplitParams]:
         sigma = {'sigma': parts['sigma']} if labels_at_clients else {}
-        return sigma | {'psi': parts['psi'], 'statistics': moved}
+        return sigma | {'psi': parts['psi'], 'statistics': new_batch_stats}
 
     def received(state: phases.State) -> dict[str, SplitParams]:
         return upload({'sigma': trainable(state.student), 'psi': state.server}, disjoint.statistics(state.student))
@@ -201,11 +203,13 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, layout: Layout =
         lr = learning_rate(hparams, state.round)
         server = phases.build_server(disjoint.shifted(model, state.server), views, hparams, label_weight=own.lambda_s)
         state, metrics = server(key, state, federation, k_s, lr)
-        local = phases.build_local(partial(client, key), hparams, layout, received)
-        mean, clients, found = phases.after_warm_up(hparams, local, received)(key, state, federation, cohort, lr)
+        local = phases.build_local(partial(client, key), hparams, axis, received)
+        mean, clients, client_metrics = phases.skip_during_warmup(hparams, local, received)(
+            key, state, federation, cohort, lr
+        )
         student = with_parameters(mean['statistics'], mean.get('sigma', trainable(state.student)))
         state = state.replace(round=state.round + 1, student=student, server=mean['psi'], clients=clients)
-        return state, {'lr': lr, **metrics, **found}
+        return state, {'lr': lr, **metrics, **client_metrics}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
         psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > own.l1_threshold, w, 0.0), state.server)
