@@ -1,39 +1,8 @@
 """Trains one experiment: python launch.py --config=configs/digits.py (python launch.py --help tells the rest)."""
 
 import sys
-from pathlib import Path
 
-from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
-from semisfl_jax.training.interrupt import Stopped
-
-
-def main(argv: list[str]) -> int:
-    """Runs the command line `argv`, program name first, and returns the exit status."""
-    if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
-        print(command_line.help_text(Path(__file__).parent / 'configs'), end='')
-        return 0
-    try:
-        command = command_line.parse(argv, studies=True)
-        if command_line.STUDY in command.config:
-            from semisfl_jax.studies import engine
-
-            engine.run(command.config.study, command.given, command.workdir, Path(__file__).resolve())
-            return 0
-        from semisfl_jax import train
-
-        train.run(command.config, command.workdir or None, name=command.name)
-    except UserError as error:
-        print('error:', ' '.join(str(error).split()), file=sys.stderr)
-        return 2
-    except Stopped as stop:
-        print(stop)
-        return 128 + stop.signum
-    except KeyboardInterrupt:
-        print('interrupted before the first round: nothing to save', file=sys.stderr)
-        return 130
-    return 0
-
+from semisfl_jax.__main__ import main
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv))

@@ -1,18 +1,25 @@
 """Installs semisfl_jax. Ranges cover the versions that were tested."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').read_text(encoding='utf-8'))[1]
+# The configurations are the folder configs/ of a checkout, and a part of the package where it is installed.
+CONFIGS = {'semisfl_jax.configs': 'configs', 'semisfl_jax.configs.studies': 'configs/studies'}
+
 setup(
     name='semisfl-jax',
-    version='0.1.0',
+    version=VERSION,
     description='Semi-supervised split federated learning in JAX: SemiSFL as one compiled step per round',
     long_description=Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='MIT',
     python_requires='>=3.11',
-    packages=find_packages(include=['semisfl_jax', 'semisfl_jax.*']),
+    packages=[*find_packages(include=['semisfl_jax', 'semisfl_jax.*']), *CONFIGS],
+    package_dir=CONFIGS,
+    entry_points={'console_scripts': ['semisfl = semisfl_jax.__main__:command']},
     install_requires=[
         'absl-py>=2.1,<3',
         'array_record>=0.8,<0.9',

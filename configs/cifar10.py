@@ -10,8 +10,7 @@ or days on a CPU. The paper reports 88.6% on uniform data and 83.8% on Dirichlet
 """
 
 from ml_collections import ConfigDict
-
-from configs import default
+from semisfl_jax.configs import default
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -9,8 +9,7 @@ digit, or none.
 """
 
 from ml_collections import ConfigDict
-
-from configs import default
+from semisfl_jax.configs import default
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -8,8 +8,7 @@ rounds are a fifth as long as the paper's, and 200 in number, so that a laptop g
 """
 
 from ml_collections import ConfigDict
-
-from configs import default
+from semisfl_jax.configs import default
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -13,8 +13,7 @@ host memory; --config.data.residency=device puts them on the accelerator. The se
 """
 
 from ml_collections import ConfigDict
-
-from configs import default
+from semisfl_jax.configs import default
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -8,8 +8,7 @@ is another digit, or none.
 """
 
 from ml_collections import ConfigDict
-
-from configs import fashion_mnist
+from semisfl_jax.configs import fashion_mnist
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -11,8 +11,7 @@ sit at the clients (Fig. 10).
 """
 
 from ml_collections import ConfigDict
-
-from configs import default
+from semisfl_jax.configs import default
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -27,8 +27,8 @@ MISSPELT = {
     '--config.batchsize=4': 'did you mean config.batch_size?',
     '--config.model.projection_dims=4': 'did you mean config.model.projection_dim?',
     f'{runs.DIGITS}:papre': "did you mean 'paper'?",
-    '--config=digits': 'did you mean configs/digits.py?',
-    '--config=digits.py': 'did you mean configs/digits.py?',
+    '--config=digitz': 'did you mean configs/digits.py?',
+    '--config=digit.py': 'did you mean configs/digits.py?',
     '--config=configs/digit.py': 'did you mean configs/digits.py?',
     '--config=configs/digit.py:code': 'did you mean configs/digits.py?',
     '--config=table4': 'did you mean configs/studies/table4.py?',
@@ -47,8 +47,8 @@ def test_what_was_meant_is_named(word, tmp_path, capsys, monkeypatch):
 
 def test_configurations_are_found_from_any_folder(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert launch.main(['launch.py', '--config=digits']) == 2
-    assert_one_line(capsys.readouterr().err, [f'did you mean {runs.ROOT}/configs/digits.py?'])
+    assert launch.main(['launch.py', '--config=digitz']) == 2
+    assert_one_line(capsys.readouterr().err, ['did you mean digits?'])
 
 
 def test_nothing_is_suggested_where_nothing_is_near():

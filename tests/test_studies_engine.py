@@ -112,13 +112,11 @@ def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
 
 REAL = """
 import sys
-from pathlib import Path
-import launch
 from configs.studies import table4
 from semisfl_jax.studies import engine
 study = table4.get_config('smoke').study.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)'])
 given = {'rounds': 4, 'seeds': (0, 1), 'k_s': 4, 'k_u': 1, 'checkpoint_every': 2}
-engine.run(study, given, sys.argv[1], Path(launch.__file__).resolve())
+engine.run(study, given, sys.argv[1])
 """
 
 

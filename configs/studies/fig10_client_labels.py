@@ -4,8 +4,8 @@ python launch.py --config=configs/studies/fig10_client_labels.py:smoke
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import scales
 
-from configs.studies import scales
 from semisfl_jax.studies.spec import Table
 
 TOTAL = {'smoke': 100, 'cpu': 1000, 'full': 5000}

@@ -6,8 +6,8 @@ The text names gamma 0.9, 0.99 and 0.999 and tau 0.95; the other values are ours
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import scales
 
-from configs.studies import scales
 from semisfl_jax.studies.spec import Table
 
 PARTS = {  # title -> key, name, values

@@ -7,8 +7,8 @@ The paper's figures cannot be read off its text, which gives a few of their valu
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import paper, scales
 
-from configs.studies import paper, scales
 from semisfl_jax.studies.spec import Measure, Table
 
 KINDS = {  # title -> kind of measure, the paper's numbers

@@ -6,8 +6,8 @@ The text names the ends of the axis, 250 and 4,000 labels, and 500; 1,000 and 2,
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import paper, scales
 
-from configs.studies import paper, scales
 from semisfl_jax.studies.spec import ACCURACY, Measure, Table
 
 LABELS = {'smoke': (20, 40, 80), 'cpu': (100, 250, 1000), 'full': (250, 500, 1000, 2000, 4000)}

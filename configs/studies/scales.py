@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs import default
 
-from configs import default
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import (
@@ -85,7 +85,7 @@ def cell(
       settings: of that file, 'paper' or 'code'.
     """
     base = STAND_IN.get(scale, base)
-    file = importlib.import_module(f'configs.{base}')
+    file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config(settings)
     config.update_from_flattened_dict(_settings(scale, config) | changes)
     return spec.cell(row, column, base, config, unchanged, published, measure)

@@ -6,8 +6,8 @@ At the small scales one column stands in for the three data sets of the paper.
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import paper, scales, table2
 
-from configs.studies import paper, scales, table2
 from semisfl_jax.studies.spec import Table
 
 

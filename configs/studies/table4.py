@@ -4,8 +4,8 @@ python launch.py --config=configs/studies/table4.py:smoke
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import paper, scales
 
-from configs.studies import paper, scales
 from semisfl_jax.studies.spec import Table
 
 

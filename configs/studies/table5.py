@@ -7,8 +7,8 @@ equals Table IV.
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import paper, scales
 
-from configs.studies import paper, scales
 from semisfl_jax.studies.spec import Table
 
 ROWS = {'none': 'No projection head', 'linear': 'Linear', 'mlp': 'MLP'}

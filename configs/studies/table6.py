@@ -7,8 +7,8 @@ with few labels of their own data.
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import paper, scales
 
-from configs.studies import paper, scales
 from semisfl_jax.studies.spec import Table
 
 PARTS = {  # part -> file in configs/, column of paper.SETS, labels

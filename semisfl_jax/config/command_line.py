@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from semisfl_jax import configs
 from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
@@ -21,6 +22,8 @@ labeled images, many clients with unlabeled ones.
 
     python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
 
+Where the package is installed without its repository: python -m semisfl_jax, or semisfl, and --config=NAME.
+
 configurations
 {configs}
 
@@ -28,7 +31,8 @@ studies, a table or figure of the paper each, made of many runs (configs/studies
   {studies}
 
 options
-  --config=FILE[:code]  a configuration; with ':code' the settings of the authors' code in place of the paper's
+  --config=FILE[:code]  a configuration; with ':code' the settings of the authors' code in place of the paper's.
+                        Those above also by name: --config=digits, --config=studies/table4:smoke
   --config.KEY=VALUE    changes one key of it; configs/default.py and docs/options.md have all keys and meanings
   --workdir=DIR         folder of the outputs; without it runs/NAME-HASH, the same for the same experiment
   --help                this text
@@ -54,7 +58,7 @@ saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mist
 """
 
 
-CONFIGS = Path(__file__).parents[2] / 'configs'  # of this checkout, where the command is given elsewhere
+CONFIGS = Path(configs.__file__).parent  # those that come with the package
 _LONGEST_FLAG = 100
 STUDY = 'study'  # key of a configuration that stands for a study of many runs; no key of the command line
 
@@ -68,14 +72,14 @@ class Command(NamedTuple):
     given: dict[str, Any]  # keys that the command line changes, dots between their parts -> values
 
 
-def help_text(configs: Path) -> str:
-    """The help, with the first line of every configuration in the folder `configs`."""
+def help_text() -> str:
+    """The help, with the first line of every configuration that comes with the package."""
     lines = []
-    for path in sorted(configs.glob('*.py')):
+    for path in sorted(CONFIGS.glob('*.py')):
         if path.stem not in ('__init__', 'default'):
             docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
             lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
-    studies = (path.stem for path in sorted((configs / 'studies').glob('*.py')) if 'def get_config' in path.read_text())
+    studies = (path.stem for path in sorted((CONFIGS / 'studies').glob('*.py')) if 'def get_config' in path.read_text())
     return HELP.format(configs='\n'.join(lines), studies=', '.join(studies))
 
 
@@ -104,14 +108,13 @@ def _parse(argv: list[str]) -> Command:
     others = file(argv, known_only=True)[1:]
     if not file.config:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
-    path = Path(file.config.split(':')[0])
-    if not os.path.isfile(path):  # which, unlike Path, says no to a name that is too long
-        raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
-
-    alone = ['', f'--config={file.config}']
+    name, colon, settings = file.config.partition(':')
+    path = _find(name)
+    alone = ['', f'--config={path}{colon}{settings}']
     unchanged = _config_flag(alone)
     unchanged(alone)
     _check_keys(others, unchanged.config)
+    argv = [*alone, *others]
     values = _config_flag(argv)
     flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
     try:
@@ -123,6 +126,21 @@ def _parse(argv: list[str]) -> Command:
     given = config_flags.get_override_values(values['config'])
     presets.apply(values.config, given=given.keys())
     return Command(values.config, path.stem, values.workdir, given)
+
+
+def _find(given: str) -> Path:
+    """The file of a configuration: a path, or the name of one that comes with the package.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = Path(given)
+    if os.path.isfile(path):  # which, unlike Path, says no to a name that is too long
+        return path
+    packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
+    if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
+        return packaged
+    raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
 
 
 def _config_flag(argv: list[str]) -> flags.FlagValues:
@@ -154,7 +172,9 @@ def _meant(path: Path) -> str:
     for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
         for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
             if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
-                found.setdefault(file.stem, file)
+                found.setdefault(
+                    file.stem, file.relative_to(CONFIGS).with_suffix('') if file.is_relative_to(CONFIGS) else file
+                )
     name = nearest(path.stem, found)
     return f'did you mean {found[name]}?' if name else 'the ones to choose from are in configs/'
 

@@ -5,19 +5,14 @@ A resolved configuration has the options of its own method alone.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
+import importlib
 from collections.abc import Collection
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
-
-DEFAULT = Path(__file__).parents[2] / 'configs' / 'default.py'
 
 
 def check(given: Collection[str], optional: Collection[str] = ()) -> None:
@@ -32,7 +27,7 @@ def check(given: Collection[str], optional: Collection[str] = ()) -> None:
     """
     known = defaults()
     for key in given:
-        if known and key not in known:
+        if key not in known:
             raise UserError(f'config.{key} is not a key; {meant(key, known)}')
     for key in known:
         if key not in given and key not in optional:
@@ -54,15 +49,5 @@ def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
 
 
 def defaults() -> dict[str, Any]:
-    """Keys of configs/default.py and their values, with the options of all methods that are known by now; none where
-    the package was installed without the file, unchecked then."""
-    return flat(_module().get_config()) if DEFAULT.is_file() else {}
-
-
-@functools.cache
-def _module() -> ModuleType:
-    """Found beside the package, for a program may have a package `configs` of its own."""
-    spec = importlib.util.spec_from_file_location('semisfl_jax_default_configuration', DEFAULT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Keys of configs/default.py and their values, with the options of all methods that are known by now."""
+    return flat(importlib.import_module('semisfl_jax.configs.default').get_config())

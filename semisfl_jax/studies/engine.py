@@ -8,6 +8,7 @@ from its checkpoint.
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import semisfl_jax
+from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import collect, plan, provenance, report
@@ -28,14 +31,14 @@ LOGS = 'logs'
 _POLL_SECONDS = 0.5
 
 
-def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path) -> Path:
+def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None = None) -> Path:
     """Makes what is missing of a study, and writes its report.
 
     Args:
       study: as its file gives it.
       given: flat key -> value that the command line changes in all runs.
       root: folder of all studies; '' means ROOT.
-      launcher: launch.py; its folder has configs/.
+      launcher: a script that makes runs in place of `python -m semisfl_jax`.
 
     Returns:
       The folder of the report.
@@ -61,7 +64,7 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path) -> Pa
     faults: dict[str, str] = {}
     try:
         with interrupt.listen() as request, Board(home / plan.RUNS, missing) as board:
-            entry = provenance.here(launcher.parent) if missing else {}
+            entry = provenance.here() if missing else {}
             for job in missing:
                 _wait(home / plan.RUNS / job.name, request)
                 if not _finished(home, job):
@@ -105,22 +108,27 @@ def _busy(folder: Path) -> bool:
         return False
 
 
-def _make(home: Path, job: Job, launcher: Path, entry: dict[str, str], board: Board, request: interrupt.Request) -> str:
+def _make(
+    home: Path, job: Job, launcher: Path | None, entry: dict[str, str], board: Board, request: interrupt.Request
+) -> str:
     """Makes a run; returns the line with which it failed, '' if it did not.
 
     Raises:
       Stopped: the study was asked to stop; the run has saved its state.
     """
     folder, log = home / plan.RUNS / job.name, home / LOGS / f'{job.name}.log'
-    config = launcher.parent / 'configs' / f'{job.base}.py'
-    command = [sys.executable, str(launcher), f'--config={config}', f'--workdir={folder}', *job.options()]
+    program = [str(launcher)] if launcher else ['-m', 'semisfl_jax']
+    config = command_line.CONFIGS / f'{job.base}.py'
+    command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *job.options()]
+    paths = [str(Path(semisfl_jax.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package, not another
+    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
     try:
         provenance.note(folder, entry)
     except UserError as error:
         return str(error)
     with log.open('w') as out:
         # In a session of its own: Ctrl-C reaches this process alone, which passes it on once.
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
         passed_on = False
         while child.poll() is None:
             if request.signum and not passed_on:

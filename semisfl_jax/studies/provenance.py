@@ -7,16 +7,20 @@ import platform
 import subprocess
 from pathlib import Path
 
+import semisfl_jax
 from semisfl_jax import runs
 from semisfl_jax.studies import collect
 from semisfl_jax.training import metrics
 
 
-def here(repository: Path) -> dict[str, str]:
-    """This machine and the commit of `repository`, 'unknown' outside of git; '+' marks uncommitted changes."""
-    commit = _git(repository, 'rev-parse', '--short=12', 'HEAD')
-    changed = commit and _git(repository, 'status', '--porcelain', '--untracked-files=no')
-    return {'commit': f'{commit or "unknown"}{"+" if changed else ""}', 'machine': f'{_processor()}, {_cores()} cores'}
+def here() -> dict[str, str]:
+    """This machine, and the commit of the checkout that this package is; '+' marks uncommitted changes. Of a package
+    that is installed without its repository, the version."""
+    checkout = Path(semisfl_jax.__file__).parents[1]
+    made = f'version {semisfl_jax.__version__}'
+    if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
+        made = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
+    return {'commit': made, 'machine': f'{_processor()}, {_cores()} cores'}
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
