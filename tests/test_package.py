@@ -73,10 +73,17 @@ def test_a_wheel_trains_in_an_empty_folder(installed):
     assert place.startswith(str(installed[0]))
 
 
+STUDY = """
+from semisfl_jax.configs.studies import table4
+from semisfl_jax.studies import engine
+study = table4.get_config('smoke').study.part(['SemiSFL'], ['Dir(0.1)'])
+engine.run(study, {'rounds': 2, 'seeds': (0,), 'k_s': 2, 'k_u': 1}, 'studies')
+"""
+
+
 @pytest.mark.slow
 def test_a_wheel_makes_studies(installed):
-    words = ('--config.rounds=2', '--config.seeds=0', '--config.k_s=2', '--config.k_u=1', '--workdir=studies')
-    done = start(installed, '-m', 'semisfl_jax', '--config=studies/fig12_ablation:smoke', *words)
+    done = start(installed, '-c', STUDY)
     assert done.returncode == 0, done.stderr
-    (report,) = (installed[1] / 'studies').glob('fig12*/report.md')
+    (report,) = (installed[1] / 'studies').glob('table4*/report.md')
     assert f'version {semisfl_jax.__version__}' in report.read_text()
