@@ -73,7 +73,7 @@ def run_benchmark(*words):
 
 @pytest.mark.slow
 def test_the_command_writes_figures_table_and_plot(tmp_path):
-    names = ['supervised_only', 'fedavg:supervised']
+    names = ['fedavg:supervised', 'supervised_only']
     sizes = ('--data=digits', '--clients=3', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
     done = run_benchmark(*sizes, f'--methods={",".join(names)}', '--noaugmentation', f'--out={tmp_path}')
     assert done.returncode == 0, done.stderr

@@ -216,7 +216,7 @@ def test_rounds_equal_the_plain_twin(case):
 @pytest.mark.slow
 def test_it_is_judged_where_its_authors_judge_it():
     """Clients, average, server, statistics, test: `runExperiment` in train_classifier_ssfl.py of their code."""
-    assert HParams().semifl.order == 'clients_first'
+    assert SemiFL().order == 'clients_first'
     given = runs.config(algorithm='semifl')
     assert given.semifl.order == 'clients_first'
 

@@ -273,7 +273,7 @@ def test_versions_and_optimizers_differ():
             assert np.max(np.abs(one - other)) > 1e-6
 
 
-COMMAND = {'algorithm': 'splitfed', 'data__client_labels': -1, 'k_s': 0}
+COMMAND = {'algorithm': 'splitfed', 'data__client_labels': -1, 'k_s': 0, **runs.VIEWS}
 
 
 @pytest.mark.slow
