@@ -54,23 +54,23 @@ def cross_entity(model: str) -> int:
 
 
 def supervised(model: str) -> int:
-    """Per image: as `cross_entity`, but the teacher's top is not asked."""
+    """Per image: as `cross_entity`, but without the teacher's top."""
     return cross_entity(model) - FORWARD[model].top
 
 
 def similarity(clients: int, batch_size: int, width: int = 128, queue: int = 2 * 1024) -> int:
     """Of one cross-entity iteration: the projections of all rows against the keys of all rows and the queue, and the
-    gradient. The one part that grows with the square of the number of active clients."""
+    gradient. The only part that is quadratic in the number of active clients."""
     rows = clients * batch_size
     return 2 * 2 * rows * (rows + queue) * width
 
 
 def held_per_client(parameters: int, image: int, features: int, batch_size: int) -> dict[str, int]:
-    """Bytes, in float32, that a round holds for every active client, however few are computed at a time.
+    """Bytes, in float32, that a round holds for every active client, even if few are computed at a time.
 
     Args:
-      parameters: of the bottom.
-      image: numbers of one image, H * W * C.
+      parameters: number of parameters of the bottom.
+      image: values per image, H * W * C.
       features: D.
       batch_size: B.
     """

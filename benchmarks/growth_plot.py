@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 def figure(result: dict):
-    """A matplotlib figure with the panels of all studies that have a measured point."""
+    """A matplotlib figure with the panels of all studies with at least one measured point."""
     import matplotlib
 
     matplotlib.use('Agg')
@@ -59,7 +59,7 @@ def _label(axis, title: str, x: str, y: str) -> None:
 
 
 def _few(axis, records: list[dict]) -> None:
-    """An axis of few numbers, each twice the one before, and heights from 0."""
+    """Formats an x axis of a few powers of two, and a y axis from 0."""
     values = sorted({point(record).value for record in records})
     axis.set_xscale('log', base=2)
     axis.set_xticks(values, map(str, values))

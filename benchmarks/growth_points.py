@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-STUDIES = {'active': 'active', 'total': 'clients', 'devices': 'devices', 'seeds': 'seeds'}  # and the field that grows
+STUDIES = {'active': 'active', 'total': 'clients', 'devices': 'devices', 'seeds': 'seeds'}  # study -> field that grows
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One round that is measured."""
+    """One round to measure."""
 
     model: str
     batch_size: int
@@ -18,7 +18,7 @@ class Point:
     k_u: int
     active: int
     precision: str = 'tf32'
-    memory_limit: int = 0  # bytes that a program may ask for beside its arguments; 0: most of what is left
+    memory_limit: int = 0  # bytes that a program may need besides its arguments; 0: most of what is available
     study: str = 'active'
     clients: int = 0  # in total
     unlabeled: int = 0  # images of all clients together
@@ -29,7 +29,7 @@ class Point:
 
     @property
     def value(self) -> int:
-        """What grows."""
+        """The value of the field that grows."""
         return getattr(self, STUDIES[self.study])
 
     @property
@@ -41,7 +41,7 @@ class Point:
 
     @property
     def images(self) -> int:
-        """Images that the students see in all that is timed at once."""
+        """Images that the students see in one timed repeat of all tasks."""
         one = (self.k_u * self.active + self.k_s) * self.batch_size
         return one * self.seeds * (2 if self.study == 'seeds' else 1)
 
@@ -52,18 +52,18 @@ def points(study: str, base: Point, values: Sequence[int], chunk: int) -> list[P
     Args:
       study: a key of STUDIES.
       base: sizes, and the active clients of the studies in which something else grows.
-      values: what grows; in 'total', no less than the active clients.
-      chunk: clients at a time in the second half of 'active'.
+      values: of the field that grows; in 'total', at least the number of active clients.
+      chunk: clients computed at a time in the second half of 'active'.
     """
     most = max(values)
     if study == 'active':
         base = dataclasses.replace(base, clients=most, unlabeled=most * base.batch_size)
         return [dataclasses.replace(base, active=n, client_chunk=size) for size in (0, chunk) for n in values]
-    if study == 'total':  # the same images, dealt to ever more clients
+    if study == 'total':  # the same images, dealt to increasingly many clients
         return [dataclasses.replace(base, study=study, unlabeled=most, clients=n) for n in values]
     active = base.active
     if study == 'devices':
-        active = -(-active // most) * most  # so that none is idle
+        active = -(-active // most) * most  # so that no device is idle
     base = dataclasses.replace(base, study=study, active=active, clients=active, unlabeled=active * base.batch_size)
     if study == 'devices':
         return [dataclasses.replace(base, devices=n) for n in values]

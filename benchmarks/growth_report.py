@@ -1,4 +1,4 @@
-"""From the raw figures of growth to tables."""
+"""Turns the raw measurements of growth into tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = '–'
 
 
 class Column(NamedTuple):
-    """A column of a table: it shows nothing of a point that lacks what it needs."""
+    """A column of a table, blank for points that lack what it needs."""
 
     title: str
     needs: str  # 'point', 'facts', 'seconds' or 'memory'
@@ -23,17 +23,17 @@ class Column(NamedTuple):
 
 
 def point(record: dict) -> Point:
-    """What a record is about."""
+    """The point of a record."""
     return Point(**record['point'])
 
 
 def of_study(result: dict, study: str) -> list[dict]:
-    """The records of a study, failed ones included."""
+    """The records of a study, including failed ones."""
     return [record for record in result['points'] if record['point']['study'] == study]
 
 
 def series(records: list[dict], needs: str = 'seconds') -> dict[str, list[dict]]:
-    """Records that have what is needed, by the line they are on."""
+    """Records that have the needed entry, by the line of the plot that they are on."""
     found: dict[str, list[dict]] = {}
     for record in records:
         if record[needs]:
@@ -42,14 +42,14 @@ def series(records: list[dict], needs: str = 'seconds') -> dict[str, list[dict]]
 
 
 def seconds(record: dict, task: str = 'round') -> float:
-    """Median seconds of a round; for each of its seeds, if it has several."""
+    """Median seconds of a round, divided by its number of seeds."""
     return statistics.median(record['seconds'][task]) / point(record).seeds
 
 
 def exponent(records: list[dict]) -> tuple[float, int, int] | None:
-    """The slope of log(seconds) over log(what grows) in the larger half of the points, and where that begins and ends.
+    """The slope of log(seconds) over log(value) in the larger half of the points, and the range of that half.
 
-    1 is linear, 0 flat. None for less than two points.
+    1 is linear, 0 flat. None for fewer than two points.
     """
     half = records[len(records) // 2 if len(records) > 2 else 0 :]
     if len(half) < 2:
@@ -65,7 +65,7 @@ def held(record: dict) -> int:
 
 
 def in_words(record: dict) -> str:
-    """A measured point in a line."""
+    """The result of a point in one line."""
     if record['failed']:
         return record['failed']
     facts = record['facts']
@@ -76,13 +76,13 @@ def in_words(record: dict) -> str:
 
 
 def digits(value: float) -> str:
-    """Three digits that count, and none left out before the point."""
+    """Three significant digits, but all digits before the decimal point."""
     places = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f'{value:,.{max(places, 0)}f}'
 
 
 def mib(size: float) -> str:
-    """Bytes in words."""
+    """Bytes formatted as MiB."""
     return f'{digits(size / 2**20)} MiB'
 
 
@@ -152,7 +152,7 @@ COLUMNS = {
 
 
 def table(result: dict) -> str:
-    """Markdown: a table for each study that has points, what can be read from it, and what it was measured on."""
+    """Markdown: a table for each study that has points, with conclusions, and the machine and settings measured on."""
     parts = []
     for study, columns in COLUMNS.items():
         if records := of_study(result, study):

@@ -1,4 +1,4 @@
-"""Measures the points of growth one after another, each in a process of its own, and keeps what there is."""
+"""Measures the points of growth one after another, each in its own process, and saves results as it goes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks import growth_report, processes, report
 from benchmarks.growth_points import Point
 from benchmarks.growth_side import measure
 
-LONG_ENOUGH, MOST_REPEATS = 1.0, 20  # short rounds are repeated more often, up to so many seconds or times
+LONG_ENOUGH, MOST_REPEATS = 1.0, 20  # short rounds are repeated up to this many seconds or times
 
 
 def run_point(point: Point, repeats: int) -> dict:
-    """All figures of a point, or why there are none. Never raises what the point's process raises."""
+    """All measurements of a point, or the reason for their absence. Errors of the point's process are not raised."""
     record = {'point': dataclasses.asdict(point), 'seconds': {}, 'facts': None, 'memory': None, 'failed': ''}
     try:
         with processes.Remote(measure, point) as remote:
@@ -26,7 +26,7 @@ def run_point(point: Point, repeats: int) -> dict:
                 return record | {'failed': record['facts']['too_large']}
             tasks = ['round', 'alone'] if point.study == 'seeds' else ['round']
             for task in tasks:
-                remote.time(task)  # touches memory for the first time
+                remote.time(task)  # warm-up: touches memory for the first time
             seconds = {task: [] for task in tasks}
             while len(seconds['round']) < repeats or (
                 sum(seconds['round']) < LONG_ENOUGH and len(seconds['round']) < MOST_REPEATS
@@ -39,7 +39,7 @@ def run_point(point: Point, repeats: int) -> dict:
 
 
 def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
-    """Measures one point after another, and writes what there is after each: a long run may be cut short."""
+    """Measures one point after another, and writes all results after each, in case a long run is interrupted."""
     result = {'machine': report.machine(), 'python': platform.python_version(), 'points': []}
     took = []
     for number, point in enumerate(todo, start=1):
@@ -57,7 +57,7 @@ def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
 
 
 def remaining(records: list[dict], took: list[float], todo: list[Point]) -> float:
-    """Seconds that the points to come will take, reckoned from those before: a start each, and their images."""
+    """Estimated seconds of the remaining points, from the measured ones: start-up of each, and time per image."""
     measured = [(record, seconds) for record, seconds in zip(records, took, strict=True) if record['memory']]
     if not measured:
         return sum(took) / len(took) * len(todo)

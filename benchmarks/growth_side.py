@@ -1,4 +1,4 @@
-"""What is measured at a point of growth, in a process of its own."""
+"""The measurements at a point of growth, in their own process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from semisfl_jax.training import trials
 from semisfl_jax.training.experiment import Experiment
 
 LABELED = 100  # images at the server
-SHARE_OF_MEMORY = 0.9  # of what is left, that a program may ask for
+SHARE_OF_MEMORY = 0.9  # share of the available memory that a program may need
 
 
 class Rounds(NamedTuple):
     """Rounds of one trial or of several in one program."""
 
-    run: Callable[[], float]  # goes one round further; returns the sum of the trials' losses
+    run: Callable[[], float]  # runs the next round; returns the sum of the trials' losses
     program: Any
     compile_s: float
 
@@ -52,11 +52,11 @@ def configuration(point: Point) -> ConfigDict:
 def measure(point: Point) -> Side:
     """Builds and compiles the round of a point.
 
-    Tasks: 'round', a whole one as in a run; in the study of seeds also 'alone', a round of each of as many single
-    runs, one after another. Facts: seconds of start and compilation, and bytes, as XLA accounts for them. 'too_large'
-    is empty or says why the program had better not be run.
+    Tasks: 'round', a complete one as in a run; in the study of seeds also 'alone', a round of each of as many single
+    runs, one after another. Facts: seconds of start-up and compilation, and bytes, as reported by XLA. 'too_large' is
+    empty or says why the program should not be run.
     """
-    if point.devices > 1:  # a CPU can be taken for several; other devices are there or not
+    if point.devices > 1:  # a CPU can emulate several devices; other devices must exist
         flag = f'--xla_force_host_platform_device_count={point.devices}'
         os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flag}'
     programs.first_start()
@@ -90,7 +90,7 @@ def measure(point: Point) -> Side:
 
 
 def prepare(config: ConfigDict, experiments: list[Experiment], same: Rounds | None = None) -> Rounds:
-    """Compiles the round of these trials, or takes the program of others of the same shapes."""
+    """Compiles the round of these trials, or reuses the program of others with the same shapes."""
     batch = trials.batch(experiments, config.parallel.trials)
     stream = batch.inputs(0)
     upcoming = next(stream)
@@ -120,7 +120,7 @@ def _held_per_client(experiment: Experiment, batch_size: int) -> dict[str, int]:
 
 
 def _start_seconds(config: ConfigDict, dataset: data.Dataset) -> dict[str, float]:
-    """Seconds of the two steps of a start that see every client."""
+    """Seconds of the two start-up steps that process every client."""
     start = time.perf_counter()
     partition = data.make_partition(dataset, config)
     split = time.perf_counter()
@@ -129,7 +129,7 @@ def _start_seconds(config: ConfigDict, dataset: data.Dataset) -> dict[str, float
 
 
 def _memory_left() -> float:
-    """Bytes, of the device, or of the machine where the device is a CPU; infinity where nobody can tell."""
+    """Available bytes of the device, or of the machine if the device is a CPU; infinity if unknown."""
     if stats := jax.devices()[0].memory_stats():
         return stats['bytes_limit'] - stats['bytes_in_use']
     if (table := Path('/proc/meminfo')).exists():

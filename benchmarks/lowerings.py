@@ -38,7 +38,7 @@ flags.DEFINE_enum('precision', 'tf32', list(compilation.PRECISIONS), 'as config.
 
 
 def task(client_map: str, convolution: str):
-    """Compiles `steps` passes of one pair; returns a function that runs them and returns the seconds of one."""
+    """Compiles `steps` passes of one pair; returns a function that runs them and returns the seconds per pass."""
     values, shape = flags.FLAGS, MODELS[flags.FLAGS.model]
     dtype = 'bfloat16' if values.precision == 'bfloat16' else 'float32'
     model = models.build(values.model, 10, shape, convolution=convolution, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The methods that are measured against each other, and the keys that each needs."""
+"""The methods to compare, and the configuration keys that each needs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from semisfl_jax import algorithms
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """One method in one form."""
+    """One form (variant) of a method."""
 
     algorithm: str
     form: str = ''
-    keys: tuple[tuple[str, Any], ...] = ()  # of the configuration, over those of the case
+    keys: tuple[tuple[str, Any], ...] = ()  # of the configuration, overriding those of the case
 
     @property
     def name(self) -> str:
-        """As it is called on the command line and in the table."""
+        """The name used on the command line and in the table."""
         return f'{self.algorithm}:{self.form}' if self.form else self.algorithm
 
 
 def methods(names: tuple[str, ...] = ()) -> list[Method]:
-    """Every form of every method, or of those that are named, 'fedavg' (all its forms) or 'fedavg:uda'.
+    """Every form of every method, or only the named ones: 'fedavg' (all its forms) or 'fedavg:uda'.
 
     Raises:
       KeyError: a name that no method has.
@@ -42,7 +42,7 @@ def methods(names: tuple[str, ...] = ()) -> list[Method]:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is the same for all methods. Keys that are '' are those of the configuration."""
+    """Settings shared by all methods. '' means the value of the configuration."""
 
     methods: tuple[Method, ...]
     data: str = 'fashion_mnist'  # a file in configs/

@@ -1,4 +1,4 @@
-"""From the raw figures of the methods to a table and a plot."""
+"""Turns the raw measurements of the methods into a table and a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seconds(result: dict, name: str) -> float:
 
 
 def table(result: dict) -> str:
-    """Markdown: a row per method, in the order of the package, and what it was measured on."""
+    """Markdown: a row per method, in the order of the package, and the machine and settings measured on."""
     titles = [
         'method',
         's per round (lowest to highest)',

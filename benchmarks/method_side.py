@@ -1,4 +1,4 @@
-"""The rounds of all methods, compiled, in one process: only one of them runs at a time."""
+"""The compiled rounds of all methods in one process, of which only one runs at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def configuration(case: Case, method: Method) -> ConfigDict:
     """The package's configuration of a method: the data set's own, on made-up images, all clients active and equal.
 
     Raises:
-      UserError: keys that do not go with the method.
+      UserError: keys that are incompatible with the method.
     """
     config = importlib.import_module(f'configs.{case.data}').get_config()
     config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
@@ -43,10 +43,10 @@ def configuration(case: Case, method: Method) -> ConfigDict:
 
 
 def measure(case: Case) -> Side:
-    """Builds and compiles the round of every method, and tells how far it is.
+    """Builds and compiles the round of every method, and prints its progress.
 
-    Tasks: a round of each, by the method's name. Facts: versions and device, and under 'methods' of each the seconds of
-    its compilation, bytes as XLA accounts for them, and the images that the student sees.
+    Tasks: a round of each, by the method's name. Facts: versions and device, and under 'methods' for each the seconds
+    of its compilation, bytes as reported by XLA, and the images that the student sees.
     """
     programs.first_start()
     facts, tasks, start = {**programs.facts(), 'methods': {}}, {}, time.perf_counter()
@@ -60,7 +60,7 @@ def measure(case: Case) -> Side:
 
 
 def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
-    """A round of a method as a task, each call going one round further, and what is known of the program."""
+    """A round of a method as a task, of which each call runs the next round, and facts about the program."""
     experiment = experiment_lib.build(config)
     stream = inputs.inputs(experiment, 0)
     upcoming = next(stream)
@@ -80,6 +80,6 @@ def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
     return task, {
         'compile_s': seconds,
         'temporary_bytes': memory.temp_size_in_bytes,
-        'state_bytes': memory.alias_size_in_bytes,  # taken over from one round to the next
+        'state_bytes': memory.alias_size_in_bytes,  # donated from one round to the next
         'images': inputs.images_per_round(experiment, 0, config.k_s),
     }

@@ -29,7 +29,7 @@ from semisfl_jax.parallel import CLIENT_MAPS
 from semisfl_jax.parallel.compilation import PRECISIONS
 
 DATA = ('fashion_mnist', 'mnist', 'svhn', 'cifar10', 'stl10', 'digits')
-SIZES = {'cpu': (10, 10), 'gpu': (100, 50)}  # K_s and K_u where no flag says otherwise
+SIZES = {'cpu': (10, 10), 'gpu': (100, 50)}  # default K_s and K_u
 
 flags.DEFINE_list('methods', [], 'what to measure, fedavg or fedavg:uda; empty: everything')
 flags.DEFINE_enum('data', 'fashion_mnist', DATA, 'configuration whose model and shapes are taken')
@@ -48,7 +48,7 @@ flags.DEFINE_string('out', 'benchmark_results', 'folder for methods.json, method
 
 
 def run(case: Case, repeats: int, out: Path) -> dict:
-    """All figures of a case, written to `out` after every turn: a long run may be cut short.
+    """All measurements of a case, written to `out` after every turn in case a long run is interrupted.
 
     Raises:
       processes.Failed: the process of the methods failed.
@@ -63,7 +63,7 @@ def run(case: Case, repeats: int, out: Path) -> dict:
     with processes.Remote(measure, case) as remote:
         result['facts'] = remote.facts
         for name in names:
-            remote.time(name)  # the first round touches memory for the first time
+            remote.time(name)  # warm-up: touches memory for the first time
         start = time.perf_counter()
         for repeat in range(1, repeats + 1):
             for name in names:

@@ -1,4 +1,4 @@
-"""The authors' kind of augmentation on the CPU, with Pillow, for the loader processes of the PyTorch reference.
+"""Augmentation on the CPU with Pillow, like the authors', for the loader processes of the PyTorch reference.
 
 FixMatch's weak view (flip, reflect-padded crop) and strong view (the same, RandAugment n = 2, m = 10, cutout of 16).
 """
@@ -56,7 +56,7 @@ def _operation(image: Image.Image, v: int, sign: int) -> Image.Image:
 
 
 def weak(array: np.ndarray) -> np.ndarray:
-    """[H, W, C] uint8 -> the same, by two index look-ups in place of a padded copy."""
+    """[H, W, C] uint8 -> the same, by two index lookups instead of a padded copy."""
     height, width = array.shape[:2]
     rows, columns = (np.pad(np.arange(n), int(PAD * n), mode='reflect') for n in (height, width))
     top, left = random.randint(0, 2 * int(PAD * height)), random.randint(0, 2 * int(PAD * width))
@@ -84,7 +84,7 @@ VIEWS = {'weak': weak, 'strong': strong}
 
 
 class _Batches(Dataset):
-    """Indexed by a whole batch (rows, names of the two views), so that a process returns ready tensors."""
+    """Indexed by a whole batch (rows, names of the two views), so that a process returns complete tensors."""
 
     def __init__(self, images: np.ndarray):
         self.images = images
@@ -105,8 +105,8 @@ class _Plan(Sampler):
 def loader(images: np.ndarray, processes: int, pin: bool):
     """A function from a list of (rows, names of two views) to an iterator of two tensors [B, H, W, C] uint8 each.
 
-    The processes live on between calls and are idle when a list is done. They start from a clean process, for a fork
-    of one with threads may hang.
+    The processes persist between calls and are idle when a list is done. They start from a clean process, because
+    forking a process with threads may hang.
     """
     plan = _Plan()
     batches = DataLoader(

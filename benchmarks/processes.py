@@ -1,4 +1,4 @@
-"""Work in a process of its own, so that memory is told apart, backends do not meet, and a failure stays where it is."""
+"""Runs work in a separate process, so that memory is measured separately, and backends and failures are isolated."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from semisfl_jax.errors import UserError
 
 
 class Side(NamedTuple):
-    """Tasks by name, facts, and a function that tells the most device memory used, in bytes (None on a CPU).
+    """Tasks by name, facts, and a function that returns the peak device memory in bytes (None on a CPU).
 
-    A task runs once, to the end, and returns a number, which must be finite.
+    A task runs once, to completion, and returns a number, which must be finite.
     """
 
     tasks: dict
@@ -28,7 +28,7 @@ class Side(NamedTuple):
 
 
 class Failed(RuntimeError):
-    """The other process failed, or is gone: `reason` is one line, `details` a traceback or nothing."""
+    """The other process failed or ended: `reason` is one line, `details` a traceback or empty."""
 
     def __init__(self, reason: str, details: str = ''):
         super().__init__(reason, details)
@@ -39,9 +39,9 @@ class Failed(RuntimeError):
 
 
 def _serve(connection, build: Callable[[Any], Side], case: Any) -> None:
-    """Answers each task's name with its seconds, and None with the memory used, then ends."""
+    """Answers each task name with its seconds, and None with the memory used, then exits."""
     with contextlib.suppress(OSError):  # not on Linux
-        # When memory runs out, this process is ended rather than another one.
+        # When memory runs out, kill this process rather than another one.
         Path('/proc/self/oom_score_adj').write_text('1000')
     try:
         side = build(case)
@@ -56,7 +56,7 @@ def _serve(connection, build: Callable[[Any], Side], case: Any) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
         connection.send({'peak_rss': peak, 'peak_device': side.device_memory()})
     except EOFError:
-        return  # nobody asks any more
+        return  # the other end is closed
     except UserError as error:
         connection.send(Failed(str(error)))
     except Exception as error:
@@ -65,7 +65,7 @@ def _serve(connection, build: Callable[[Any], Side], case: Any) -> None:
 
 
 class Remote:
-    """A side in a fresh process, which ends with the `with` block."""
+    """A side in a new process, which ends with the `with` block."""
 
     def __init__(self, build: Callable[[Any], Side], case: Any):
         context = multiprocessing.get_context('spawn')
@@ -87,11 +87,11 @@ class Remote:
         return self._ask(task)
 
     def memory(self) -> dict[str, int | None]:
-        """The most memory it ever held, in bytes, its own child processes not counted. No task can follow."""
+        """Peak memory of the process in bytes, excluding its child processes. No task can follow."""
         return self._ask(None)
 
     def _ask(self, task: str | None):
-        with contextlib.suppress(OSError):  # gone: the answer says so
+        with contextlib.suppress(OSError):  # process ended: `_answer` raises Failed
             self.connection.send(task)
         return self._answer()
 
@@ -108,7 +108,7 @@ class Remote:
 
 
 def backend() -> str:
-    """'cpu' or 'gpu', as JAX sees it, asked in another process so that this one holds no device memory."""
+    """'cpu' or 'gpu', as JAX reports it in another process, so that this one holds no device memory."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('spawn')) as pool:
         return 'cpu' if pool.submit(_platform).result() == 'cpu' else 'gpu'
 

@@ -1,4 +1,4 @@
-"""This project as its benchmarks see it: configurations on made-up images, and compiled programs with their seconds."""
+"""This project's part in the benchmarks: configurations on made-up images, and programs with compilation seconds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CONFIGURATIONS = {'cnn': svhn, 'alexnet': cifar10, 'small_cnn': digits}
 
 
 def made_up(model: str, num_labeled: int, unlabeled: int) -> ConfigDict:
-    """The configuration of the data set that goes with a model, on so many made-up images; not checked yet."""
+    """The unchecked configuration of the data set that belongs to a model, with these numbers of made-up images."""
     config = CONFIGURATIONS[model].get_config()
     config.data.update(fake=True, fake_size=num_labeled + unlabeled, num_labeled=num_labeled)
     return config
 
 
 def first_start() -> None:
-    """From here on nothing is taken from the cache of compiled programs: seconds are those of a first start."""
+    """Disables the cache of compiled programs, so that compilation seconds are those of a first start."""
     jax.config.update('jax_enable_compilation_cache', False)
 
 
 def compiled(function: Callable, config: ConfigDict, *arguments) -> tuple[Any, float]:
-    """A program for these arguments, of which it takes over the second one, and the seconds of its compilation."""
+    """A program for these arguments, which donates the second one, and the seconds of its compilation."""
     start = time.perf_counter()
     jitted = compilation.jit(function, config.precision, config.deterministic, donate_argnums=1)
     program = jitted.lower(*arguments).compile()
@@ -46,5 +46,5 @@ def facts() -> dict[str, Any]:
 
 
 def device_memory() -> int | None:
-    """The most bytes that ever lay on the first device; None on a CPU."""
+    """Peak bytes in use on the first device; None on a CPU."""
     return (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use')

@@ -1,4 +1,4 @@
-"""From raw figures to a table and a plot."""
+"""Turns raw measurements into a table and a plot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 't
 
 
 def machine() -> dict:
-    """What the figures were measured on, devices aside."""
+    """The machine that was measured on, excluding accelerators."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
@@ -26,12 +26,12 @@ def rate(case: dict, side: str, task: str) -> list[float]:
 
 
 def matmul_flops(case: dict) -> float:
-    """Operations per second of a large matrix product, the median."""
+    """Median operations per second of a large matrix product."""
     return case['facts']['jax']['matmul_flops'] / statistics.median(case['seconds']['jax']['matmul'])
 
 
 def table(result: dict) -> str:
-    """Markdown: one row per model, augmentation, task and side, and what it was measured on."""
+    """Markdown: one row per model, augmentation, task and side, and the machine and settings measured on."""
     lines = [
         '| model | augmentation | what | side | images/s (lowest to highest) | ratio | ms | GFLOP/s | share of peak '
         '| peak memory | compile s |',
@@ -91,12 +91,12 @@ def _notes(result: dict) -> list[str]:
 
 
 def gib(size: float) -> str:
-    """Bytes in words."""
+    """Bytes formatted as GiB."""
     return f'{size / 2**30:.2f} GiB'
 
 
 def plot(result: dict, folder: Path) -> None:
-    """Images per second as bars, one panel per model; told apart by shade and hatching as well as by color."""
+    """Images per second as bars, one panel per model, distinguishable by shade and hatching as well as by color."""
     import matplotlib
 
     matplotlib.use('Agg')

@@ -33,8 +33,8 @@ from semisfl_jax.parallel import CLIENT_MAPS
 from semisfl_jax.parallel.compilation import PRECISIONS
 
 TASKS = ('iteration', 'round')
-TRIALS = 2  # of each mode, after a first run that does not count
-SIZES = {  # K_s, K_u and repeats where no flag says otherwise; on a GPU, the paper's round
+TRIALS = 2  # of each mode, after a warm-up run
+SIZES = {  # default K_s, K_u and repeats; on a GPU, those of the paper's round
     'cpu': {'cnn': (10, 10, 5), 'alexnet': (2, 2, 3)},
     'gpu': {'cnn': (100, 50, 5), 'alexnet': (100, 50, 3)},
 }
@@ -60,13 +60,13 @@ flags.register_validator(
 
 
 def measure(case: Case, repeats: int, sides: list[str]) -> dict:
-    """All raw figures of a case: seconds of every repeat per side and task, facts, memory."""
+    """All raw measurements of a case: seconds of every repeat per side and task, facts, memory."""
     with contextlib.ExitStack() as stack:
         remotes = {name: stack.enter_context(Remote(SIDES[name], case)) for name in sides}
         seconds = {name: {task: [] for task in TASKS} for name in sides}
         seconds['jax']['matmul'] = []
         for remote in remotes.values():
-            remote.time('iteration')  # the first run touches memory for the first time
+            remote.time('iteration')  # warm-up: touches memory for the first time
         remotes['jax'].time('matmul')
         for repeat in range(repeats):
             for task in TASKS:
@@ -86,7 +86,7 @@ def measure(case: Case, repeats: int, sides: list[str]) -> dict:
 
 
 def choose_mode(case: Case) -> tuple[str, dict[str, list[float]]]:
-    """The fastest mode of the PyTorch side, and the seconds per iteration of all."""
+    """The fastest mode of the PyTorch side, and the seconds per iteration of all modes."""
     with Remote(SIDES['trial'], case) as remote:
         seconds = {mode: [remote.time(mode) for _ in range(1 + TRIALS)][1:] for mode in remote.facts['modes']}
     return min(seconds, key=lambda mode: statistics.median(seconds[mode])), seconds
@@ -124,7 +124,7 @@ def main(argv: list[str]) -> None:
             case = dataclasses.replace(case, augment=augment)
             print(f'{model}, {"with" if augment else "without"} augmentation …', flush=True)
             result['cases'].append(measure(case, values.repeats or repeats, sides))
-            # at once: a long run may be cut short
+            # written immediately, in case a long run is interrupted
             (out / 'results.json').write_text(json.dumps(result, indent=1) + '\n')
             (out / 'table.md').write_text(report.table(result))
 

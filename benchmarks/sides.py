@@ -1,4 +1,4 @@
-"""The two sides of the comparison, for a process of its own each: neither imports the other."""
+"""The two sides of the comparison, each for its own process: neither imports the other."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks import arithmetic
 from benchmarks.processes import Side
 
 NUM_LABELED, PER_CLIENT = 1000, 500
-MATRIX = {'cpu': 2048, 'gpu': 8192}  # side of the matrices whose product tells the machine's rate
-PRODUCTS = 8  # at a time
+MATRIX = {'cpu': 2048, 'gpu': 8192}  # side of the matrices whose product measures the machine's peak rate
+PRODUCTS = 8  # per measurement
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is measured."""
+    """The settings of one measurement."""
 
     model: str
     augment: bool
@@ -36,7 +36,7 @@ class Case:
         return clients + (self.k_s * self.batch_size if task == 'round' else 0)
 
     def flops(self, task: str) -> int:
-        """Arithmetic of one task."""
+        """Operations of one task, from `arithmetic`."""
         server = self.k_s * self.batch_size if task == 'round' else 0
         clients = self.images('iteration')
         return clients * arithmetic.cross_entity(self.model) + server * arithmetic.supervised(self.model)
@@ -60,8 +60,8 @@ def configuration(case: Case):
 
 
 def jax_side(case: Case) -> Side:
-    """This project."""
-    os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.45')  # of a GPU that two processes share
+    """This project's side."""
+    os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.45')  # two processes share the GPU
     import jax
     import jax.numpy as jnp
 
@@ -107,7 +107,7 @@ def jax_side(case: Case) -> Side:
     product = compilation.jit(jnp.matmul, config.precision)
 
     def matmul():
-        """`PRODUCTS` products, each waiting for the one before; all entries stay 1 / side."""
+        """Computes `PRODUCTS` products, each depending on the previous one; all entries stay 1 / side."""
         left = matrices[0]
         for _ in range(PRODUCTS):
             left = product(left, matrices[1])
@@ -153,7 +153,7 @@ def trial_side(case: Case) -> Side:
 
 
 def _torch_rounds(case: Case, mode: str):
-    """The images are noise, which takes Pillow as long as any other picture."""
+    """Rounds of the PyTorch reference on noise images, which take Pillow as long as any others."""
     import numpy as np
     import torch
 

@@ -1,4 +1,4 @@
-"""SemiSFL's round in PyTorch, what the JAX one is measured against. Nothing of the package is used.
+"""SemiSFL's round in PyTorch, the reference for measuring the JAX one. Nothing from the package is used.
 
 Clients share one process. Their forward passes run one after another (`loop`), in either memory format, or at once
 over stacked weights (`vmap`). The frozen teacher sees all clients' images as one batch. One fused optimizer steps the
@@ -79,7 +79,7 @@ class References(NamedTuple):
 
 
 class Ring:
-    """One level of the queue. Slots fill from the first, so that those in use are a slice."""
+    """One level of the queue. Slots fill from the start, so that those in use are a slice."""
 
     def __init__(self, size: int, width: int, device: torch.device):
         self.slots = References(
@@ -115,7 +115,7 @@ def contrastive(z: Tensor, labels: Tensor, references: list[References], tempera
 
 
 class SemiSFL:
-    """Server state, and the two phases. Views come normalized, [.., 3, H, W] in `self.format`."""
+    """Server state, and the two phases. Views are passed normalized, [.., 3, H, W] in `self.format`."""
 
     def __init__(self, options: Options, device: torch.device, mode: str = MODES[0]):
         self.options, self.mode = options, mode
@@ -124,7 +124,7 @@ class SemiSFL:
         self.student = networks(options.model, options.dropout).to(device, memory_format=self.format)
         self.teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
         self.step = 0
-        # entered anew in each iteration: on leaving it, the copies of weights that it keeps are dropped
+        # entered anew in each iteration, because its cache of cast weights is cleared on exit
         self.autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=options.bfloat16)
         self.supervised_ring, self.unlabeled_ring = (Ring(options.queue_size, 128, device) for _ in range(2))
 
@@ -174,7 +174,7 @@ class SemiSFL:
             references = [batch, self.unlabeled_ring.used(), self.supervised_ring.used()]
             with self.autocast():
                 features = clients.features(strong)
-                features.register_hook(lambda gradient: gradient * o.clients)  # a client follows its own rows' mean
+                features.register_hook(lambda gradient: gradient * o.clients)  # a client's loss: mean of its own rows
                 rows = F.cross_entropy(top(features), labels, reduction='none')
                 loss = (rows * batch.confident).mean()
                 loss = loss + contrastive(F.normalize(head(features).float()), labels, references, o.temperature)
@@ -195,7 +195,7 @@ class SemiSFL:
 
 
 class _Looped:
-    """Client bottoms as modules of their own."""
+    """Client bottoms as separate modules."""
 
     def __init__(self, bottom: nn.Module, clients: int):
         self.bottoms = [copy.deepcopy(bottom) for _ in range(clients)]
@@ -229,10 +229,10 @@ class _Stacked:
 
 
 class Rounds:
-    """SemiSFL on data, with loader processes when there is augmentation: what a training script would call."""
+    """SemiSFL on data, with loader processes if there is augmentation, as a training script would use it."""
 
     def __init__(self, options: Options, images: np.ndarray, labels: np.ndarray, num_labeled: int, mode: str):
-        """images [M, H, W, 3] uint8, the first `num_labeled` at the server; clients hold equal shares of the rest."""
+        """`images` are [M, H, W, 3] uint8, the first `num_labeled` at the server; clients share the rest equally."""
         self.options, self.random = options, np.random.default_rng(0)
         self.device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
         self.method = SemiSFL(options, self.device, mode)
@@ -246,7 +246,7 @@ class Rounds:
             self.images = torch.from_numpy(images).to(self.device)
 
     def run(self, supervised: bool = True) -> float:
-        """One round, or its cross-entity phase alone. Returns the last phase's mean loss, when all is computed."""
+        """One round, or only its cross-entity phase. Waits for completion and returns the last phase's mean loss."""
         o = self.options
         server = self._draw(self.server_rows, o.k_s if supervised else 0, o.server_batch_size)
         clients = np.stack([self._draw(rows, o.k_u, o.batch_size) for rows in self.client_rows], 1)  # [K_u, A, B]

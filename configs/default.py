@@ -22,47 +22,48 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- the run
     config.seed = 0  # the only source of randomness: weights, cohorts, batches, views, split (or data.partition_seed)
-    config.seeds = ()  # (0, 1, 2): a trial of each in one program, each in its folder seed_N; `seed` is then ignored
+    config.seeds = ()  # (0, 1, 2): one trial for each, in one program, each with a folder seed_N; leave `seed` at 0
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'semifl' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
-    config.setting = 'harmonized'  # of the baselines: SemiSFL's protocol, all keys as they stand | 'official': the
-    # values of the method's own papers in their place (`official` in its file in semisfl_jax/algorithms), each to be
-    # overridden
-    config.official_keys = ()  # the keys whose values came so; filled in by 'official', not to be set
-    config.rounds = 1000  # may grow later: the same command then goes on from where it stopped
+    config.setting = 'harmonized'  # for baselines: SemiSFL's protocol, all keys unchanged | 'official': the values
+    # of the method's own papers instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the
+    # command line
+    config.official_keys = ()  # keys set from the papers; filled in by 'official', not by the user
+    config.rounds = 1000  # may be increased later: the same command then resumes from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
     config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
     config.checkpoints_kept = 2  # with several seeds, at least 2 of each trial
-    config.diagnostics_every = 0  # rounds between files of diagnostics/: pseudo-labels per class and client, queue,
-    # teacher-student gap (semisfl_jax/diagnostics); also after the last round; 0: none. Changes no number of a run
+    config.diagnostics_every = 0  # rounds between files in diagnostics/: pseudo-labels per class and client, queue,
+    # teacher-student gap (semisfl_jax/diagnostics); also after the last round; 0: none. Does not affect the run
     config.precision = 'tf32'  # of the arithmetic, not of the weights: 'float32' | 'tf32': float32 with products in
-    # TensorFloat-32 where the device has it (GPUs since Ampere; a CPU computes float32) | 'bfloat16' activations
-    config.deterministic = True  # on a GPU, only kernels that give the same bits from run to run; False may be faster
-    config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that a second start is quick
+    # TensorFloat-32 if the device supports it (GPUs since Ampere; a CPU uses float32) | 'bfloat16' activations
+    config.deterministic = True  # on a GPU, use only bitwise reproducible kernels; False may be faster
+    config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that later starts are fast
 
     # --- hardware
     config.parallel = ConfigDict()
-    config.parallel.devices = 1  # that share the active clients, or the trials of `seeds`; 0: as many as fit
-    config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': as Slurm, Cloud TPU, … tell
-    config.parallel.num_processes = 1  # with HOST:PORT; devices are those of all processes, the same number in each
-    config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, another one in each process
-    config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU
+    config.parallel.devices = 1  # number that shares the active clients, or the trials of `seeds`; 0: as many as fit
+    config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': from Slurm, Cloud TPU, …
+    config.parallel.num_processes = 1  # with HOST:PORT; `devices` counts all processes, the same number in each
+    config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, different in each process
+    config.parallel.trials = 'auto'  # several seeds: 'vmap', all at once | 'loop', in turn | 'auto': loop on a CPU,
+    # vmap elsewhere
 
     # --- data
     config.data = ConfigDict()
     config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
-    config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, and without it the default of tensorflow-datasets
-    config.data.num_labeled = 4000  # labeled images in total, taken out of the training split; of no use where all
-    # images are dealt to clients that know their labels (client_labels=-1 with k_s=0)
+    config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, or if unset the default of tensorflow-datasets
+    config.data.num_labeled = 4000  # labeled images in total, taken from the training split; unused if all images are
+    # dealt to clients that know their labels (client_labels=-1 with k_s=0)
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
-    config.data.client_labels = 0  # how many of `num_labeled` sit at the clients instead of the server;
-    # -1: clients know the labels of all their images (upper bounds); the server keeps its own, with k_s=0 it has none
+    config.data.client_labels = 0  # how many of `num_labeled` are at the clients instead of the server;
+    # -1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has none
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # made-up images of the true shapes; marks every output as fake
-    config.data.fake_size = 0  # number of made-up training images, 0: as many as the true set has
+    config.data.fake_size = 0  # number of made-up training images, 0: as many as in the true set
     config.data.partition_seed = -1  # seed of the labeled set and the split of the data; -1: that of the run, so that
-    # each of several `seeds` has a split of its own; 0 or more: one split for all of them
+    # each of several `seeds` has its own split; 0 or more: one split for all of them
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
     config.data.image_size = 0  # resize to this side, at most 4096 (image100 and unequal images), 0: keep
@@ -72,17 +73,17 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- federation
     config.federation = ConfigDict()
     config.federation.num_clients = 30  # N
-    config.federation.num_active = 10  # N_h, drawn afresh each round, uniformly and without replacement
+    config.federation.num_active = 10  # N_h, redrawn each round, uniformly and without replacement
     config.federation.partition = 'uniform'  # 'uniform' | 'dirichlet'
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
     config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.labeled_partition = 'same'  # how labeled images of clients (data.client_labels) are dealt:
-    # 'same': as the rest | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
+    # 'same': as the others | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
     config.federation.mu = 7  # unlabeled images per labeled one in a client batch, when clients have labels;
     # 0: their labels are ignored
-    config.federation.ignored_labeled = 'dropped'  # with mu=0, their labeled images: 'dropped': nobody has them, as in
-    # the authors' code | 'unlabeled': they are dealt among the unlabeled ones
+    config.federation.ignored_labeled = 'dropped'  # with mu=0, the clients' labeled images: 'dropped': not used, as in
+    # the authors' code | 'unlabeled': dealt among the unlabeled ones
 
     # --- model
     config.model = ConfigDict()
@@ -93,21 +94,21 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
     config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere
-    config.model.batch_norm_variance = 'biased'  # what BatchNorm's running variance is made of: 'biased', Flax's:
-    # squares divided by n, the number of rows times pixels | 'unbiased', PyTorch's: by n - 1
+    config.model.batch_norm_variance = 'biased'  # estimator for BatchNorm's running variance: 'biased', as in Flax:
+    # squares divided by n, the number of rows times pixels | 'unbiased', as in PyTorch: by n - 1
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
-    # fedprox, fedmatch) and in splitfed never has
-    config.k_u = 50  # cross-entity iterations, or those of a client's local training
+    # fedprox, fedmatch; always in splitfed)
+    config.k_u = 50  # cross-entity iterations, or iterations of a client's local training
     config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
     config.server_batch_size = 64  # B_s
     config.pre_rounds = 0  # first rounds without a cross-entity phase
     config.sampling = 'epochs'  # the order of images in batches, at server and clients: 'epochs': all once, in random
-    # order, then all once again | 'replicated', as the authors' loaders read: a list too short for the batches of a
-    # (first) round is repeated until it is not, then shuffled, so that a batch may hold an image twice; the images that
-    # fill no whole batch at its end are left out
+    # order, then all once again | 'replicated', as in the authors' loaders: a list too short for the batches of a
+    # (first) round is repeated until long enough, then shuffled, so that a batch may hold an image twice; images of an
+    # incomplete last batch are left out
 
     # --- optimization: fresh momentum each round, cosine from lr to lr_min over lr_rounds
     config.optimizer = 'sgd'  # 'sgd' | 'adam', with momentum as beta_1 and nesterov=False
@@ -119,27 +120,27 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.weight_decay = 5e-4
 
     # --- losses
-    config.threshold = 0.95  # tau: confidence from which a pseudo-label counts; 0: all count
+    config.threshold = 0.95  # tau: minimum confidence for a pseudo-label to count; 0: all count
     config.temperature = 0.2  # kappa of the contrastive terms
-    config.consistency_weight = 1.0  # weight of H in the cross-entity phase, of the unlabeled loss in local training
+    config.consistency_weight = 1.0  # weight of H in the cross-entity phase, or of the unlabeled loss in local training
     config.clustering_weight = 1.0  # weight of C in the cross-entity phase
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
-    config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': Eq. 3 to the letter
+    config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': exactly Eq. 3
 
     # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch, semifl; epochs, weighting: also splitfed
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images alone | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
-    # on | 'uniform' | 'auto': as the method's paper has it, samples in fedavg, fedprox and splitfed, uniform elsewhere
-    config.local.optimizer_state = 'fresh'  # 'kept': a client goes on with its momentum of the last time, and so does
+    # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox and splitfed, uniform elsewhere
+    config.local.optimizer_state = 'fresh'  # 'kept': a client resumes with its momentum from the last time, and so does
     # the server of semifl
     config.local.prox = 0.01  # mu of fedprox
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
     config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log'
 
-    # --- options of single methods: config.fedmatch.helpers and so on; docs/options.md has their meanings
+    # --- options of individual methods, such as config.fedmatch.helpers; docs/options.md explains them
     for group, options in option_groups().items():
         if group in config:
             raise UserError(
@@ -150,52 +151,52 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- memory queue
     config.queue = 'two_level'  # 'two_level' | 'single_ring': the authors' code | 'off'
     config.queue_size = 1024  # slots per level
-    config.queue_stride = 10  # two_level: every so many iterations unlabeled keys also enter the supervised level
+    config.queue_stride = 10  # two_level: iterations after which unlabeled keys also enter the supervised level
     config.queue_empty_slots = 'auto'  # 'ignore' | 'count': zeros in the denominator | 'auto': count in single_ring
 
     # --- teacher
     config.ema_decay = 0.99  # gamma
     config.ema_warmup = True  # a_t = min(1 - 1 / (t + 1), gamma)
-    config.client_teacher_ema = False  # Eq. 8: clients move their copy of the teacher bottom, too
+    config.client_teacher_ema = False  # Eq. 8: clients also update their copy of the teacher bottom
     config.client_teacher_bn = 'eval'  # 'train': the teacher bottom at the clients uses batch statistics
-    config.server_teacher_bn = 'eval'  # 'train_first_round': the one at the server does in the first round, and moves
-    # its running ones with them, until the authors' code first puts it into evaluation mode to test it
+    config.server_teacher_bn = 'eval'  # 'train_first_round': so does the one at the server in the first round, and
+    # updates its running statistics, as in the authors' code until it first tests the teacher in evaluation mode
 
     # --- adaptation of K_s
     config.frequency = ConfigDict()
     config.frequency.alpha = 1.5  # divisor
     config.frequency.beta = 8.0  # K_min = beta * labeled share * K_u
-    config.frequency.period = 10  # rounds averaged to one observation
+    config.frequency.period = 10  # rounds averaged into one observation
     config.frequency.horizon = 100  # rounds whose observations are compared at a check
-    config.frequency.check_every = 100  # rounds between checks; 1: the paper's Algorithm 1 to the letter
+    config.frequency.check_every = 100  # rounds between checks; 1: exactly the paper's Algorithm 1
 
-    # --- costs: bytes and simulated seconds beside the training, which they never touch
+    # --- costs: bytes and simulated seconds, which do not affect the training
     config.cost = ConfigDict()
     config.cost.enabled = True  # bytes_up, bytes_down and simulated_seconds in the metrics
     config.cost.bill_model_size = 'actual'  # of whole models | 'paper': alexnet 127 MiB, vgg13 508, vgg16 528
-    config.cost.bandwidth_unit = 'Mbps'  # 'Mbps', as the paper has it | 'MBps', which its times fit
-    config.cost.client_out = (0.8, 8.0)  # lowest and highest bandwidth up, drawn for each client and round
-    config.cost.client_in = (10.0, 20.0)  # likewise, down
+    config.cost.bandwidth_unit = 'Mbps'  # 'Mbps', as in the paper | 'MBps', which matches its times
+    config.cost.client_out = (0.8, 8.0)  # lowest and highest upload bandwidth, drawn for each client and round
+    config.cost.client_in = (10.0, 20.0)  # likewise, download
     config.cost.devices = ('jetson_tx2', 'jetson_xavier_nx', 'jetson_agx_xavier')  # or 'jetson_nano'; equally many each
-    config.cost.efficiency = 0.3  # share of a device's float32 peak that training reaches, the server's too
+    config.cost.efficiency = 0.3  # share of a device's float32 peak that training reaches, also at the server
     config.cost.server_teraflops = 38.7  # float32 peak of the server: one NVIDIA RTX A6000
 
-    # --- clients that fail: they have no part in the round's training, and what they had sent is billed
+    # --- clients that fail: they do not contribute to the round's training, but what they had sent is billed
     config.failures = ConfigDict()
-    config.failures.before = 0.0  # probability that an active client never comes
-    config.failures.inside = 0.0  # probability that it comes, and fails at a random moment of the round
-    config.failures.trace = ''  # instead: a CSV file of round (from 1), client (from 0), done (share, 0: never came)
-    config.failures.deadline_seconds = 0.0  # clients whose own round takes longer are left behind; 0: no deadline
+    config.failures.before = 0.0  # probability that an active client never starts
+    config.failures.inside = 0.0  # probability that it starts, and fails at a random moment of the round
+    config.failures.trace = ''  # instead: a CSV file of round (from 1), client (from 0), done (share, 0: never started)
+    config.failures.deadline_seconds = 0.0  # clients whose own round takes longer are dropped; 0: no deadline
 
     # --- augmentation
     config.augment = ConfigDict()
     config.augment.flip = True  # horizontal, p = 0.5
     config.augment.crop = 0.125  # reflect-pad by this share of the side, then crop at random; 0: no crop
-    config.augment.randaugment = 'mc'  # whose RandAugment: 'mc': FixMatch-pytorch's, used by the authors | 'semifl' |
-    # 'fixmatch': google-research's | 'fedmatch'; they differ in operations, ranges and chances
-    config.augment.operations = 2  # RandAugment n, at most 100, 0: none; 'fedmatch' has 6 and heeds only 0
-    config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1; of 'mc' and 'fixmatch'
-    config.augment.cutout = 16  # nominal pixels, 0: none; of 'mc' and 'fixmatch', the others end without one
+    config.augment.randaugment = 'mc'  # RandAugment variant: 'mc': FixMatch-pytorch's, used by the authors | 'semifl' |
+    # 'fixmatch': google-research's | 'fedmatch'; they differ in operations, ranges and probabilities
+    config.augment.operations = 2  # RandAugment n, at most 100, 0: none; 'fedmatch' always has 6, unless this is 0
+    config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1; only 'mc' and 'fixmatch'
+    config.augment.cutout = 16  # nominal pixels, 0: none; only 'mc' and 'fixmatch', the others do not end with one
     config.augment.supervised = 'strong'  # 'strong' | 'weak': both views of the supervised phase
 
     if settings == 'code':

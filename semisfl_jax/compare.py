@@ -1,9 +1,9 @@
 """Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] RUN [RUN ...]
 
-A run counts by the mean of its last N evaluations, 10 if not said otherwise. The folder of a run of several seeds
-stands for the runs of each. Runs that differ in nothing but the seed form a group. For every group the accuracy is
-given as mean ± standard error over seeds, for the model the method is judged by and for the others; for every two
-groups the mean of the paired differences over the seeds they share.
+A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
+the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy is reported as
+mean ± standard error over seeds, for the method's headline model and for the others; for every two groups, the mean of
+the paired differences over the seeds they share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from semisfl_jax.types import MODELS
 
 
 def accuracies(run: Run, last: int) -> dict[str, float]:
-    """Model -> per cent, mean of the `last` evaluations."""
+    """Model -> accuracy in percent, mean of the `last` evaluations."""
     found = {}
     for model in MODELS:
         values = [record[f'{model}_accuracy'] for record in run.records if f'{model}_accuracy' in record]
@@ -32,7 +32,7 @@ def accuracies(run: Run, last: int) -> dict[str, float]:
 
 
 def report(runs: list[Run], last: int) -> list[str]:
-    """The lines of the comparison, a run counting by the mean of its `last` evaluations."""
+    """The lines of the comparison, each run scored by the mean of its `last` evaluations."""
     (groups, unknown), lines = group(runs), []
     accuracy = {run.folder: accuracies(run, last) for run in runs}
 

@@ -12,7 +12,7 @@ def coefficient(t: Array, decay: float, warmup: bool) -> Array:
     """a_t of the t-th update, t = 1, 2, ….
 
     With warm-up, as in the authors' code, a_t = min(1 - 1 / (t + 1), decay): 1/2, 2/3, 3/4, … up to `decay`.
-    Without it, as the paper writes, a_t = decay from the start.
+    Without it, as in the paper, a_t = decay from the start.
     """
     if not warmup:
         return jnp.asarray(decay, jnp.float32)

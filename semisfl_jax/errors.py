@@ -1,4 +1,4 @@
-"""What is meant for the eyes of a user: one exception, and warnings."""
+"""User-facing errors: one exception, and warnings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from semisfl_jax.wording import one_line
 
 
 class UserError(Exception):
-    """Something the user can mend: one line that names the value, why it is wrong and what to do.
+    """An error that the user can fix: one line that names the value, why it is wrong and what to do.
 
-    `launch.py` prints the message alone, without a traceback, and exits with status 2. Long values in it are cut short.
+    `launch.py` prints only the message, without a traceback, and exits with status 2. Long values in it are truncated.
     """
 
     def __str__(self) -> str:
@@ -18,5 +18,5 @@ class UserError(Exception):
 
 
 def warn(message: str) -> None:
-    """Prints a warning of one line; the program goes on."""
+    """Prints a one-line warning; the program continues."""
     print(f'warning: {one_line(message)}', file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""Clients that fail: before a round, inside it, or by being slower than a deadline.
+"""Client failures: before a round, during it, or by missing a deadline.
 
-A failed client has no part in the training of its round: its weight in the cohort is 0, and what it computed is lost,
-in split methods also the rows of the iterations before it failed. The bill of the round counts what it had sent and
-received by then. Who fails follows from the seed and the round, or from a trace; who is late, on the method as well.
+A failed client does not contribute to the training of its round: its weight in the cohort is 0, and its work is lost,
+in split methods including the rows of the iterations before it failed. The costs of the round include what it had sent
+and received by then. Failures are determined by the seed and the round, or by a trace; lateness also by the method.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from semisfl_jax.costs import Clients
 from semisfl_jax.errors import UserError
 from semisfl_jax.phases.supervised import SUPERVISED_METRICS
 
-SERVER_METRICS = frozenset({'lr', *SUPERVISED_METRICS})  # what a round without clients measures all the same
+SERVER_METRICS = frozenset({'lr', *SUPERVISED_METRICS})  # metrics that a round without clients still has
 COLUMNS = ['round', 'client', 'done']
-TRACE_BYTES = 64 * 2**20  # of a trace file: millions of lines
+TRACE_BYTES = 64 * 2**20  # size limit of a trace file: millions of lines
 
-Trace = dict[int, dict[int, float]]  # round (0-based) -> client -> share of its iterations that it makes, in [0, 1)
+Trace = dict[int, dict[int, float]]  # round (0-based) -> client -> share of its iterations that it completes, in [0, 1)
 
 
 def can_happen(options: Any) -> bool:
-    """Whether `config.failures` lets anybody fail."""
+    """Whether `config.failures` allows any client to fail."""
     return bool(options.before or options.inside or options.trace or options.deadline_seconds)
 
 
 def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -> Clients:
-    """The clients of round `index` (0-based) after all that happened to them.
+    """The clients of round `index` (0-based) with failures and lateness applied.
 
     Args:
       options: `config.failures`.
-      model: of the costs, for the seed and the deadline.
+      model: the cost model, for the seed and the deadline.
       index: the round.
-      clients: as they would be without failures.
+      clients: the clients without failures.
     """
     if options.trace:
         lost = read_trace(options.trace).get(index, {})
@@ -53,19 +53,19 @@ def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -
 
 
 def lost_all(clients: Clients | None) -> bool:
-    """Whether clients failed and none was left."""
+    """Whether clients failed and none survived."""
     return clients is not None and bool(clients.failed.any()) and not clients.survived.any()
 
 
 def of_survivors(found: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
-    """The metrics of a round; where all clients were lost, what they would have measured is not a number."""
+    """The metrics of a round; if all clients were lost, the clients' metrics are NaN."""
     if not lost_all(clients):
         return found
     return {name: value if name in SERVER_METRICS else np.float32(np.nan) for name, value in found.items()}
 
 
 def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
-    """`done` [A]: the share of its iterations after which a client fails, infinite where it does not."""
+    """`done` [A]: the share of its iterations after which a client fails, infinite if it does not fail."""
     with np.errstate(invalid='ignore'):
         return costs.drop(clients, np.floor(done * clients.steps), never)
 
@@ -74,11 +74,11 @@ def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
 def read_trace(path: str) -> Trace:
     """Reads a CSV file with the columns round (from 1), client (from 0), done.
 
-    A line says that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; 0 means that it
-    does not come at all.
+    Each line states that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; 0 means
+    that it never starts.
 
     Raises:
-      UserError: a file that cannot be read, or a line that says something else.
+      UserError: a file that cannot be read, or a malformed line.
     """
     text = user_files.read_text(path, 'config.failures.trace', TRACE_BYTES)
     try:
@@ -110,7 +110,7 @@ def check(flat: dict[str, Any]) -> None:
     """Checks `config.failures` in a flat configuration.
 
     Raises:
-      UserError: values that are out of range or do not go together, or a trace that does not serve.
+      UserError: values that are out of range or incompatible, or an invalid trace.
     """
     for key in ('before', 'inside', 'trace', 'deadline_seconds'):
         if flat[f'failures.{key}'] and not algorithms.get(flat['algorithm']).clients:

@@ -1,20 +1,20 @@
 """The controller of K_s, the number of supervised iterations per round (Section IV-B).
 
-It runs on the host between rounds, in float64, from the two mean losses of the round. Rounds are grouped into
-windows of `period` rounds; at a check the falls of the two losses from window to window are compared over the last
-`horizon` rounds, and K_s shrinks when the unlabeled loss falls faster in at least half of the pairs.
+It runs on the host between rounds, in float64, on the two mean losses of the round. Rounds are grouped into
+windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
+`horizon` rounds, and K_s shrinks when the unlabeled loss decreases faster in at least half of the pairs.
 
-    paper: I_n = 1 where the fall of f_u exceeds the fall of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
-    code:  falls are divided by the window's mean learning rate and iterations, I_n = 1 where they differ by at
-           least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
-    fixed: K_s stays
+    paper: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
+    code:  decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is
+           larger by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
+    fixed: K_s is constant
 
-with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabeled loss: `code` takes 0 for
-it, as the authors' code does, and `paper` leaves out every window with such a round.
+with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for
+it, as the authors' code does, and `paper` skips every window with such a round.
 
-The paper's Algorithm 1 checks every round, the authors' code every 100; the default here is 100, for a check per round
-drives K_s to K_min within a few rounds (`check_every` is the switch).
-K_s never falls below 1, or the teacher would stand still.
+The paper's Algorithm 1 checks every round, the authors' code every 100. The default here is 100, because a check per
+round drives K_s to K_min within a few rounds (option `check_every`).
+K_s never drops below 1, since the teacher would stop moving.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class FrequencyOptions(NamedTuple):
     alpha: float
     beta: float
     period: int  # rounds per window
-    horizon: int  # rounds looked at, a multiple of `period`
+    horizon: int  # rounds compared, a multiple of `period`
     check_every: int  # rounds between checks
     k_u: int
     labeled_share: float  # |D_l| / |D|
-    pre_rounds: int = 0  # first rounds without a cross-entity phase
+    pre_rounds: int = 0  # initial rounds without a cross-entity phase
 
 
 class FrequencyState(NamedTuple):
-    """What the controller remembers; arrays of fixed shape, so that a checkpoint can hold it.
+    """The state of the controller: arrays of fixed shape, so that a checkpoint can hold it.
 
     Columns: supervised loss, unlabeled loss, learning rate, K_s.
     """
@@ -54,19 +54,19 @@ class FrequencyState(NamedTuple):
 
 
 def init(k_s: int, options: FrequencyOptions) -> FrequencyState:
-    """A controller that has seen nothing."""
+    """A controller that has observed no round."""
     windows = options.horizon // options.period + 1
     return FrequencyState(np.int64(k_s), np.int64(0), np.zeros(4), np.zeros((windows, 4)))
 
 
 def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float) -> FrequencyState:
-    """Takes in one round and decides on K_s for the next.
+    """Records one round and decides K_s for the next.
 
     Args:
-      state: before the round; `state.k_s` is the K_s the round ran with.
+      state: state before the round; `state.k_s` is the K_s the round ran with.
       options: settings.
       loss_s: mean loss (cross-entropy + contrastive) of the supervised phase.
-      loss_u: mean loss (consistency + clustering) of the cross-entity phase; NaN where there was none.
+      loss_u: mean loss (consistency + clustering) of the cross-entity phase; NaN if there was none.
       lr: learning rate of the round.
     """
     rounds = int(state.rounds) + 1
@@ -86,9 +86,9 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
 
 
 def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
-    """R: the share of consecutive pairs of windows [n, 4] in which the unlabeled loss falls faster.
+    """R: the share of consecutive pairs of windows [n, 4] in which the unlabeled loss decreases faster.
 
-    Windows with a round that has no unlabeled loss are left out.
+    Windows containing a round without an unlabeled loss are skipped.
     """
     loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
     fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]
@@ -99,7 +99,7 @@ def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> fl
 
 
 def shrink(k_s: int, options: FrequencyOptions) -> int:
-    """The next smaller K_s of the rule."""
+    """The next smaller K_s under the rule."""
     smallest = options.beta * options.labeled_share * options.k_u
     if options.rule == 'paper':
         return max(math.floor(k_s / options.alpha), math.floor(smallest), 1)

@@ -1,4 +1,4 @@
-"""The static hyper-parameters of a method, taken from a configuration once."""
+"""The static hyper-parameters of a method, read from a configuration once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from semisfl_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """`config.local`: how clients train that have a whole model, or in SplitFed a top of their own, for a while."""
+    """`config.local`: local training of clients that hold a whole model or, in SplitFed, their own copy of the top."""
 
     objective: str = 'fixmatch'
     epochs: int = 0
-    weighting: str = 'uniform'  # as resolved: 'uniform' | 'samples'
+    weighting: str = 'uniform'  # resolved: 'uniform' | 'samples'
     optimizer_state: str = 'fresh'
     prox: float = 0.01
 
@@ -30,18 +30,18 @@ class Uda:
     tsa: str = 'off'
 
 
-GROUPS = {'local': Local, 'uda': Uda}  # those of options that several methods share
+GROUPS = {'local': Local, 'uda': Uda}  # option groups shared by several methods
 
 
 @dataclasses.dataclass(frozen=True)
 class HParams:
-    """Every number and switch that shapes a jitted round. Names and meanings are those of configs/default.py."""
+    """Every number and option that shapes a jitted round. Names and meanings are those of configs/default.py."""
 
-    k_s: int = 100  # of the first round; a round is told its own
+    k_s: int = 100  # initial value; each round receives its own k_s as an argument
     k_u: int = 50
     batch_size: int = 64
     server_batch_size: int = 64
-    labeled_rows: int = 0  # labeled images at the head of a client batch (Fig. 10), all of it in supervised training
+    labeled_rows: int = 0  # labeled images at the start of a client batch (Fig. 10); if supervised, all of it
     server_trains: bool = True  # whether K_s is above 0
     num_clients: int = 30
     pre_rounds: int = 0
@@ -53,8 +53,8 @@ class HParams:
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4
-    clip_norm: float = 0.0  # of every gradient, 0: off; no key, methods that clip set it
-    short_batches: bool = False  # the server's last batch of a pass is as short as it comes; no key, likewise
+    clip_norm: float = 0.0  # norm bound of every gradient, 0: off; not a configuration key, set by methods that clip
+    short_batches: bool = False  # the server's last batch of a pass may be short; not a configuration key either
     threshold: float = 0.95
     temperature: float = 0.2
     consistency_weight: float = 1.0
@@ -76,12 +76,12 @@ class HParams:
 
     @property
     def batches(self) -> tuple[int, int, int, int]:
-        """What `sampling` asks of a client's round: k_u, batch_size, labeled_rows, epochs."""
+        """The settings that `sampling` needs for a client's round: k_u, batch_size, labeled_rows, epochs."""
         return self.k_u, self.batch_size, self.labeled_rows, self.local.epochs
 
     @property
     def server_list_steps(self) -> int:
-        """Steps that the server's list of images is repeated for (`sampling.server_rows`), 0: it is not."""
+        """Number of steps for which the server's image list is repeated (`sampling.server_rows`); 0: not repeated."""
         return self.k_s if self.sampling == 'replicated' else 0
 
 
@@ -90,8 +90,8 @@ def from_config(config, options: Any = None, labels_alone: bool = False) -> HPar
 
     Args:
       config: the configuration.
-      options: those of its method.
-      labels_alone: whether clients of its method train on nothing but labeled images.
+      options: the options of its method.
+      labels_alone: whether clients of its method train only on labeled images.
     """
     derived = {
         'labeled_rows': config.batch_size if labels_alone else _labeled_rows(config),
@@ -115,16 +115,16 @@ def _labeled_rows(config) -> int:
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
-    """Cosine from `lr` in round 0 to `lr_min` in round `lr_rounds` and after (Section V-C; the floor is the code's)."""
+    """Cosine from `lr` in round 0 to `lr_min` from round `lr_rounds` on (Section V-C; the floor is from the code)."""
     progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
     return hparams.lr_min + 0.5 * (hparams.lr - hparams.lr_min) * (1.0 + jnp.cos(jnp.pi * progress))
 
 
 def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
-    """SGD as in PyTorch: the L2 term joins the gradient before the momentum. Every phase of a round starts it anew.
+    """SGD as in PyTorch: the L2 term is added to the gradient before the momentum.
 
-    With `optimizer` 'adam', Adam in its place, `momentum` as its beta_1. With `clip_norm`, the gradient of all weights
-    together is scaled down to that norm before anything else.
+    Every phase of a round starts with a fresh state, unless `local.optimizer_state` is 'kept'. `optimizer` 'adam' uses
+    Adam instead, with `momentum` as beta_1. With `clip_norm`, the gradient is first clipped to that global norm.
     """
     step = (
         optax.adam(lr, b1=hparams.momentum)

@@ -1,7 +1,7 @@
 """The loss terms of SemiSFL as pure functions of a batch of rows.
 
-Every mean runs over rows with a weight: 1 for a row of a client that takes part, 0 for padding. Who holds only some of
-the rows of a mean passes the count of all, and gets the part of the mean that its rows make up.
+Every mean is over weighted rows: weight 1 for a row of a participating client, 0 for padding. A caller that holds only
+some of the rows of a mean passes the count of all rows and gets the contribution of its own rows to the mean.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from semisfl_jax.types import Array
 
 
 class References(NamedTuple):
-    """What the anchors of a contrastive loss are compared with."""
+    """The rows that the anchors of a contrastive loss are compared with."""
 
     keys: Array  # [T, P] unit rows
     labels: Array  # [T] int32, -1 for an empty slot
-    confident: Array  # [T] bool, may be a positive
+    confident: Array  # [T] bool, may serve as a positive
     mask: Array  # [T] bool, counts in the denominator
 
 
 def concatenate(*parts: References) -> References:
-    """Joins references along their only axis."""
+    """Concatenates references along T."""
     return References(*(jnp.concatenate(field) for field in zip(*parts, strict=True)))
 
 
 def row_mean(values: Array, weight: Array, count: Array | None = None) -> Array:
-    """Mean of [R] values under [R] weights; 0 when no row counts. `count`: what the weights of all rows sum to."""
+    """Mean of [R] values under [R] weights; 0 when all weights are 0. `count`: sum of the weights of all rows."""
     return jnp.sum(values * weight) / jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)
 
 
@@ -49,13 +49,13 @@ def consistency(
 ) -> Array:
     """Consistency regularization of the cross-entity phase (Section III, step 4).
 
-    Cross-entropy of the student against hard pseudo-labels, for confident rows alone. Rows that are not
-    confident add 0 but stay in the denominator, as in FixMatch and the authors' code.
+    Cross-entropy of the student against hard pseudo-labels, for confident rows only. Rows that are not
+    confident add 0 but count in the denominator, as in FixMatch and the authors' code.
 
     Args:
       logits: [R, K] of the student on the strong view.
       pseudo_labels: [R] int32, the teacher's argmax on the weak view.
-      confident: [R] bool, whether the teacher's maximum reaches the threshold.
+      confident: [R] bool, whether the teacher's maximum probability reaches the threshold.
       weight: [R].
       count: as in `row_mean`.
     """
@@ -71,18 +71,18 @@ def contrastive_rows(
 ) -> Array:
     """Supervised-contrastive loss (Eq. 3) and clustering regularization (Eq. 5) of every anchor.
 
-    For anchor j with positives P_j, references of its label that are confident:
+    For anchor j with positives P_j, the confident references that share its label:
 
         C_j = -1 / max(1, |P_j|) * sum_{a in P_j} (z_j . k_a / kappa - log sum_{a in A} exp(z_j . k_a / kappa))
 
-    A is every reference that is present, confident or not. An anchor without a positive has C_j = 0.
+    A is the set of all references in `mask`, confident or not. An anchor without a positive has C_j = 0.
 
     Args:
       anchors: [R, P] unit rows z.
       labels: [R] int32, labels or pseudo-labels of the anchors.
       references: T references.
       temperature: kappa.
-      comparable: [R, T] bool, False takes a reference away from an anchor; None compares all.
+      comparable: [R, T] bool, False excludes a reference for an anchor; None compares all.
 
     Returns:
       C [R].
@@ -110,5 +110,5 @@ def contrastive(
     weight: Array,
     comparable: Array | None = None,
 ) -> Array:
-    """The mean of `contrastive_rows` over all anchors, those without a positive included; weight [R]."""
+    """The mean of `contrastive_rows` over all anchors, including those without a positive; weight [R]."""
     return row_mean(contrastive_rows(anchors, labels, references, temperature, comparable), weight)

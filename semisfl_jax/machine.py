@@ -1,4 +1,4 @@
-"""How much memory there is, as far as it can be known: upper bounds, of which other programs use their part."""
+"""Available memory, as far as known: upper bounds, since other programs use part of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PROC, CGROUP = Path('/proc'), Path('/sys/fs/cgroup')
 
 
 def host_memory() -> int | None:
-    """Bytes that a process may hold, in memory and in swap: those of the machine, or fewer where a container or
-    `ulimit -v` says so. None: unknown."""
+    """Bytes that a process may hold, in memory and in swap: those of the machine, or fewer if limited by a container
+    or `ulimit -v`. None: unknown."""
     memory, swap = _physical()
     bounds = [memory + swap] if memory else []
     bounds += [own + swap for own in _of_container()]
@@ -25,7 +25,7 @@ def host_memory() -> int | None:
 
 
 def device_memory() -> int | None:
-    """Bytes that JAX may hold on one accelerator. None: unknown, or a CPU, which has the memory of the host."""
+    """Bytes that JAX may hold on one accelerator. None: unknown, or a CPU, which uses host memory."""
     device = jax.local_devices()[0]
     if device.platform == 'cpu':
         return None
@@ -36,16 +36,16 @@ def device_memory() -> int | None:
 
 
 def _physical() -> tuple[int, int]:
-    """Bytes of memory and of swap, 0 where unknown."""
+    """Bytes of memory and of swap, 0 if unknown."""
     try:
         found = dict(re.findall(r'^(\w+): +(\d+) kB', (PROC / 'meminfo').read_text(), re.MULTILINE))
-    except OSError:  # no Linux
+    except OSError:  # not on Linux
         found = {}
     return 1024 * int(found.get('MemTotal', 0)), 1024 * int(found.get('SwapTotal', 0))
 
 
 def _of_container() -> Iterator[int]:
-    """Limits of the control groups that the process is in, of either version, and of those above them."""
+    """Memory limits of the process's control groups, version 1 or 2, and of their ancestors."""
     try:
         lines = (PROC / 'self' / 'cgroup').read_text().splitlines()
     except OSError:
@@ -64,5 +64,5 @@ def _of_container() -> Iterator[int]:
 def _number(file: Path) -> int | None:
     try:
         return int(file.read_text())
-    except (OSError, ValueError):  # not there, or 'max'
+    except (OSError, ValueError):  # missing, or 'max'
         return None

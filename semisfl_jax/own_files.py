@@ -1,7 +1,6 @@
-"""The JSON files that runs write, read back. Whatever else is found in their place ends in one line that names it.
+"""Reads the JSON files that runs write. Anything else in their place is a one-line error that names it.
 
-A sealed object carries a checksum of its other entries, so that one that somebody changed, or that a disk damaged, is
-told from what was written.
+A sealed object carries a checksum of its other entries, so that later edits or damage are detected.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from semisfl_jax import user_files
 from semisfl_jax.errors import UserError
 
 _SEAL = 'sha256'
-_DEEPEST = 20  # levels; what runs write has no more than four
+_DEEPEST = 20  # levels of nesting; files of runs have at most four
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file. A pipe or a device, whose reader might wait for good, is not opened.
+    """The bytes of a file. A pipe or a device, whose reader might block forever, is not opened.
 
     Raises:
-      UserError: it is not there, no file, or cannot be read.
+      UserError: it is missing, not a regular file, or unreadable.
     """
     try:
         if kind := user_files.other_kind(path.stat().st_mode):
@@ -39,11 +38,11 @@ def parse(text: bytes, what: str) -> Any:
     """The JSON value of `text`.
 
     Raises:
-      UserError: it is none; the message begins with `what`.
+      UserError: it is not valid JSON; the message begins with `what`.
     """
     try:
         value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested without end
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deeply
         raise UserError(f'{what} is not JSON ({error})') from error
     if _depth(value) > _DEEPEST:
         raise UserError(f'{what} is nested more than {_DEEPEST} levels deep')
@@ -54,7 +53,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-      UserError: there is none.
+      UserError: the file does not hold one.
     """
     value = parse(content(path), str(path))
     if not isinstance(value, dict):
@@ -63,17 +62,17 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def seal(value: Mapping[str, Any]) -> dict[str, Any]:
-    """`value` with its checksum: SHA-256 over its JSON, keys in order."""
+    """`value` with its checksum: SHA-256 over its JSON with sorted keys."""
     return {**value, _SEAL: _checksum(value)}
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether `value` is as `seal` made it."""
+    """Whether `value` was sealed by `seal` and is unmodified."""
     return isinstance(value, dict) and value.get(_SEAL) == _checksum({k: v for k, v in value.items() if k != _SEAL})
 
 
 def has_seal(value: Mapping[str, Any]) -> bool:
-    """Whether `value` carries a checksum, right or wrong."""
+    """Whether `value` carries a checksum, valid or not."""
     return _SEAL in value
 
 
@@ -83,7 +82,7 @@ def is_number(value: Any) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a file or folder to damaged-NAME, or the next free name like it; returns the new path."""
+    """Renames a file or folder to damaged-NAME, or damaged-NAME-COUNT if taken; returns the new path."""
     count = 0
     while os.path.lexists(target := path.with_name(f'damaged-{path.name}' + (f'-{count}' if count else ''))):
         count += 1

@@ -1,17 +1,17 @@
-"""The memory queue of teacher keys (Section III; paper and code differ, so the policy is a switch: docs/ledger.md).
+"""The memory queue of teacher keys (Section III; paper and code differ, so the policy is an option: docs/ledger.md).
 
 `Queue` is one ring. A `Memory` bundles the pure functions of a policy over one or two rings:
 
 - `two_level`, the paper's: a level for supervised keys (S) and one for unlabeled keys (U). Unlabeled keys enter U
-  at every iteration and S at every `stride`-th, so supervised keys leave S at a lower rate.
+  at every iteration and S at every `stride`-th, so supervised keys are evicted from S more slowly.
 - `single_ring`, the authors' published code: both phases share one ring. Its supervised phase writes keys and
-  labels but not the confidence flags, so these keys act as negatives alone in the cross-entity phase.
+  labels but not the confidence flags, so these keys act only as negatives in the cross-entity phase.
 - `off`: the current batch only.
 
-All are emptied after the cross-entity phase; after a round without one, `two_level` is emptied, too, while the single
-ring goes on as it is, for nothing else clears it in that code. Empty slots either do not count (`ignore`) or stand in
-the denominator as zero vectors, each adding exp(0), as in the authors' code (`count`). Its ring is not empty before
-the first key, but full of random unit vectors, which then stand there instead.
+All are emptied after the cross-entity phase. After a round without one, `two_level` is emptied too, while the single
+ring is left unchanged, because nothing else clears it in that code. Empty slots are either ignored (`ignore`) or
+counted in the denominator as zero vectors, each adding exp(0), as in the authors' code (`count`). Before the first key,
+the authors' ring is not zero but filled with random unit vectors, which are then counted instead.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def push(
 
     Args:
       queue: Q slots.
-      keys: [R, P]. Of more than Q rows only the last Q stay, as if they were pushed one by one.
+      keys: [R, P]. If R exceeds Q, only the last Q rows remain, as if they were pushed one by one.
       labels: [R] int32.
-      confident: [R] bool; None leaves the flags of the overwritten slots as they are.
-      enabled: [] bool; False leaves the queue as it is (a traced condition without a branch).
-      mask: [R] bool, rows that are pushed, as if there were no others; None: all.
+      confident: [R] bool; None leaves the flags of the overwritten slots unchanged.
+      enabled: [] bool; False leaves the queue unchanged (a traced condition without a branch).
+      mask: [R] bool, the rows to push; the others are skipped. None: all.
     """
     size, rows = queue.labels.shape[0], labels.shape[0]
     place, pushed = jnp.arange(rows), jnp.asarray(rows)
@@ -73,7 +73,7 @@ def push(
 
 
 def as_references(queue: Queue, count_empty: bool, all_confident: bool = False) -> References:
-    """The ring as references of a contrastive loss. An empty slot is seen as what lies there, usually zeros."""
+    """The ring as references of a contrastive loss. An empty slot contributes its stored vector, usually zeros."""
     filled = queue.labels >= 0
     return References(
         keys=queue.keys,
@@ -86,10 +86,10 @@ def as_references(queue: Queue, count_empty: bool, all_confident: bool = False) 
 class Memory(NamedTuple):
     """A queue policy. `state` is a pytree of Queues; batches come as References of teacher keys."""
 
-    init: Callable[[], Any]  # () -> state, empty, as after the cross-entity phase
+    init: Callable[[], Any]  # () -> empty state, as after the cross-entity phase
     start: Callable[[Array], Any]  # key -> state before the first round
     after_pre_round: Callable[[Any], Any]  # state -> state, after a round without a cross-entity phase
-    supervised_references: Callable[[Any, References], References]  # state, batch -> what the loss compares with
+    supervised_references: Callable[[Any, References], References]  # state, batch -> references of the loss
     cross_entity_references: Callable[[Any, References], References]
     push_supervised: Callable[[Any, References], Any]  # state, batch -> state, after the loss
     push_unlabeled: Callable[[Any, References, Array], Any]  # state, batch, iteration t [] -> state
@@ -163,7 +163,7 @@ def off() -> Memory:
 
 
 def build(name: str, size: int, width: int, stride: int, empty_slots: str) -> Memory:
-    """The policy called `name`; `empty_slots` is 'ignore', 'count' or 'auto' (count in the single ring alone)."""
+    """The policy called `name`; `empty_slots` is 'ignore', 'count' or 'auto' ('count' for the single ring only)."""
     count_empty = empty_slots == 'count' or (empty_slots == 'auto' and name == 'single_ring')
     if name == 'two_level':
         return two_level(size, width, stride, count_empty)

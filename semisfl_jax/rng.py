@@ -1,8 +1,8 @@
-"""Named streams of randomness: every key of an experiment is a fold of the root key.
+"""Named random streams: every key of an experiment is folded from the root key.
 
-A stream is named by strings and integers, `fold(key, 'round', 3, 'client', 17)`, so a key depends on what it is
-for and never on the order in which keys were asked for. Permuting the cohort permutes the results, a resumed run
-draws what the uninterrupted one drew, and no key needs a place in a checkpoint.
+A stream is named by strings and integers, `fold(key, 'round', 3, 'client', 17)`, so a key depends only on its purpose
+and never on the order in which keys were requested. Permuting the cohort permutes the results, a resumed run
+draws the same numbers as an uninterrupted one, and no key needs to be stored in a checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def fold(key: jax.Array, *path: str | int | jax.Array) -> jax.Array:
 
     Args:
       key: a typed JAX key.
-      path: names (hashed with CRC-32) and integers, traced ones included.
+      path: names (hashed with CRC-32) and integers, including traced ones.
 
     Returns:
       A key. Distinct paths give independent streams.
@@ -34,6 +34,6 @@ def fold(key: jax.Array, *path: str | int | jax.Array) -> jax.Array:
 
 
 def host(seed: int, *path: str | int) -> np.random.Generator:
-    """The same idea for draws made on the host with NumPy: data splits and cohorts."""
+    """The counterpart of `fold` for NumPy draws on the host, such as data splits and cohorts."""
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
     return np.random.default_rng([seed, *words])

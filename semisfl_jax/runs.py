@@ -1,4 +1,4 @@
-"""Finished runs as comparisons and plots need them: read from their folders, grouped by what tells them apart."""
+"""Finished runs for comparisons and plots: read from their folders, grouped by the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Run(NamedTuple):
     """One finished run of one seed."""
 
     folder: Path
-    settings: dict[str, Any]  # flat configuration without what changes no number, and without the seed
+    settings: dict[str, Any]  # flat configuration without INERT keys and the seed, but with `rounds`
     seed: int
-    headline: str  # what it is judged by, one of `types.MODELS`
+    headline: str  # model whose accuracy is the headline metric, one of `types.MODELS`
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
 
 
 def trials(folder: Path) -> list[Path]:
-    """The folders of single runs that `folder` stands for: those of its seeds, or itself."""
+    """The folders of the single runs in `folder`: those of its seeds, or itself."""
     return sorted(own for own in folder.glob('seed_*') if own.is_dir()) or [folder]
 
 
 def read(folder: Path) -> Run:
-    """Reads a finished run of one seed. Files that somebody changed are named on stderr, if their run had checksums.
+    """Reads a finished run of one seed. Warns on stderr about modified files, if the run recorded checksums.
 
     Raises:
       UserError: `folder` holds no finished run.
@@ -58,7 +58,7 @@ def read(folder: Path) -> Run:
 
 
 def _compare(folder: Path, summary: dict[str, Any]) -> None:
-    """Names what is not as the run wrote it. Runs of earlier versions have no checksums."""
+    """Warns about files that differ from what the run wrote. Runs of earlier versions have no checksums."""
     if not own_files.has_seal(summary):
         return
     fault = f'{folder / "summary.json"} is not as the run wrote it'
@@ -77,13 +77,13 @@ def _is_text(value: Any) -> bool:
 
 
 def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
-    """Groups of runs by what tells them apart.
+    """Groups runs by the settings in which they differ.
 
     Args:
       runs: at least one, anything with the `settings` and the `seed` of a Run.
 
     Returns:
-      {label: {seed: run}} in order of first appearance, and the keys that only some runs know, because they are of
+      {label: {seed: run}} in order of first appearance, and the keys that only some runs have, because they are from
       different versions; those are not compared. Options of a method are compared between its runs.
 
     Raises:

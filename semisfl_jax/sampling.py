@@ -1,14 +1,14 @@
-"""Mini-batches drawn in the graph, without replacement within an epoch, for clients of any size.
+"""Mini-batches drawn inside the jitted graph, without replacement within an epoch, for clients of any size.
 
-A client's data are read as an endless sequence: epoch after epoch, each in an order of its own. Where element p of
-that sequence stands is computed directly, by a keyed permutation that can be evaluated at single points, so nothing
-is sorted, a client of 3 images costs what one of 30,000 does, and the only memory of the past is how far the
-client has read, which follows from the rounds it has taken part in.
+A client's data are read as an endless sequence: epoch after epoch, each in its own order. The index of element p of
+that sequence is computed directly, by a keyed permutation that can be evaluated at single points. Nothing is sorted, a
+client with 3 images costs the same as one with 30,000, and the only state is the client's read position, which follows
+from the number of rounds it has participated in.
 
 The permutation is the swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle,
 CRYPTO 2012): in each pass, x is paired with (k - x) mod n, and a hash of the pair decides whether to swap.
 
-The loaders of the authors' code read otherwise (`read_replicated`), so that a batch may hold an image twice.
+The loaders of the authors' code read differently (`read_replicated`), so that a batch may contain an image twice.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from semisfl_jax import rng
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array, Cohort, Federation
 
-ORDERS = ('epochs', 'replicated')  # of images in batches: `read` or `read_replicated`
+ORDERS = ('epochs', 'replicated')  # order of the images in batches: `read` or `read_replicated`
 READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
 
 _PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
 
 
 def _mix(x: Array) -> Array:
-    """A bijective hash of uint32 (the finaliser of MurmurHash3)."""
+    """A bijective hash of uint32 (the finalizer of MurmurHash3)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
 
 def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
-    """Where `position` goes in the permutation of range(size) that `seed_bits` and `epoch` name.
+    """The image of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
 
     Args:
       seed_bits: uint32, the key of the sequence.
-      epoch: int32, which permutation.
+      epoch: int32, index of the permutation.
       position: int32 in [0, size).
       size: int32, at least 1.
       All broadcast against each other.
 
     Returns:
-      int32 in [0, size); over all positions, each value once.
+      int32 in [0, size); each value occurs once over all positions.
     """
     n = size.astype(jnp.uint32)
     key = _mix(seed_bits ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
@@ -68,8 +68,8 @@ def read(seed_bits: Array, offset: Array, size: Array) -> Array:
 def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Array, size: Array, steps: int) -> Array:
     """Element `slot` of batch `step` (int32) over range(size), as the loaders of the authors' code read; 0 if empty.
 
-    The list of images is repeated until it is long enough for `steps` batches, shuffled, and read batch by batch. What
-    is too little for another batch is dropped, and the list is shuffled anew.
+    The list of images is repeated until it is long enough for `steps` batches, shuffled, and read batch by batch. A
+    remainder too short for another batch is dropped, and the list is reshuffled.
     """
     size, batch_size = jnp.maximum(size, 1), jnp.maximum(batch_size, 1)
     length = size * -(-steps * batch_size // size)
@@ -78,11 +78,11 @@ def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Arra
 
 
 def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
-    """Batch `step` [] int32 where every pass over range(size) ends with a batch as short as it comes.
+    """Batch `step` [] int32 when the last batch of every pass over range(size) may be short.
 
     Returns:
-      offsets [B] in the endless sequence, for `read`, and which of them are there [B] bool, at least the first. Pass e
-      has the ceil(size / B) batches from step e * ceil(size / B) on.
+      offsets [B] in the endless sequence, for `read`, and valid [B] bool, True for at least the first. Pass e consists
+      of the ceil(size / B) batches starting at step e * ceil(size / B).
     """
     size = jnp.maximum(size, 1)
     batches = -(-size // batch_size)
@@ -91,9 +91,9 @@ def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Arr
 
 
 def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
-    """Which [B_s] of `size` labeled images supervised step `step`, counted over the whole run, reads.
+    """Indices [B_s] of the `size` labeled images that supervised step `step`, counted over the whole run, reads.
 
-    With `steps`, as `read_replicated` gives them.
+    With `steps`, in the order of `read_replicated`.
     """
     slot = jnp.arange(batch_size)
     if steps:
@@ -102,7 +102,7 @@ def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int 
 
 
 def server_pass_rows(key: Array, step: Array, batch_size: int, size: int) -> tuple[Array, Array]:
-    """As `server_rows`, every pass ending with a short batch: rows [B_s], and which are there [B_s] bool."""
+    """Like `server_rows`, but the last batch of every pass may be short: rows [B_s] and valid [B_s] bool."""
     offset, valid = of_pass(step, batch_size, size)
     return read(_of_server(key), offset, jnp.int32(size)), valid
 
@@ -116,7 +116,7 @@ def rows(
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
-    `reads` is one of READS; `batches` is what follows the cohort in the arguments of `client_rows`, `order` its last.
+    `reads` is one of READS; `batches` are the arguments of `client_rows` after the cohort, `order` is its last one.
     """
     if reads == 'sets':
         return whole_sets(federation, cohort)
@@ -126,8 +126,9 @@ def rows(
 def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
     """Rows [A, S + S_l] of `client_images` of all images of the cohort, and whether each carries a true label.
 
-    First the unlabeled ones, behind a client's `size` padding, from place S on those with labels, behind its
-    `labeled_size` padding. Of a streamed federation, which then holds just these images, the rows count up.
+    The first S places hold the unlabeled images, padded after the client's `size`; the remaining S_l hold the labeled
+    ones, padded after its `labeled_size`. For a streamed federation, which holds exactly these images, the rows simply
+    count up.
     """
     _check_streamed(federation, 'sets')
     found = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
@@ -148,9 +149,10 @@ def _check_streamed(federation: Federation, reads: str) -> None:
 
 
 def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows: int) -> Array:
-    """How many images [A] each client can train on, of those that it holds without labels and with.
+    """How many images [A] each client can train on, given its numbers of unlabeled and labeled images.
 
-    Those with labels where batches hold nothing else, and otherwise all whose place there is in a batch.
+    The labeled ones if batches contain only labeled images; otherwise the unlabeled ones, plus the labeled ones if
+    batches reserve rows for them.
     """
     if labeled_rows == batch_size:
         return labeled
@@ -158,7 +160,7 @@ def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows:
 
 
 def row_of_all(federation: Federation, place: Array) -> Array:
-    """The row of `client_images` at `place`, int32, where the unlabeled images of all clients stand in one line."""
+    """The row of `client_images` at `place`, int32, in the concatenation of all clients' unlabeled images."""
     ends = jnp.cumsum(federation.size)
     client = jnp.searchsorted(ends, place, side='right')
     return federation.index[client, place - (ends - federation.size)[client]]
@@ -169,8 +171,9 @@ def client_steps(
 ) -> Array:
     """Iterations [A] int32 of every client in one round.
 
-    Without `epochs` all make `k_u`. With them a client makes as many as it takes to read its images `epochs` times:
-    the labeled ones where batches hold nothing else (`labeled_rows` = `batch_size`), the unlabeled ones otherwise.
+    Without `epochs`, `k_u` for every client. With `epochs`, as many as a client needs to read its images `epochs`
+    times: the labeled ones if batches contain nothing else (`labeled_rows` = `batch_size`), otherwise the unlabeled
+    ones.
     """
     if not epochs:
         return jnp.full(cohort.ids.shape, k_u, jnp.int32)
@@ -181,7 +184,7 @@ def client_steps(
 
 
 def most_steps(federation: Federation, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0) -> int:
-    """A bound of `client_steps` that holds for every cohort."""
+    """An upper bound of `client_steps` for every cohort."""
     if not epochs:
         return k_u
     if labeled_rows == batch_size:
@@ -206,17 +209,17 @@ def client_rows(
     Args:
       key: root key of the experiment.
       federation: N clients; its images are not read.
-      cohort: A clients, with the number of rounds each has read before.
+      cohort: A clients, with the number of earlier rounds in which each has drawn batches.
       k_u: iterations per round.
       batch_size: B.
       labeled_rows: labeled images in a batch (Fig. 10), 0 for none.
       epochs: as in `client_steps`.
-      order: one of ORDERS; 'replicated' goes without `epochs`.
+      order: one of ORDERS; 'replicated' requires `epochs` = 0.
 
     Returns:
-      rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. Of a streamed
-      federation the rows simply count up, for its images already lie in this order. With `epochs` the second axis has
-      `most_steps`, of which a client reads its first `client_steps`.
+      rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed
+      federation the rows simply count up, because its images are already in this order. With `epochs` the second axis
+      has length `most_steps`, of which a client reads the first `client_steps`.
     """
     _check_streamed(federation, 'batches')
     iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs))[:, None]
@@ -229,7 +232,7 @@ def client_rows(
         head = jnp.where(labeled_size > 0, labeled_rows, 0)
 
         def images(seed_bits, place, batch, count):
-            """Which of `count` images stand at `place` of the `batch` that each step takes of them."""
+            """Indices of the images, out of `count`, at `place` in each step's `batch` of them."""
             if order == 'replicated':
                 return read_replicated(seed_bits, step, jnp.maximum(place, 0), jnp.asarray(batch), count, k_u)
             return read(seed_bits, jnp.maximum(step * batch + place, 0), count)

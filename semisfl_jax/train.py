@@ -1,9 +1,9 @@
-"""The run: from a configuration to a trained model and a folder of outputs, in one scroll.
+"""The training run, from a configuration to a trained model and a folder of outputs.
 
-Everything that can go wrong goes wrong before the folder is touched. After that a run may be killed at any moment:
-started again, it goes on from its last checkpoint and writes what the uninterrupted run would have written.
+Configuration, data and programs are checked before the folder is modified. After that a run may be killed at any time:
+when restarted, it resumes from its last checkpoint and writes the same outputs as an uninterrupted run.
 
-Several processes may compute one run (`hosts`): all go through this loop in step, and process 0 writes.
+Several processes may compute one run (`hosts`): all execute this loop in lockstep, and process 0 writes.
 """
 
 from __future__ import annotations
@@ -44,26 +44,25 @@ from semisfl_jax.training.evaluate import make_evaluate
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.footprint import Share
 from semisfl_jax.training.progress import Progress
+from semisfl_jax.training.simulation import ADAPTS_TO
 from semisfl_jax.training.totals import Account
-
-ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
 
 
 class Trial(NamedTuple):
-    """One seed of a run, usually the only one."""
+    """One seed of a run; most runs have only one."""
 
     experiment: Experiment
     folder: Path
-    name: str  # how messages begin that concern this trial: 'seed 3: ', '' where there is one alone
+    name: str  # prefix of messages about this trial: 'seed 3: ', or '' if it is the only one
 
     @property
     def identity(self) -> checkpoint.Identity:
-        """Whose checkpoints it writes."""
+        """The identity stored in its checkpoints."""
         return experiment_lib.identity(self.experiment.config, self.experiment.partition)
 
 
 class Outputs(NamedTuple):
-    """What a trial writes to."""
+    """The outputs of a trial."""
 
     lines: Path  # metrics.jsonl
     events: metrics.SummaryWriter
@@ -76,20 +75,19 @@ def _footprint(config: ConfigDict) -> list[Share]:
 
 @memory.explained(_footprint)
 def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str = 'run') -> dict[str, Any]:
-    """Trains, or goes on training, one experiment: one trial, or one for each of several seeds.
+    """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
     Args:
       config: a configuration with the keys of configs/default.py.
-      folder: of the outputs; None means runs/NAME-HASH.
-      name: of the configuration.
+      folder: the output folder; None means runs/NAME-HASH.
+      name: name of the configuration.
 
     Returns:
       The content of summary.json.
 
     Raises:
-      UserError: a mistake in the configuration, data that are not there, a folder that cannot serve, or a loss that
-        is no longer a number.
-      Stopped: the run was asked to stop, and has saved its state.
+      UserError: an invalid configuration, missing data, an unusable folder, or a loss that became NaN or infinite.
+      Stopped: the run was asked to stop; its state is saved if at least one round was done.
     """
     config_lib.check(config)
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
@@ -191,9 +189,9 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
 
 
 def _finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
-    """summary.json if the run is done; whether `folder` can serve.
+    """The content of summary.json if the run is done, else None. Also checks that `folder` is usable.
 
-    A run with a summary that somebody changed is not done: it goes on from its last checkpoint and writes it anew.
+    A run whose summary was modified does not count as done: it resumes from its last checkpoint and rewrites it.
     """
     workdir.check(folder, config)
     summary_, _ = workdir.summary_of(folder, config)
@@ -212,7 +210,7 @@ def _finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
 
 
 def _compare_lines(folder: Path, rounds: int, checksum: str) -> None:
-    """Says so if metrics.jsonl is not as the run wrote it up to round `rounds`."""
+    """Warns if metrics.jsonl differs from what the run wrote up to round `rounds`."""
     try:
         fault = metrics.fault(folder / 'metrics.jsonl', rounds, checksum)
     except UserError as error:
@@ -222,7 +220,7 @@ def _compare_lines(folder: Path, rounds: int, checksum: str) -> None:
 
 
 def _build(config: ConfigDict, folder: Path) -> list[Trial]:
-    """The trials of `config` (resolved), each with a folder that can serve it."""
+    """The trials of `config` (resolved), each with a folder that was checked to be usable."""
     configs, folders = config_lib.trials(config), workdir.of_trials(folder, config)
     for own, home in zip(configs, folders, strict=True):
         hosts.on_first(partial(workdir.check, home, own))
@@ -236,16 +234,16 @@ def _build(config: ConfigDict, folder: Path) -> list[Trial]:
 
 
 class Start(NamedTuple):
-    """What a run of several trials, usually one, begins with."""
+    """The starting point of a run with one or more trials."""
 
-    rounds: int  # behind it
+    rounds: int  # rounds completed
     state: Any
     controllers: list[frequency.FrequencyState]  # of K_s
     totals: list[Account]
 
 
 def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
-    """Where the last checkpoints were, or the beginning."""
+    """The state of the last checkpoints, or the initial state."""
     experiment, config = trials[0].experiment, trials[0].experiment.config
     init = jax.jit(experiment.algorithm.init, out_shardings=parallel.replicated(experiment.mesh))
     controller = frequency.init(config.k_s, experiment.frequency)
@@ -262,12 +260,12 @@ def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
 
 
 def _restore(trials: list[Trial], rounds: int, template: Any) -> checkpoint.Restored | None:
-    """The last checkpoints of the trials, for a run that goes on to `rounds` rounds."""
+    """The last checkpoints of the trials, for a run of `rounds` rounds in total; None if there are none."""
     folders = [trial.folder for trial in trials]
     saved = [folder / 'checkpoints' for folder in folders]
     restored = checkpoint.restore_all(saved, template, [own.identity for own in trials])
-    # Where some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
-    # these rounds had been written for all. Anything else is no such run, and nothing of it may be overwritten.
+    # If some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
+    # these rounds had been written for all. Anything else is not such a run, and must not be overwritten.
     behind = restored.round if restored else max((checkpoint.rounds_saved(own) or [0])[-1] for own in saved)
     if behind > rounds:
         raise UserError(
@@ -293,7 +291,7 @@ def _iterations(batch: trials_lib.Batch, controllers: list[frequency.FrequencySt
 
 @contextmanager
 def _compiling(what: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Announces a compilation, and notes the seconds it took."""
+    """Announces a compilation and records its duration in seconds."""
     hosts.say(f'compiling the {what} …', end=' ', flush=True)
     start = time.monotonic()
     with compilation.count() as programs:
@@ -304,12 +302,12 @@ def _compiling(what: str, seconds: dict[str, float]) -> Iterator[None]:
 
 @contextmanager
 def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -> Iterator[list[Outputs]]:
-    """Opens all that a run writes to; what an interrupted run wrote after round `done` is cut off."""
+    """Opens all outputs of a run and truncates what an interrupted run wrote after round `done`."""
     kept = config.checkpoints_kept
     with ExitStack() as stack:
         if config.seeds:
             stack.enter_context(workdir.hold(folder, config, None))
-            kept = max(kept, 2)  # one trial is saved after another, and one round must be whole in all
+            kept = max(kept, 2)  # trials are saved one after another, and all must share one complete round
         for experiment, home, _ in trials:
             stack.enter_context(workdir.hold(home, experiment.config, experiment.partition))
             workdir.set_aside_summary(home, experiment.config)
@@ -327,7 +325,7 @@ def _outputs(trials: list[Trial], folder: Path, config: ConfigDict, done: int) -
 
 
 def _write(outputs: list[Outputs], progress: Progress, records: list[dict[str, Any]]) -> None:
-    """The lines of a round."""
+    """Writes the records of a round."""
     for out, record in zip(outputs, records, strict=True):
         metrics.append(out.lines, record)
         metrics.log_events(out.events, record)
@@ -335,7 +333,7 @@ def _write(outputs: list[Outputs], progress: Progress, records: list[dict[str, A
 
 
 def _write_diagnostics(trials: list[Trial], number: int, found: list[dict[str, np.ndarray]]) -> None:
-    """The arrays after round `number`."""
+    """Writes the diagnostic arrays after round `number`."""
     for trial, arrays in zip(trials, found, strict=True):
         diagnostics_lib.save(trial.folder, number, arrays)
 
@@ -348,7 +346,7 @@ def _save(
     controllers: list[frequency.FrequencyState],
     accounts: list[Account],
 ) -> None:
-    """The checkpoints after round `number`."""
+    """Writes the checkpoints after round `number`."""
     for trial, out, own, controller, account in zip(trials, outputs, states, controllers, accounts, strict=True):
         tree = {'algorithm': own, 'frequency': controller}
         checkpoint.save(out.manager, number, tree, trial.identity, totals.to_json(account))
@@ -362,7 +360,7 @@ def _write_summaries(
     compile_seconds: dict[str, float],
     accounts: list[Account],
 ) -> dict[str, Any]:
-    """Writes summary.json of every trial, and the one above them where there are several seeds; returns the last."""
+    """Writes summary.json of every trial and, with several seeds, that of the run; returns the last one written."""
     written = []
     for (experiment, home, _), account in zip(trials, accounts, strict=True):
         own = summary.of_trial(experiment, account, compile_seconds, len(trials))

@@ -19,7 +19,7 @@ def weighted_mean(tree, weight: Array, otherwise, psum: Callable = lambda sums: 
     """Averages the leading axis of every leaf: [A, ...] -> [...], with weights [A] that need not sum to one.
 
     BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
-    `otherwise`, a tree of leaves [...]. `psum` is that of a `ClientAxis`, when `tree` has only some of the clients.
+    `otherwise`, a tree of leaves [...]. `psum` is that of a `ClientAxis`, if `tree` holds only some of the clients.
     """
     whole = psum(jnp.sum(weight))
     share = weight / jnp.where(whole > 0, whole, 1.0)
@@ -38,9 +38,9 @@ def gather(tree, ids: Array):
 
 
 def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda own: own):
-    """Puts the rows of some clients back: leaves [N, ...], with the rows `ids` [A] taken from `new`, leaves [A, ...].
+    """Writes the rows of some clients back: leaves [N, ...], with rows `ids` [A] replaced by `new`, leaves [A, ...].
 
-    A client of weight 0 [A] keeps what it had. `all_gather` is that of a `ClientAxis`, when `new` has only a
+    A client whose `weight` [A] is 0 keeps its old row. `all_gather` is that of a `ClientAxis`, if `new` holds only a
     shard of the clients; the result then has the rows of all of them.
     """
     leaves = jax.tree.leaves(tree)

@@ -1,4 +1,4 @@
-"""Every type that more than one module shares, with the shapes of its fields.
+"""The types shared by several modules, with the shapes of their fields.
 
 Letters used in shapes, here and in every docstring of the package:
 
@@ -38,46 +38,46 @@ class Queue:
     keys: Array  # [Q, P] unit rows
     labels: Array  # [Q] int32, -1 marks an empty slot
     confident: Array  # [Q] bool, may serve as a positive
-    head: Array  # [] int32, next slot to be written
+    head: Array  # [] int32, next slot to write
 
 
 @struct.dataclass
 class Federation:
     """The data of one experiment, as arrays that the jitted round takes as arguments.
 
-    `server_index` are the rows of `server_images` that the server holds; where several trials share one copy of the
-    images, each has its own. `index[n, :size[n]]` are the rows of `client_images` that client n holds unlabeled, and
-    `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
-    padding. True labels of unlabeled images serve diagnostics alone; -1 where nobody knows them. Where clients know
+    `server_index` are the rows of `server_images` that the server holds; when several trials share one copy of the
+    images, each trial has its own index. `index[n, :size[n]]` are the rows of `client_images` that client n holds
+    unlabeled, and `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
+    padding. True labels of unlabeled images are used only for diagnostics; -1 means unknown. When clients know
     all labels (fully labeled upper bounds), both tables hold the same rows.
 
-    When `streamed`, the images stay on the host: `client_images` then holds just the rows that one round will
+    When `streamed`, the images stay on the host: `client_images` then holds only the rows that one round will
     read, in reading order, [A * K_u * B, H, W, C] for batches and [A * (S + S_l), H, W, C] for whole sets, and the
-    tables are not looked at for rows.
+    tables are not used to look up rows.
     """
 
-    server_images: Array  # [L, H, W, C] uint8, shared by trials: more
+    server_images: Array  # [L, H, W, C] uint8; more rows if trials share them
     server_labels: Array  # [L] int32, likewise
-    client_images: Array  # [M, H, W, C] uint8, shared by trials: more
+    client_images: Array  # [M, H, W, C] uint8; more rows if trials share them
     client_labels: Array  # [M] int32, likewise
     server_index: Array  # [L] int32
     index: Array  # [N, S] int32
     size: Array  # [N] int32
     labeled_index: Array  # [N, S_l] int32, S_l may be 0
     labeled_size: Array  # [N] int32
-    streamed: str = struct.field(pytree_node=False, default='')  # 'batches' | 'sets': what they are; '': all images
+    streamed: str = struct.field(pytree_node=False, default='')  # `client_images`: 'batches' | 'sets' | '' (all)
 
 
 class Cohort(NamedTuple):
     """The active clients of one round."""
 
     ids: Array  # [A] int32, ascending
-    weight: Array  # [A] float32, 1 for a client that takes part, 0 for padding
-    visits: Array  # [A] int32, rounds in which the client has drawn batches before
+    weight: Array  # [A] float32, 1 for a participating client, 0 for padding
+    visits: Array  # [A] int32, earlier rounds in which the client has drawn batches
 
 
 class Views(NamedTuple):
-    """From stored images to network inputs.
+    """Maps stored images to network inputs.
 
     The three augmentations are functions (key, images [B, H, W, C] uint8) -> uint8 of the same shape.
     """
@@ -93,32 +93,32 @@ def _same(tree):
 
 
 class ClientAxis(NamedTuple):
-    """The clients of a round as a method sees them: some of them at hand, the others on other devices.
+    """The client axis of a round as a method sees it: some clients are local, the others on other devices.
 
-    A method maps over the clients at hand, and names what is summed or gathered over all of them. By default all are at
-    hand, computed at once.
+    A method maps over the local clients and states what is summed or gathered over all clients. By default all clients
+    are local and computed at once.
     """
 
-    map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the clients at hand, as `jax.vmap` does
-    psum: Callable[[Any], Any] = _same  # tree of sums over the clients at hand -> of sums over all clients
-    all_gather: Callable[[Any], Any] = _same  # tree of [A' * B, ...] at hand -> [A * B, ...], in the cohort's order
+    map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the local clients, like `jax.vmap`
+    psum: Callable[[Any], Any] = _same  # tree of sums over the local clients -> tree of sums over all clients
+    all_gather: Callable[[Any], Any] = _same  # tree of local [A' * B, ...] -> [A * B, ...], in the cohort's order
 
 
 LOCAL_CLIENTS = ClientAxis()
 
-# Names of the models that a method evaluates. 'after_server': where a round ends with the average over clients, the
-# model as the server's own steps had left it in that round.
+# Names of the models that a method evaluates. 'after_server': if a round ends with the average over clients, the
+# model after the server's own steps in that round.
 MODELS = ('teacher', 'student', 'after_server')
 
 
 class Algorithm(NamedTuple):
     """A federated method under one configuration, as pure functions.
 
-    `key` is the root key of the experiment in every call; rounds, clients and steps are told apart inside with
+    `key` is the root key of the experiment in every call; keys of rounds, clients and steps are derived inside with
     `rng.fold`, so that no key needs to be saved.
     """
 
     init: Callable[..., Any]  # key -> State
     round: Callable[..., Any]  # key, State, Federation, Cohort, k_s [] int32 -> State, Metrics
     predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}
-    headline: str  # which of predict's outputs the method is judged by
+    headline: str  # the output of `predict` that is the method's headline model

@@ -1,6 +1,6 @@
-"""Reading files that a user names: files alone, and no more of them than makes sense.
+"""Reads files named by the user: regular files only, up to a plausible size.
 
-A device never ends, a pipe may never begin, and what is too long is another file than the one that was meant.
+A device may never end, reading a pipe may block forever, and a file that is too large is not the one intended.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _KINDS = {
 
 
 def other_kind(mode: int) -> str:
-    """What something of this `st_mode` is that is no file, '' for a file."""
+    """The kind of a path with this `st_mode` if it is not a regular file, '' if it is."""
     return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'no file')
 
 
 def check(path: str | os.PathLike, what: str, limit: int) -> Path:
-    """Makes sure that `path` is a file of at most `limit` bytes, without opening it, and gives it with ~ replaced.
+    """Makes sure that `path` is a file of at most `limit` bytes, without opening it; returns it with ~ expanded.
 
     Args:
       path: the file.
-      what: how messages name it: 'config.failures.trace'.
+      what: its name in messages: 'config.failures.trace'.
       limit: bytes.
 
     Raises:
-      UserError: it is not there, no file, or too long.
+      UserError: it is missing, not a regular file, or too large.
     """
     try:
         found = Path(path).expanduser().stat()
-    except (OSError, ValueError, RuntimeError) as error:  # not there, a name that no file can have, ~ of nobody
+    except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
         reason = getattr(error, 'strerror', None) or error
         raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
     if kind := other_kind(found.st_mode):
@@ -63,16 +63,16 @@ def read_bytes(path: str | os.PathLike, what: str, limit: int) -> bytes:
             content = file.read(limit + 1)
     except OSError as error:
         raise UserError(f"{what} '{path}' cannot be read ({error.strerror or error}); correct the path") from error
-    if len(content) > limit:  # where the system gives another size, or none
+    if len(content) > limit:  # if the reported size was wrong or missing
         raise UserError(f"{what} '{path}' is longer than {size(limit)}; give another file")
     return content
 
 
 def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
-    """The content of a UTF-8 text file of at most `limit` bytes, line ends as they are.
+    """The content of a UTF-8 text file of at most `limit` bytes, line endings unchanged.
 
     Raises:
-      UserError: as `read_bytes`, or it is no such text.
+      UserError: as `read_bytes`, or it is not UTF-8.
     """
     try:
         return read_bytes(path, what, limit).decode()

@@ -1,4 +1,4 @@
-"""How messages to a user put names, sizes and long values."""
+"""Formats names, sizes and long values in messages to the user."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import difflib
 import re
 from collections.abc import Iterable
 
-_LONG = 200  # characters in a row that no name and hardly a path has
+_LONG = 200  # consecutive characters, more than in any name and almost any path
 _SHOWN = 60
-_LINE, _LINE_END = 1000, 300  # characters of a message, and how many of them are its end, where the advice stands
+_LINE, _LINE_END = 1000, 300  # characters of a message, and how many of them are its end, which holds the advice
 
 
 def one_line(message: str) -> str:
-    """A message in one line of bounded length: what it echoes of a user's value is cut short."""
+    """A message as one line of bounded length: long user-supplied values in it are truncated."""
     text = re.sub(rf'[^\s\'"=;,()]{{{_LONG},}}', lambda found: shorten(found[0]), ' '.join(message.split()))
     return text if len(text) <= _LINE else f'{text[: _LINE - _LINE_END]} ... {text[-_LINE_END:]}'
 
 
 def shorten(value: object) -> str:
-    """A value as a message shows it: whole, or its beginning and its length."""
+    """A value as shown in a message: complete, or its beginning and its length."""
     text = str(value)
     return text if len(text) < _LONG else f'{text[:_SHOWN]}... ({len(text):,} characters)'
 
@@ -33,19 +33,19 @@ def size(count: float) -> str:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The name of `known` that is most like `word`, capital letters aside; '' where none is near."""
+    """The name in `known` that is most similar to `word`, ignoring case; '' if none is close."""
     names = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=cutoff)
     return names[close[0]] if close else ''
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: '; did you mean …?', or '' where nothing is near."""
+    """The end of a sentence about an unknown name: '; did you mean …?', or '' if none is close."""
     name = nearest(word, known)
     return f"; did you mean '{name}'?" if name else ''
 
 
 def use_one_of(word: str, known: Iterable[str]) -> str:
-    """What to do about an unknown name: all that there are, and the one that was probably meant."""
+    """Advice for an unknown name: all known names, and the one that was probably meant."""
     known = tuple(known)
     return f'use one of {", ".join(known)}{did_you_mean(word, known)}'

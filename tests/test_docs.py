@@ -160,6 +160,21 @@ def run_blocks(sources, small, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
+    (source,) = re.findall(r'(?s)```python\n(.*?)```', (ROOT / 'README.md').read_text())
+    monkeypatch.chdir(tmp_path)
+    assert source.count('rounds=50') == 1
+    namespace = {}
+    exec(compile(source.replace('rounds=50', 'rounds=2'), 'README.md', 'exec'), namespace)
+    assert namespace['summary']['rounds'] == 2
+    assert namespace['metrics']['round'] == 1
+    assert (tmp_path / 'runs' / 'a' / 'summary.json').exists()
+    loss, accuracy = capsys.readouterr().out.splitlines()[-1].split(' ', 1)
+    assert float(loss) == namespace['metrics']['loss_supervised']
+    assert 'teacher' in accuracy
+
+
+@pytest.mark.slow
 def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     found = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
     assert found['summary']['rounds'] == 2

@@ -1,13 +1,16 @@
 """The package without its repository: configurations by name, the command, and a wheel in an empty folder."""
 
+import math
 import os
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-import semisfl_jax
+import semisfl_jax as sfl
+from semisfl_jax.__main__ import main
 from semisfl_jax.config import command_line
 from tests import runs
 
@@ -38,6 +41,68 @@ def test_a_file_of_ones_own_goes_before_a_name(tmp_path, monkeypatch):
     assert command_line.parse(['semisfl', '--config=digits']).config.k_s == 20
 
 
+def test_a_configuration_from_python_is_that_of_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ('--config=digits:code', '--config.rounds=7', '--config.federation.alpha=0.5')
+    config = sfl.get_config('digits:code', {'federation.alpha': 0.5}, rounds=7)
+    assert config.to_dict() == command_line.parse(['semisfl', *words]).config.to_dict()
+    assert sfl.get_config('digits', federation__alpha=2.0).federation.alpha == 2.0
+    official = sfl.get_config('digits', algorithm='fedprox', setting='official', lr=0.1)
+    assert (official.lr, official.optimizer, official.rounds) == (0.1, 'adam', 200)
+    assert 'lr' not in official.official_keys
+    assert 'optimizer' in official.official_keys
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (('digitz', {}), 'there is no configuration file digitz; did you mean digits?'),
+        (('digits', {'round': 7}), r'config\.round is not a key of this configuration; did you mean config\.rounds'),
+        (('digits', {'rounds': 'many'}), r"config\.rounds='many': the value must be of type int"),
+        (('digits:paprr', {}), "unknown settings 'paprr'"),
+    ],
+)
+def test_a_wrong_configuration_from_python_says_so(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(sfl.UserError, match=message):
+        sfl.get_config(*arguments)
+
+
+CHANGES = {**runs.TINY, 'failures.before': 0.3, 'rounds': 4}
+
+
+@pytest.mark.slow
+def test_rounds_from_python_are_those_of_a_run(tmp_path):
+    """Metrics and accuracies of a run with failures and an adapting K_s, to the last digit."""
+    words = [f'--config.{key}={value}' for key, value in CHANGES.items()]
+    assert main(['semisfl', '--config=digits', f'--workdir={tmp_path / "run"}', *words]) == 0
+    simulation = sfl.build(sfl.get_config('digits', CHANGES))
+    carry, carries = simulation.init(), []
+    for record in runs.records(tmp_path / 'run'):
+        carries.append(carry)
+        carry, metrics = simulation.round(carry)
+        assert carry.round == metrics['round'] == record['round']
+        for name, value in metrics.items():
+            expected = math.nan if record[name] is None else record[name]  # written with the digits of a float32
+            np.testing.assert_array_equal(np.float32(value), np.float32(expected), err_msg=name)
+        for name, value in simulation.evaluate(carry).items():
+            assert record[f'{name}_accuracy'] == value
+    again = simulation.round(carries[1])[1]['loss_supervised']  # any round, once more
+    assert np.float32(again) == np.float32(runs.records(tmp_path / 'run')[1]['loss_supervised'])
+
+
+def test_a_simulation_has_one_seed():
+    with pytest.raises(sfl.UserError, match=r'config\.seeds=\(0, 1\): build\(\) takes one experiment'):
+        sfl.build(sfl.get_config('digits', seeds=(0, 1)))
+
+
+def test_public_names_are_there():
+    assert {name for name in sfl.__all__ if not hasattr(sfl, name)} == set()
+    assert sfl.register is sfl.algorithms.register
+    with pytest.raises(AttributeError, match="has no attribute 'losess'"):
+        sfl.losess  # noqa: B018
+
+
 @pytest.fixture(scope='session')
 def installed(tmp_path_factory):
     """A folder with what a wheel installs, and an empty one."""
@@ -50,7 +115,7 @@ def installed(tmp_path_factory):
     subprocess.run([*pip, 'wheel', '--quiet', '--no-deps', '-w', root, source], check=True)
     (wheel,) = root.glob('*.whl')
     subprocess.run([*pip, 'install', '--quiet', '--no-deps', '--target', site, wheel], check=True)
-    assert semisfl_jax.__version__ in wheel.name
+    assert sfl.__version__ in wheel.name
     return site, empty
 
 
@@ -86,4 +151,4 @@ def test_a_wheel_makes_studies(installed):
     done = start(installed, '-c', STUDY)
     assert done.returncode == 0, done.stderr
     (report,) = (installed[1] / 'studies').glob('table4*/report.md')
-    assert f'version {semisfl_jax.__version__}' in report.read_text()
+    assert f'version {sfl.__version__}' in report.read_text()

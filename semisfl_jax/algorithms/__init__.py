@@ -1,6 +1,6 @@
-"""Federated methods. Each is one record (`Method`) in a file of its own in this folder, which registers it.
+"""Federated methods. Each is one record (`Method`), registered by its own file in this folder.
 
-A method from outside is such a file somewhere else: define a `Method`, call `register`.
+External methods work the same way from any other file: define a `Method` and call `register`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ for _module in pkgutil.iter_modules(__path__):
 
 
 def build(name: str, model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
-    """The method `name`, with the defaults of its options where `hparams` has none.
+    """The method `name`, with default options if `hparams` has none.
 
     Raises:
       UserError: an unknown name.

@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., 2017) on the labels of the clients, or with FixMatch or UDA on unlabeled clients."""
+"""FedAvg (McMahan et al., 2017) on labeled clients, or with FixMatch or UDA on unlabeled clients."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def fedavg(
     cohort; each client minimizes its objective; the server averages the models.
 
     The objective of a client, `local.objective`:
-      'supervised': cross-entropy on its labeled images. With all labels at the clients, the upper bound that the
-        literature calls FedAvg-SL.
+      'supervised': cross-entropy on its labeled images. With all labels at the clients, this is the upper bound
+        called FedAvg-SL in the literature.
       'fixmatch', 'uda': consistency on its unlabeled images, and cross-entropy on the labeled ones if it has any.
 
-    It is judged by the averaged model.
+    The headline model is the averaged model.
 
     Args:
       model: the model, run whole.
@@ -86,18 +86,18 @@ def fedavg(
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """FedAvg and FedProx, alone and with FixMatch or UDA, as the comparison in FedDure's paper runs them
+    """FedAvg and FedProx, alone and with FixMatch or UDA, as in the comparison of FedDure's paper
     (Bai et al., 2024).
 
     100 clients, 5 active, one local epoch in batches of 10 labeled images, Adam with 5e-4, 200 rounds, averages
     weighted by images, mu of FedProx 0.01, all labels at the clients, FixMatch with a threshold of 0.85. The number of
-    unlabeled images in a batch is not given; 9 for each labeled one pass through both of CIFAR-10's client sets (50
-    and 450 images) alike.
+    unlabeled images in a batch is not given; with 9 per labeled image, both of CIFAR-10's client sets (50 and 450
+    images) take the same number of batches.
 
-    Their labeled images are cropped after padding with zeros, flipped, and lose a square; here they have the weak view.
+    Their labeled images are zero-padded and cropped, flipped, and cut out; here they use the weak view.
 
-    UDA has what its authors' scripts for CIFAR-10 and SVHN pass: confidence above 0.8, temperature 0.4, no annealing,
-    and 7 unlabeled images for each labeled one, here 70 beside the 10 labeled images of that comparison.
+    UDA uses the values from its authors' scripts for CIFAR-10 and SVHN: confidence above 0.8, temperature 0.4, no
+    annealing, and 7 unlabeled images per labeled one, here 70 with the 10 labeled images of that comparison.
     """
     objective = flat['local.objective']
     values = {
@@ -135,7 +135,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 
 def labels_alone(flat: Flat) -> bool:
-    """Whether clients train on nothing but labeled images."""
+    """Whether clients train only on labeled images."""
     return flat['local.objective'] == 'supervised'
 
 

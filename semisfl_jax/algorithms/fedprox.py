@@ -1,4 +1,4 @@
-"""FedProx (Li et al., 2020): FedAvg whose clients are held near the model that they received."""
+"""FedProx (Li et al., 2020): FedAvg with a proximal term that keeps clients near the model they received."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 
 def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
-    """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, mu = `local.prox`, theta_g the
-    parameters that it received. All else, and all arguments, are those of FedAvg."""
+    """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, with mu = `local.prox` and
+    theta_g the parameters it received. Everything else, including the arguments, is as in `fedavg`."""
     return fedavg(model, views, hparams, axis, prox=hparams.local.prox)
 
 

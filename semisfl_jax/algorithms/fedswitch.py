@@ -1,9 +1,9 @@
-"""FedSwitch (Zhao et al., arXiv 2301.10114): a teacher or the student labels, by the skew of a client's data.
+"""FedSwitch (Zhao et al., arXiv 2301.10114): teacher or student labels, depending on the skew of a client's data.
 
-A reconstruction. Only the abstract of the paper and what others write of it were at hand: a teacher that is an average
-of the student and moves at the clients, too; an adaptive choice between the two as the source of pseudo-labels, with
-a hyper-parameter of how IID clients are. The rule of the choice (`switching`), its hyper-parameter and the place of the
-averages are this package's reading (docs/ledger.md).
+A reconstruction. Only the paper's abstract and what other papers write about it were available: a teacher that is an
+EMA of the student and also moves at the clients; an adaptive choice between the two as the source of pseudo-labels,
+with a hyper-parameter for how IID clients are. The rule of the choice (`switching`), its hyper-parameter and where the
+averages are taken are this package's interpretation (docs/ledger.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from semisfl_jax.types import (
 
 @dataclasses.dataclass(frozen=True)
 class FedSwitch:
-    """`config.fedswitch`, of FedSwitch and FedSwitch-SL."""
+    """`config.fedswitch`, for FedSwitch and FedSwitch-SL."""
 
     mode: str = option(
         'switch',
@@ -50,17 +50,18 @@ class FedSwitch:
 def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds FedSwitch.
 
-    One round: K_s steps of cross-entropy at the server, each followed by the teacher's average; the student goes to the
-    cohort, and the teacher to those who label with it; each client makes its steps of FixMatch, its teacher following
-    every one of them (`ema_decay`); the server averages the students. The clients' teachers are dropped, and the
-    server's learns of unlabeled data in the supervised steps of later rounds. It is what the method is judged by.
+    One round: K_s steps of cross-entropy at the server, each followed by an EMA update of the teacher; the student goes
+    to the cohort, and the teacher to the clients that label with it; each client takes its FixMatch steps, with an
+    EMA update of its teacher after each (`ema_decay`); the server averages the students. The clients' teachers are
+    discarded, and the server's teacher benefits from unlabeled data in the supervised steps of later rounds. It is the
+    headline model.
 
-    Who labels, `fedswitch.mode`:
+    Source of the pseudo-labels, `fedswitch.mode`:
       'teacher', 'student': the client's teacher, or its own model.
-      'switch': the student where the confident pseudo-labels that the received student gives to the images of the
+      'switch': the student if the confident pseudo-labels that the received student assigns to the images of the
         round have a skew of at most `beta_iid`, else the teacher (`switching`).
 
-    Arguments as of `semisfl`; the model runs whole.
+    Arguments as in `semisfl`; the model is not split.
     """
     server = phases.build_server(model, views, hparams)
     rule = pseudo_label.fixmatch(hparams.threshold)
@@ -68,7 +69,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     mode = hparams.options.mode
 
     def count(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> Array:
-        """Confident pseudo-labels under `student` [K], over all unlabeled images that the client will read."""
+        """Confident pseudo-labels of `student` by class [K], over all unlabeled images that the client will read."""
 
         def of_batch(t):
             batch = phases.read(federation, inputs, t)
@@ -129,11 +130,11 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """The student down, the teacher as well to those who label with it, the student up.
+    """The student down, also the teacher to clients that label with it, the student up.
 
-    In 'switch' a client first labels the images of its round with the student, and sends one number to say that it
-    needs the teacher, or not. Who does is not recorded, only how many: every client is billed the same share of a
-    teacher. Before the round, and where nobody survived to tell, a whole one.
+    In 'switch' a client first labels the images of its round with the student and sends one number to report whether it
+    needs the teacher. Only the share of such clients is recorded, so every client is billed the same share of a
+    teacher; before the round, or if no client survived, a whole one.
     """
     h, cost = context.hparams, costs.whole_model(context)
     if h.options.mode != 'switch':
@@ -147,7 +148,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 
 def check(flat: Flat) -> None:
-    """Raises UserError for a threshold that nothing is compared with."""
+    """Raises UserError for a threshold that the mode does not use."""
     key, mode = 'fedswitch.beta_iid', flat['fedswitch.mode']
     if mode != 'switch' and flat[key] != FedSwitch.beta_iid:
         raise UserError(

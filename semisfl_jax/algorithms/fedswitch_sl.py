@@ -1,4 +1,4 @@
-"""FedSwitch-SL: FedSwitch by split learning, SemiSFL's ablation without clustering regularization."""
+"""FedSwitch-SL: FedSwitch with split learning, SemiSFL's ablation without clustering regularization."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, axis: Client
     """Builds FedSwitch-SL.
 
     A round is that of SemiSFL without projection head, contrastive terms and queue: K_s supervised steps on
-    cross-entropy alone, each followed by the teacher's average; the bottoms of student and teacher go to the cohort;
-    K_u cross-entity iterations on consistency regularization alone; the bottoms are averaged. K_s stays what it is.
-    The teacher is what the method is judged by (Section V-B).
+    cross-entropy alone, each followed by an EMA update of the teacher; the bottoms of student and teacher go to the
+    cohort; K_u cross-entity iterations on consistency regularization alone; the bottoms are averaged. K_s is constant
+    by default. The headline model is the teacher (Section V-B).
 
-    What FedSwitch adds is who labels a client's images in an iteration, teacher or student (`switching`, a
-    reconstruction). FedSwitch also moves the teacher at the clients, which `client_teacher_ema` does; it is off by
+    FedSwitch adds the choice of who labels a client's images in an iteration, teacher or student (`switching`, a
+    reconstruction). FedSwitch also moves the teacher at the clients, which `client_teacher_ema` enables; it is off by
     default, as in SemiSFL.
 
     Args:
-      model: the split model; its projection head is left out.
+      model: the split model; its projection head is not used.
       views: augmentations and normalization.
       hparams: settings.
       axis: the clients of a round.
@@ -62,12 +62,12 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, axis: Client
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """As SemiSFL: who labels changes which features are looked at, not what is sent."""
+    """As for SemiSFL without the clustering part; who labels changes which features are used, not what is sent."""
     return costs.cross_entity(context, clustering=False)
 
 
 def check(flat: Flat) -> None:
-    """Raises UserError where nobody asks the teacher that a key moves."""
+    """Raises UserError if a key moves a teacher that is never used."""
     fedswitch.check(flat)
     if flat['fedswitch.mode'] == 'student' and flat['client_teacher_ema']:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a method is: one record, registered from the file that defines it."""
+"""The record that describes a method, registered by the file that defines it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semisfl_jax.wording import use_one_of
 
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
 
-# Keys of a configuration that some methods read and others do not, by the name that `Method.uses` gives them.
+# Configuration keys that only some methods read, by feature name (`Method.uses`).
 FEATURES: dict[str, tuple[str, ...]] = {
     'cut': ('model.split_index',),
     'clustering': (
@@ -51,37 +51,39 @@ class Look(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
-    """A federated method, whole: how it is built, and all that the rest of the package asks of it.
+    """A federated method: how it is built, and everything the rest of the package needs to know about it.
 
     Attributes:
       name: value of `config.algorithm`.
       build: (model, views, hparams, axis) -> Algorithm.
-      title: in figures and tables; without one, the name.
+      title: name in figures and tables; defaults to `name`.
       source: the paper.
-      options: a frozen dataclass whose fields, made by `option`, are keys of the configuration and their defaults;
-        the method finds an instance of it in `hparams.options`.
-      group: name of these keys, `config.GROUP.FIELD`; without one, that of the method. Methods may share a group.
-      uses: names of FEATURES. Keys of all other features are refused where a run changes them, and so are the options
-        of other methods.
-      needs: values, by key, without which a run of the method makes no sense.
-      server: whether it trains at the server, on images of its own: 'needed'; 'optional', k_s may be 0; 'none', k_s
+      options: a frozen dataclass whose fields, made by `option`, are configuration keys with their defaults;
+        `hparams.options` holds an instance of it.
+      group: prefix of these keys, `config.GROUP.FIELD`; defaults to `name`. Methods may share a group.
+      uses: names of FEATURES. A run that changes keys of any other feature, or options of another method, is
+        rejected.
+      needs: required values, by key.
+      server: whether it trains at the server, on the server's images: 'needed'; 'optional', k_s may be 0; 'none', k_s
         is 0.
-      clients: whether it has clients. Without, no cohort is drawn and no client image is read.
-      reads: what a client reads in a round: 'batches', or 'sets', all its images.
-      labels_alone: of a flat configuration, whether clients train on nothing but labeled images.
-      own_top: of a method that cuts the model, whether no top sees the rows of several clients at once.
-      adapts_k_s: what `k_s_rule=auto` means: whether the controller of K_s is a part of the method.
-      by_images: what `local.weighting=auto` means: whether its paper weights clients by their numbers of images.
-      sequential: of a flat configuration, why its clients cannot be computed at the same time; '' where they can.
-      rows_at_once: of its options, images of a batch that is not one of the configuration's; for estimates of memory.
-      in_parts: its model is more than `State.student`, so that no features of it are drawn.
-      check: raises UserError where a flat configuration, each value of which is valid, makes no sense for the method.
-      official: of a flat configuration, the values of the method's own papers, by key; or why there are none.
-      price: of a `CostContext`, what a client sends, receives and computes in a round; None: nobody knows, and its
-        runs have no costs.
+      clients: whether it has clients. Without clients, no cohort is drawn and no client image is read.
+      reads: what a client reads in a round: 'batches', or 'sets' for all its images.
+      labels_alone: flat configuration -> whether clients train only on labeled images.
+      own_top: for a method that cuts the model, whether each top sees the rows of only one client at a time.
+      adapts_k_s: meaning of `k_s_rule=auto`: whether the K_s controller is part of the method.
+      by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
+      sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
+      rows_at_once: options -> size of a batch that is not set by the configuration's batch sizes; for memory estimates.
+      in_parts: whether its model is more than `State.student`, in which case its features are not plotted.
+      check: raises UserError if a flat configuration of individually valid values makes no sense for the method.
+      official: flat configuration -> the values of the method's own papers, by key; or a string saying why there are
+        none.
+      price: `CostContext` -> what a client sends, receives and computes in a round; None: unknown, and its runs
+        have no costs.
       metrics: its own keys of metrics.jsonl, with their meaning.
-      look: how figures draw it; without one, it takes the next look that no method has.
-      variants: the forms in which it is measured: keys and values beside `needs`, by name; '' is the only one.
+      look: how figures draw it; by default, the next look that no method uses.
+      variants: the forms in which it is measured: keys and values in addition to `needs`, by name; '' if there is only
+        one.
     """
 
     name: str
@@ -111,12 +113,12 @@ class Method:
 
     @property
     def label(self) -> str:
-        """In figures and tables."""
+        """Name in figures and tables."""
         return self.title or self.name
 
     @property
     def option_group(self) -> str:
-        """Name of its options in a configuration, '' where it has none."""
+        """Group of its options in a configuration, '' if it has none."""
         return (self.group or self.name) if self.options else ''
 
     @property
@@ -131,12 +133,12 @@ class Method:
 
     @property
     def teacher_at_clients(self) -> bool:
-        """Whether clients get the teacher's bottom."""
+        """Whether clients receive the teacher's bottom."""
         return 'client teacher' in self.uses and self.clients
 
     @property
     def separate_clients(self) -> bool:
-        """Whether no part of the model sees the rows of several clients at once."""
+        """Whether every part of the model sees the rows of only one client at a time."""
         return self.whole_model or self.own_top
 
     @property
@@ -159,12 +161,12 @@ def option(
     """A field of a method's options: a key of the configuration.
 
     Args:
-      default: its value, of the type that all its values have.
-      meaning: what it is; docs/options.md shows it.
-      choices: all values, where they are names.
+      default: its default value, which also determines its type.
+      meaning: its description, shown in docs/options.md.
+      choices: the allowed values, if they are names.
       at_least, above, below: bounds of a number.
-      ignorable: runs of other methods may change it, as a data set's configuration does for this method's sake.
-      scales_memory: a run takes the more memory the larger it is, so that messages about memory look at it.
+      ignorable: whether runs of other methods may change it, as a data set's configuration does for this method.
+      scales_memory: whether memory use grows with it, so that messages about memory mention it.
     """
     bounds = {'choices': choices, 'at_least': at_least, 'above': above, 'below': below}
     return dataclasses.field(
@@ -177,12 +179,13 @@ _OURS = 'semisfl_jax.algorithms.'
 
 
 def register(method: Method) -> Method:
-    """Makes a method known under its name, to configurations, commands, costs, figures and studies.
+    """Registers a method under its name, for configurations, commands, costs, figures and studies.
 
-    A method from outside may be registered again, as when a cell of a notebook is run twice; those of the package stay.
+    An external method may be registered again, as when a notebook cell is run twice; built-in methods cannot be
+    replaced.
 
     Raises:
-      ValueError: a record that contradicts itself, or a name or group that something else has.
+      ValueError: an inconsistent record, or a name or group that is already taken.
     """
     known = METHODS.get(method.name)
     if known and known.build.__module__.startswith(_OURS) and known.build is not method.build:
@@ -210,7 +213,7 @@ def get(name: str) -> Method:
     """The method `name`.
 
     Raises:
-      UserError: there is none.
+      UserError: an unknown name.
     """
     if name not in METHODS:
         raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, METHODS)}")
@@ -223,7 +226,7 @@ def option_groups() -> dict[str, type]:
 
 
 def option_fields() -> dict[str, dataclasses.Field]:
-    """The options of all methods by key, 'fedmatch.helpers', with their defaults and what `option` says of them."""
+    """The options of all methods by key, such as 'fedmatch.helpers', with defaults and the metadata from `option`."""
     return {
         f'{group}.{field.name}': field
         for group, options in option_groups().items()
@@ -235,7 +238,7 @@ def check_option(key: str, field: dataclasses.Field, value: Any) -> None:
     """Checks one value of a method's options.
 
     Raises:
-      UserError: it is out of range.
+      UserError: an unknown choice or a number out of range.
     """
     rules = field.metadata
     if rules['choices'] and value not in rules['choices']:
@@ -256,7 +259,7 @@ def _range(at_least: float, above: float, below: float) -> str:
 
 
 def options_of(method: Method, values: Mapping[str, Any]) -> Any:
-    """The options of a method from a flat configuration, None where it has none."""
+    """The options of a method from a flat configuration, None if it has none."""
     if method.options is None:
         return None
     names = [field.name for field in dataclasses.fields(method.options)]

@@ -1,4 +1,4 @@
-"""SemiFL (Diao et al., NeurIPS 2022): server and clients train in turns; labels are made once a round, and mixed."""
+"""SemiFL (Diao et al., NeurIPS 2022): server and clients alternate; pseudo-labels are fixed per round; mixup."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SemiFL:
 
 
 class Sets(NamedTuple):
-    """What a client trains on in one round, as places among its S images."""
+    """The images a client trains on in one round, as indices into its S images."""
 
     fix: Array  # [S] int32, the first `count`: its confident images, each once
     mix: Array  # [S] int32, the first `count`: drawn from all its images, with replacement
@@ -81,13 +81,13 @@ class Sets(NamedTuple):
 class AtServer(NamedTuple):
     """`State.server`."""
 
-    momentum: optax.OptState  # of the steps to the clients' average
-    trained: SplitParams | tuple[()]  # under 'server_first', the model as the server's steps of this round left it
+    momentum: optax.OptState  # of the SGD steps toward the clients' average
+    trained: SplitParams | tuple[()]  # with 'server_first', the model after the server's steps of this round
 
 
 def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
-    """FIX and MIX of a client of `size` [] images, of which some are `confident` [S], none behind `size`."""
-    # A key for each draw, so that none depends on S, which is that of the largest client.
+    """FIX and MIX of a client with `size` [] images; `confident` [S] is False from `size` on."""
+    # A separate key per draw, so that no draw depends on S, the size of the largest client.
     keys = jax.vmap(lambda place: rng.fold(key, place))(jnp.arange(confident.shape[0]))
     mix = jax.vmap(lambda own: jax.random.randint(own, (), 0, jnp.maximum(size, 1)))(keys)
     return Sets(jnp.argsort(~confident, stable=True).astype(jnp.int32), mix, jnp.sum(confident, dtype=jnp.int32))
@@ -100,10 +100,10 @@ def pair(key: Array, sets: Sets, offset: Array) -> tuple[Array, Array]:
 
 
 def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) -> tuple[Array, Array, Array]:
-    """Batch `t` [] of passes over FIX that each end with a short batch, and as many new draws from all `size` images.
+    """Batch `t` [] of passes over FIX whose last batch may be short, with as many new draws from all `size` images.
 
     Returns:
-      fix [B], mix [B], and which rows are there [B] bool. MIX is drawn at every access: no two passes have the same.
+      fix [B], mix [B] and valid [B] bool. MIX is redrawn at every access, so no two passes share it.
     """
     offset, valid = sampling.of_pass(t, batch_size, sets.count)
     fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.count)]
@@ -113,7 +113,7 @@ def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) ->
 def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Array) -> Array:
     """`share` CE(logits, labels) + (1 - `share`) CE(logits, others) [] of mixtures: logits [B, K], labels [B].
 
-    A mean over `rows` [B], 1 for those that are there.
+    A mean under the weights `rows` [B], 1 for valid rows.
     """
     return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
 
@@ -122,22 +122,22 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     """Builds SemiFL.
 
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
-    images once, in a weak view, with the model that it received. FIX are those whose label reaches the threshold, MIX
-    as many draws from all of them, labeled whatever their confidence; without a confident image the client sits
-    out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but at most
-    `semifl.max_passes` over FIX, one endless sequence of full batches over both sets. With `local.epochs` it makes so
-    many passes, as the loaders of the authors' code do: each ends with a batch as short as it comes, and MIX is drawn
-    anew at every access. The server's passes over its labels then end so, too. The server takes the average of the
-    models as a step of SGD, with momentum over the rounds (`semifl.global_momentum`).
+    images once, in a weak view, with the model it received. FIX is the set of images whose label reaches the threshold,
+    MIX an equal number of draws from all images, labeled regardless of confidence; without a confident image the client
+    sits out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but at most
+    `semifl.max_passes` over FIX, in one endless sequence of full batches over both sets. With `local.epochs` it makes
+    that many passes, like the loaders of the authors' code: the last batch of each may be short, and MIX is redrawn
+    at every access. The server's passes over its labels then end the same way. The server moves to the average of the
+    models by a step of SGD, with momentum across rounds (`semifl.global_momentum`).
 
-    BatchNorm's statistics are taken afresh whenever a model is about to label or to be evaluated, and never otherwise.
-    Under `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the round before,
-    and the server trains on their average. Under 'server_first' the server trains first, and the round ends with the
-    average. Judged is the model at the end of the round; where that is the average, the model that the server's steps
-    had led to before is evaluated beside it. With `local.optimizer_state` 'kept' clients and server go on with their
-    optimizers, as in the authors' code.
+    BatchNorm's statistics are recomputed whenever a model is about to label or to be evaluated, and never otherwise.
+    With `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the previous
+    round, and the server trains on their average. With 'server_first' the server trains first, and the round ends with
+    the average. The headline model is the one at the end of the round; if that is the average, the model after the
+    server's steps is also evaluated. With `local.optimizer_state` 'kept' clients and server continue with their
+    optimizer states, as in the authors' code.
 
-    Arguments as of `semisfl`; the model runs whole.
+    Arguments as in `semisfl`; the model is not split.
     """
     own = hparams.options
     epochs, server_first, batch = hparams.local.epochs, own.order == 'server_first', own.pass_batch_size
@@ -147,7 +147,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     global_step = optax.sgd(1.0, momentum=own.global_momentum)
 
     def label(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> tuple[Array, Array]:
-        """Hard labels [S] of all images of a client, and whether they are confident; behind its images, 0 and False."""
+        """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
         size = federation.size[inputs.id]
 
         def one(t, guessed):
@@ -215,7 +215,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis, reads='sets'))
 
     def clients(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
-        """The clients' part of a round and the server's step to their average, none when all sit out."""
+        """The clients' part of a round and the server's step toward their average, skipped if all sit out."""
         average, client_state, metrics = local(key, state, federation, cohort, lr)
 
         def step():
@@ -225,7 +225,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
             student = with_parameters(state.student, optax.apply_updates(start, updates))
             return statistics(key, student, federation) if server_first else student, momentum
 
-        somebody = metrics['clients_sitting_out'] < 1  # not in warm-up rounds, where it is no number
+        somebody = metrics['clients_sitting_out'] < 1  # False in warm-up rounds, where it is NaN
         student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server.momentum))
         return state.replace(
             student=student, server=state.server._replace(momentum=momentum), clients=client_state
@@ -252,7 +252,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
             state = state.replace(server=state.server._replace(trained=state.student))
             state, client_metrics = clients(key, state, federation, cohort, lr)
         else:
-            if not hparams.pre_rounds:  # later rounds begin with the statistics that the last one was evaluated with
+            if not hparams.pre_rounds:  # later rounds start with the statistics from the previous evaluation
                 state = jax.lax.cond(state.round == 0, refresh, lambda same: same, state)
             state, client_metrics = clients(key, state, federation, cohort, lr)
             state, metrics = server(key, state, federation, k_s, lr)
@@ -269,11 +269,11 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """SemiFL, as its authors' code runs it.
+    """SemiFL as run by its authors' code.
 
-    100 clients, 10 active, clients first; 5 epochs of a client over its confident images in batches of 10; 5 epochs of
-    the server in weak views, in batches of 250 or, with up to 1,000 labels, of 10; both keep their momentum; lr 0.03,
-    to 0 over 800 rounds. Strong views have its own RandAugment; SVHN is not flipped.
+    100 clients, 10 active, clients first; 5 client epochs over confident images in batches of 10; 5 server epochs
+    on weak views, in batches of 250 or, with up to 1,000 labels, of 10; both keep their momentum; lr decays from 0.03
+    to 0 over 800 rounds. Strong views use its own RandAugment; SVHN is not flipped.
     """
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10
@@ -315,17 +315,17 @@ def official(flat: Flat) -> dict[str, Any]:
 def price(context: costs.CostContext) -> costs.ClientCost:
     """One model down, its parameters up. A client first labels all its images; without a confident one it sits out.
 
-    Statistics of BatchNorm over the images of all clients, where they are taken so: once a round every client gets the
-    server's parameters and sends statistics back, and the active ones get those of all. The time of clients outside
-    the cohort is not counted, nor is the second pass, for evaluation. Who sits out is not recorded, only how many, and
-    in local epochs the mean of the images trained on: every client is billed the mean.
+    If BatchNorm statistics are computed over the images of all clients, every client receives the server's parameters
+    once a round and sends statistics back, and the active clients receive the combined ones. The time of clients
+    outside the cohort is not counted, nor is the second pass, for evaluation. Only the share of clients sitting out is
+    recorded and, with local epochs, the mean number of images trained on, so every client is billed the mean.
     """
     h, pieces, metrics = context.hparams, context.pieces, context.metrics
     work, statistics = pieces.whole_work, pieces.statistics
     parameters = context.whole - statistics
     everywhere = h.options.batch_norm_data == 'all' and statistics > 0
     trains, rows = 1.0, h.batch_size  # images in a step
-    if h.local.epochs:  # of which the last one of a pass is not full
+    if h.local.epochs:  # the last step of a pass may have fewer
         rows = h.local.epochs * np.asarray(context.images) / np.maximum(context.steps, 1)
     if metrics is not None and context.survivors:
         trains = round((1 - float(metrics['clients_sitting_out'])) * context.survivors) / context.survivors
@@ -371,7 +371,7 @@ METHOD = register(
         source='Diao et al., SemiFL: Semi-Supervised Federated Learning for Unlabeled Clients with Alternate Training, '
         'NeurIPS 2022',
         options=SemiFL,
-        uses=('local', 'kept optimizers', 'pre-rounds'),  # clients read passes over their confident images
+        uses=('local', 'kept optimizers', 'pre-rounds'),  # no 'sampling': passes over confident images
         reads='sets',
         rows_at_once=lambda options: options.pass_batch_size,
         check=check,
@@ -388,7 +388,7 @@ METHOD = register(
             '`batch_size`',
         },
         look=Look('#E69F00', 'v', (0, (6.0, 1.2, 1.0, 1.2, 1.0, 1.2))),
-        # so that no client sits out or makes fewer steps
+        # so that no client sits out or takes fewer steps
         variants={'': {'threshold': 0.0, 'semifl.max_passes': 0}},
     )
 )

@@ -21,9 +21,9 @@ from semisfl_jax.types import (
 def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds SemiSFL.
 
-    One round: K_s supervised steps at the server, each followed by the teacher's average; the bottoms go to the
-    cohort; K_u cross-entity iterations; the bottoms are averaged. The teacher is what the method is judged by, and
-    learns of unlabeled data through the supervised steps of later rounds, which start from the averaged bottom.
+    One round: K_s supervised steps at the server, each followed by an EMA update of the teacher; the bottoms go to the
+    cohort; K_u cross-entity iterations; the bottoms are averaged. The headline model is the teacher. It benefits from
+    unlabeled data through the supervised steps of later rounds, which start from the averaged bottom.
 
     Args:
       model: the split model.
@@ -62,7 +62,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """Features of student and teacher up, a gradient down, in every iteration."""
+    """In every iteration, features of student and teacher up, a gradient down."""
     return costs.cross_entity(context, clustering=True)
 
 

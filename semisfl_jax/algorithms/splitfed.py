@@ -41,22 +41,23 @@ class SplitFed:
 def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds SplitFed.
 
-    In a round each client of the cohort trains on batches of B of its labeled images, K_u of them or `local.epochs`
-    passes: features up, their gradient down, and each side steps its own optimizer, new in every round. Clients
-    without labels sit out, and the server has no images of its own. The two versions differ in the server's side:
+    In a round each client of the cohort trains on batches of B of its labeled images, for K_u batches or
+    `local.epochs` passes: features go up, their gradient comes down, and each side steps its own optimizer, which is
+    fresh in every round. Clients without labels sit out, and the server has no images. The two versions differ at the
+    server:
 
-        v1: a copy of the top for every client; at the end of the round bottoms and tops are averaged. But for what
-            travels this is FedAvg on the whole model.
-        v2: one top, which serves client after client in an order drawn afresh each round, and keeps its optimizer on
-            the way; the bottoms, all of which started from the same one, are averaged at the end.
+        v1: a copy of the top for every client; at the end of the round bottoms and tops are averaged. Except for
+            communication this is FedAvg on the whole model.
+        v2: one top, which serves the clients sequentially in a new random order each round and keeps its optimizer
+            state between them; the bottoms, all started from the same weights, are averaged at the end.
 
-    The scripts of its authors make the server's optimizer anew for every batch, which is not followed here.
+    The authors' scripts create a new server optimizer for every batch; this implementation does not.
 
     Args:
-      model: the split model; its projection head is left out.
-      views: augmentations and normalization; batches take the supervised view.
+      model: the split model; its projection head is not used.
+      views: augmentations and normalization; batches use the supervised view.
       hparams: settings.
-      axis: the clients of a round. That of v2 has all of them here.
+      axis: the clients of a round; v2 needs all of them to be local.
     """
     objective = supervised(model, views)
 
@@ -67,7 +68,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         sgd: optax.GradientTransformation,
         data: Federation,
     ):
-        """The steps of one client: both sides, the optimizer, and what was measured."""
+        """Runs one client's steps and returns the trained model, optimizer state, means and counts."""
 
         def loss(parameters, student, _, t):
             batch = phases.read(data, inputs, t)
@@ -121,11 +122,11 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """SplitFed as the scripts of its authors run it, both versions alike.
+    """SplitFed as run by its authors' scripts; the same for both versions.
 
-    5 clients, all active and with all labels, one epoch a round in batches of 256, Adam with 1e-4, 200 rounds, uniform
-    averages. Theirs is a ResNet-18 on skin images that are flipped, shifted and turned a little; here model and data
-    are those of the configuration, and the weak view stands for that.
+    5 clients, all active and with all labels, one epoch per round in batches of 256, Adam with 1e-4, 200 rounds,
+    uniform averages. They train a ResNet-18 on skin images that are flipped, shifted and slightly rotated; here model
+    and data come from the configuration, and the weak view replaces their augmentation.
     """
     return {
         'federation.num_clients': 5,
@@ -149,7 +150,7 @@ def official(flat: Flat) -> dict[str, Any]:
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """The bottom down and up; per iteration features and labels up and the gradient down. Version 2 takes turns."""
+    """The bottom down and up; per iteration features and labels up, the gradient down. Version 2 is sequential."""
     h, pieces = context.hparams, context.pieces
     batch = h.batch_size * pieces.features
     return costs.ClientCost(
@@ -164,14 +165,14 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 
 def sequential(flat: Flat) -> str:
-    """Why clients cannot be computed at the same time."""
+    """Why clients cannot be computed in parallel; '' if they can."""
     if flat['splitfed.version'] == 'v1':
         return ''
     return "splitfed.version='v2' trains one client after another, so all devices but one would wait"
 
 
 def check(flat: Flat) -> None:
-    """Raises UserError where version 2 is asked to compute several clients at once."""
+    """Raises UserError if version 2 is asked to compute several clients at once."""
     if not sequential(flat):
         return
     for key, value in (('federation.client_chunk', 0), ('federation.client_map', 'auto')):
@@ -201,7 +202,7 @@ METHOD = register(
         look=Look('#882255', '>', ':'),
         variants={
             'v1': {},
-            # One client after another as it is.
+            # Already sequential: no client map or chunks.
             'v2': {'splitfed.version': 'v2', 'federation.client_map': 'auto', 'federation.client_chunk': 0},
         },
     )

@@ -1,4 +1,4 @@
-"""Supervised-only, the lower bound of the paper's tables: the server's labels, no clients, no communication."""
+"""Supervised-only, the lower bound in the paper's tables: the server's labels, no clients, no communication."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from semisfl_jax.types import (
 def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labeled images.
 
-    The paper does not say which loss or which model it reports; cross-entropy alone and the plain model are our
-    reading. An average of the model over its steps, made like SemiSFL's teacher, is reported beside it as
-    `teacher_accuracy`, so that a comparison can tell the effect of averaging from that of unlabeled data.
+    The paper does not say which loss or which model it reports; we assume cross-entropy alone and the plain model. An
+    average of the model over its steps, computed like SemiSFL's teacher, is also reported as `teacher_accuracy`, so
+    that a comparison can separate the effect of averaging from that of unlabeled data.
 
     `axis` is not used: there are no clients.
     """
@@ -59,8 +59,8 @@ METHOD = register(
         build=supervised_only,
         title='Supervised-only',
         source='the lower bound of the tables of Xu et al., arXiv 2307.15870',
-        # Of SemiSFL's keys those of clients and contrast change nothing here; they are taken, so that the lower bound
-        # of a configuration is one key away.
+        # SemiSFL's keys for clients and the contrastive loss have no effect here; they are accepted, so that changing
+        # `algorithm` alone gives the lower bound of a configuration.
         uses=('cut', 'clustering', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
         clients=False,
         official='its own setting is what the configurations hold',

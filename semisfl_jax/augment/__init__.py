@@ -1,4 +1,4 @@
-"""Weak and strong views on the device: uint8 in, uint8 out, inside the jitted step, equal to Pillow's."""
+"""Weak and strong views on the device, inside the jitted step: uint8 in, uint8 out, identical to Pillow's results."""
 
 from semisfl_jax.augment.views import VARIANTS, AugmentOptions, check, strong, weak
 

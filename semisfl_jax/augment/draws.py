@@ -1,4 +1,4 @@
-"""From numbers uniform in [0, 1) to the arguments of the operations."""
+"""Maps uniform numbers in [0, 1) to the arguments of the operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from semisfl_jax.types import Array
 
 
 class Drawn(NamedTuple):
-    """One operation per image, as operations.randaugment takes it."""
+    """One operation per image, as arguments of operations.randaugment."""
 
     op: Array  # [B] int32
     v: Array  # [B] int32
@@ -32,21 +32,21 @@ def placement(uniform: Array, shape: tuple[int, ...], flip: bool, crop: float):
 
 
 def half(uniform: Array, variant: Variant) -> Drawn:
-    """mc and fixmatch, from numbers [4, B]: each level with equal chances, applied with p = 0.5."""
+    """mc and fixmatch, from numbers [4, B]: levels equally likely, applied with p = 0.5."""
     op, v, sign, applied = uniform
     return Drawn(_choice(op, variant.pool), _level(v, variant), _sign(sign), applied < 0.5)
 
 
 def uneven(uniform: Array, variant: Variant) -> Drawn:
-    """semifl, from numbers [4, B]: applied with a p that is uniform in [0.2, 0.8)."""
+    """semifl, from numbers [4, B]: applied with p uniform in [0.2, 0.8)."""
     op, sign, p, applied = uniform
     return Drawn(_choice(op, variant.pool), jnp.zeros(op.shape, jnp.int32), _sign(sign), applied < 0.2 + 0.6 * p)
 
 
 def limited(uniform: Array, limit: Array, variant: Variant) -> Drawn:
-    """fedmatch, from numbers [3, B]: levels below a limit that is uniform in 2 .. 5, always applied.
+    """fedmatch, from numbers [3, B]: levels below a limit uniform in 2 .. 5, always applied.
 
-    `limit` are numbers [B], the same for all operations of an image.
+    `limit` are uniform numbers [B], shared by all operations of an image.
     """
     op, v, sign = uniform
     lowest, highest = variants.FEDMATCH_LIMITS
@@ -60,7 +60,7 @@ def center(uniform: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _choice(uniform: Array, count: int | Array) -> Array:
-    """0 .. count - 1 with equal chances, int32."""
+    """0 .. count - 1, equally likely, int32."""
     return (uniform * count).astype(jnp.int32)
 
 

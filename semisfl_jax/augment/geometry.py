@@ -1,4 +1,4 @@
-"""Operations that move or cover pixels: flip and crop, affine maps, shears that read between pixels, cutouts.
+"""Operations that move or cover pixels: flip and crop, affine maps, interpolating shears, cutouts.
 
 Planes are [B, C, H, W] uint8, and every image of a batch has its own parameters. See `operations`.
 """
@@ -12,11 +12,11 @@ from semisfl_jax.augment import tables
 from semisfl_jax.augment.variants import Variant
 from semisfl_jax.types import Array
 
-GRAY = 127  # fill of the cutout
+GRAY = 127  # fill value of the cutout
 
 
 def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[int, int]) -> Array:
-    """Mirrors left and right where asked, pads by reflection without repeating the edge, crops to the same size.
+    """Flips horizontally where `flip` is True, pads by reflection without repeating the edge, crops to the same size.
 
     Args:
       planes: [B, C, H, W] uint8.
@@ -38,9 +38,9 @@ def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[in
 
 
 def cutout(planes: Array, center: Array, size: int) -> Array:
-    """Fills a square of `size + 1` pixels a side with gray 127, both ends of PIL's rectangle being included.
+    """Fills a square with `size + 1` pixels per side with gray 127, because PIL's rectangle includes both ends.
 
-    At the low borders the square starts at 0 and keeps its side; at the high borders it is cut.
+    At the top and left borders the square is moved to start at 0; at the bottom and right borders it is clipped.
 
     Args:
       planes: [B, C, H, W] uint8.
@@ -58,11 +58,11 @@ def cutout(planes: Array, center: Array, size: int) -> Array:
 
 
 def clipped_cutout(planes: Array, center: Array, size: int, color: tuple[int, ...]) -> Array:
-    """Fills the `size` rows and columns around a pixel, fewer at every border: the cutout of google-research/fixmatch.
+    """Fills the `size` rows and columns around a pixel, clipped at all borders: the cutout of google-research/fixmatch.
 
     Args:
       planes: [B, C, H, W] uint8.
-      center: [B, 2] int32, row and column of the first pixel behind the middle.
+      center: [B, 2] int32, row and column of the first pixel after the middle.
       size: side in pixels, even.
       color: C values in 0 .. 255.
 
@@ -80,14 +80,14 @@ def as_plane(color: tuple[int, ...]) -> Array:
 
 
 def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
-    """Rotations, shears and translations to the nearest pixel; everything else stays.
+    """Rotations, shears and translations to the nearest pixel; other operations leave the image unchanged.
 
     Args:
       planes: [B, C, H, W] uint8.
       op: [B] int32, index into variant.operations.
       v: [B] int32, level.
       negative: [B] int32, 0 for sign 1, 1 for sign -1.
-      variant: the RandAugment.
+      variant: the RandAugment variant.
 
     Returns:
       [B, C, H, W] uint8.
@@ -96,10 +96,10 @@ def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant
 
 
 def bilinear(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array, Array]:
-    """As `affine`, but shears read two neighbors. Arguments as there.
+    """Like `affine`, with the same arguments, but shears read two neighbors.
 
     Returns:
-      The near and the far neighbors, [B, C, H, W] uint8, the same pixels for all that is no shear; and the row of
+      The near and the far neighbors, [B, C, H, W] uint8, identical for operations other than shears; and the row of
       tables.Shears.mixes that mixes them, [B, H, W] int32.
     """
     near, far, weight = _neighbors(2, planes, op, v, negative, variant)
@@ -107,11 +107,10 @@ def bilinear(planes: Array, op: Array, v: Array, negative: Array, variant: Varia
 
 
 def bicubic(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
-    """As `affine`, but shears read four neighbors, with Pillow's cubic (a = -1). Arguments and result as there.
+    """Like `affine`, with the same arguments and result, but shears read four neighbors with Pillow's cubic (a = -1).
 
-    In integers, so that the result is the exact value without what is behind the point. Pillow's doubles miss that
-    value by 1e-13, so that where it is an integer their result is one lower at times: at fewer than 1 pixel in 200 of a
-    sheared image.
+    Computed in integers, so the result is the exact value, truncated. Pillow's doubles miss the exact value by 1e-13,
+    so if it is an integer, their result is sometimes one lower: at fewer than 1 pixel in 200 of a sheared image.
     """
     *taps, k = _neighbors(4, planes, op, v, negative, variant)
     v1, v2, v3, v4 = (tap.astype(jnp.int32) for tap in taps)
@@ -122,7 +121,7 @@ def bicubic(planes: Array, op: Array, v: Array, negative: Array, variant: Varian
 
 
 def _nearest(shape: tuple[int, ...], op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array]:
-    """Rows and columns [B, H, W] int32 that affine maps read, possibly outside."""
+    """Rows and columns [B, H, W] int32 that affine maps read, possibly outside the image."""
     height, width = shape[2:]
     rows = jnp.asarray(tables.affine(variant, height, width))[op, v, negative]  # [B, 6]
     a, b, c, d, e, f = (rows[:, i, None, None] for i in range(6))
@@ -148,7 +147,7 @@ def _neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, 
 
 
 def _fill(op: Array, variant: Variant) -> Array | int:
-    """What comes in from outside, broadcastable to planes."""
+    """The fill value for pixels from outside the image, broadcastable to planes."""
     if not variant.fill_rotate:
         return 0
     return jnp.where(op == variant.place('Rotate'), jnp.uint8(variant.fill_rotate), 0)[:, None, None, None]

@@ -1,9 +1,9 @@
-"""One RandAugment operation per image, with its parameters given.
+"""One RandAugment operation per image, with given parameters.
 
 Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its own parameters. Nothing
 branches on a parameter: each operation is a gather (`geometry`), a table of 256 values or a blend with a degenerate
-image, and every image goes through one of each. Results equal Pillow's bit by bit (tested against 13.0 on x86-64), but
-for FedMatch's shears, see `geometry.bicubic`.
+image, and every image goes through one of each. Results are bit-identical to Pillow's (tested against 13.0 on x86-64),
+except for FedMatch's shears, see `geometry.bicubic`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def randaugment(
     Args:
       planes: [B, C, H, W] uint8; with `variant.alpha` [B, C + 1, H, W], the last channel 0 or 255.
       op: [B] int32, index into variant.operations.
-      v: [B] int32 in variant.first .. variant.levels - 1, strength.
-      sign: [B] int32, 1 or -1: direction, where the operation has one.
-      applied: [B] bool; images where it is False stay as they are.
-      variant: the RandAugment.
-      center: [B, 2] float32, where CutoutConst cuts, as `geometry.cutout` takes it; needed only where it is drawn.
+      v: [B] int32 in variant.first .. variant.levels - 1, the strength.
+      sign: [B] int32, 1 or -1: the direction, if the operation has one.
+      applied: [B] bool; False leaves an image unchanged.
+      variant: the RandAugment variant.
+      center: [B, 2] float32, the center for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
 
     Returns:
       uint8 of the shape of `planes`.
@@ -40,9 +40,9 @@ def randaugment(
     colors, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
     batch, channels, height, width = colors.shape
 
-    # Of the three steps at most one changes an image, so what the other two need can be read from `planes`. In a loop
-    # over halves of the batch, because XLA on the CPU would otherwise fuse all this into the gathers that read it, and
-    # compute it afresh for every pixel; it heeds no optimization_barrier.
+    # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
+    # The loop over halves of the batch keeps XLA on the CPU from fusing all this into the gathers that read it and
+    # recomputing it for every pixel; optimization_barrier does not prevent that.
     def of_image(args):
         return _table_and_degenerate(*args, variant)
 
@@ -51,7 +51,7 @@ def randaugment(
 
     mixes, rows = tables.blends(variant)
     row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
-    if variant.shears == 'bilinear':  # the far pixel blends with the near one, from tables behind those of the factors
+    if variant.shears == 'bilinear':  # the far pixel blends with the near one, by tables appended to the factors'
         shears = tables.shears(variant, height, width)
         near, moved, mix = geometry.bilinear(planes, op, v, negative, variant)
         sheared = jnp.asarray(shears.which)[op, v, negative][:, None, None, None] > 0
@@ -78,19 +78,19 @@ def randaugment(
 
 
 def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, variant: Variant) -> tuple[Array, Array]:
-    """What the operations that move nothing need to know of one image.
+    """The inputs of the operations that do not move pixels, for one image.
 
     Args:
       planes: [C, H, W] uint8.
       counts: [C, 256] int32, its histograms.
       op: [] int32.
       v: [] int32.
-      variant: the RandAugment.
+      variant: the RandAugment variant.
 
     Returns:
-      The table of AutoContrast, Equalize, Invert, Posterize or Solarize, [C, 256] uint8, else the identity; and the
-      image that Brightness, Color, Contrast or Sharpness blends with, [C, H, W] uint8: black, the gray image, its mean,
-      the smoothed image.
+      The table of AutoContrast, Equalize, Invert, Posterize or Solarize, [C, 256] uint8, otherwise the identity; and
+      the image with which Brightness, Color, Contrast or Sharpness blends, [C, H, W] uint8: black, the gray image, its
+      mean, the smoothed image.
     """
     total = jnp.cumsum(counts, axis=1)
     table = jnp.asarray(tables.points(variant))[op, v]  # [256]
@@ -116,7 +116,7 @@ def _histogram(values: Array) -> Array:
 
 @_histogram.def_vmap
 def _(axis_size, in_batched, values):
-    """Under vmap one longer batch: a scatter with a batch axis takes twice as long."""
+    """Under vmap, uses one longer batch: a scatter with a batch axis takes twice as long."""
     del in_batched  # the only argument
     counts = _histogram(values.reshape(-1, *values.shape[2:]))
     return counts.reshape(axis_size, -1, *counts.shape[1:]), True
@@ -125,8 +125,8 @@ def _(axis_size, in_batched, values):
 def _quotient(numerator: Array, denominator: Array) -> Array:
     """Floor of a quotient of non-negative int32, exact where it is at most a few hundred.
 
-    A division in single precision is many times faster than one of integers. The half keeps the quotient at least
-    0.5 / denominator away from every integer, so that no rounding can carry it across one.
+    Single-precision division is many times faster than integer division. The added half keeps the quotient at least
+    0.5 / denominator away from every integer, so that rounding cannot cross one.
     """
     return ((numerator.astype(jnp.float32) + 0.5) / denominator.astype(jnp.float32)).astype(jnp.int32)
 
@@ -163,7 +163,7 @@ def _luma(planes: Array) -> Array:
 
 
 def _smooth(planes: Array) -> Array:
-    """PIL.ImageFilter.SMOOTH of [C, H, W] uint8: the 3x3 mean with the center counted five times, border kept."""
+    """PIL.ImageFilter.SMOOTH of [C, H, W] uint8: the 3x3 mean with center weight 5; border pixels are unchanged."""
     height, width = planes.shape[1:]
     wide = jnp.pad(planes, ((0, 0), (1, 1), (1, 1))).astype(jnp.int32)
     rows = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]

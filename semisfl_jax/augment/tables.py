@@ -1,8 +1,8 @@
-"""Constant tables of a RandAugment variant, computed on the host with the arithmetic of Pillow.
+"""Constant tables of a RandAugment variant, computed on the host with Pillow's arithmetic.
 
-Every parameter of the operations is discrete, so what Pillow computes in double or single precision for a parameter is
-computed here once, with NumPy, and the device only looks it up. In every table of a variant stand all its operations
-(O of them), then its levels (V of them), then sign 1 and sign -1.
+All parameters of the operations are discrete, so what Pillow computes in double or single precision for a parameter is
+computed here once, with NumPy, and the device only looks it up. The axes of a variant's tables are its O operations,
+then its V levels, then the signs 1 and -1.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from semisfl_jax.augment.variants import ENHANCERS, SHEARS, Variant
 
-OUTSIDE = -9  # in place of a coordinate: black
-BICUBIC_STEPS = 60  # parts of a pixel in which FedMatch's shears come, the slopes being thirtieths
+OUTSIDE = -9  # instead of a coordinate: outside the image, black
+BICUBIC_STEPS = 60  # FedMatch's shears move by multiples of 1/60 pixel, because slopes are multiples of 1/30
 
 
 def _matrix(name: str, value: float, height: int, width: int) -> tuple[float, ...]:
     """The six numbers of PIL.Image.transform(AFFINE), which maps an output position to an input position."""
     match name:
-        case 'Rotate':  # as PIL.Image.rotate builds it, digits dropped included
+        case 'Rotate':  # as in PIL.Image.rotate, including its rounding
             angle = -math.radians(value % 360.0)
             cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
             x, y = width / 2, height / 2
@@ -42,9 +42,9 @@ def _matrix(name: str, value: float, height: int, width: int) -> tuple[float, ..
 def affine(variant: Variant, height: int, width: int) -> np.ndarray:
     """Affine maps of every operation, [O, V, 2, 6] int32 in 16.16 fixed point.
 
-    A row (a, b, c, d, e, f) takes output pixel (x, y) to input pixel ((ax + by + c) >> 16, (dx + ey + f) >> 16), as
-    affine_fixed in Pillow's Geometry.c does; the half pixel that leads to pixel centers is inside c and f. Operations
-    that move nothing have the identity, and so have shears that read between pixels (`shears`).
+    A row (a, b, c, d, e, f) maps output pixel (x, y) to input pixel ((ax + by + c) >> 16, (dx + ey + f) >> 16), as
+    affine_fixed in Pillow's Geometry.c does; the half-pixel offset of pixel centers is included in c and f. Operations
+    that do not move pixels have the identity, as do interpolating shears (`shears`).
     """
     table = np.empty((len(variant.operations), variant.levels, 2, 6), np.int32)
     for i, name in enumerate(variant.operations):
@@ -59,9 +59,9 @@ def affine(variant: Variant, height: int, width: int) -> np.ndarray:
 
 
 class Shears(NamedTuple):
-    """Where shears that read between pixels read, and how they mix what they read."""
+    """Read positions and mixing weights of interpolating shears."""
 
-    which: np.ndarray  # [O, V, 2] int32, which of the next two tables' R maps; 0, which holds nothing, for all others
+    which: np.ndarray  # [O, V, 2] int32, index into the R maps of the next two tables; 0, an empty map, for non-shears
     first: np.ndarray  # [R, H, W] int32, the first of 2 or 4 neighbors along the axis, before clipping, or OUTSIDE
     weight: np.ndarray  # [R, H, W] int32; bilinear: a row of `mixes`; bicubic: the fraction in BICUBIC_STEPS
     mixes: np.ndarray  # bilinear: [U, 256 near, 256 far] uint8; bicubic: none
@@ -69,12 +69,11 @@ class Shears(NamedTuple):
 
 @functools.cache
 def shears(variant: Variant, height: int, width: int) -> Shears:
-    """The shears of a variant that interpolates, as ImagingGenericTransform in Pillow's Geometry.c does them.
+    """The shears of an interpolating variant, as computed by ImagingGenericTransform in Pillow's Geometry.c.
 
     A shear moves along one axis, so two (bilinear) or four (bicubic) neighbors matter. Pillow mixes them in doubles
-    and drops what is behind the point: where the exact value is an integer, the noise of its doubles decides. With two
-    neighbors all cases fit a table, so results are Pillow's. With four they are those of the exact value (see
-    `geometry.bicubic`).
+    and truncates, so if the exact value is an integer, rounding errors decide. With two neighbors all cases fit into a
+    table, and results equal Pillow's. With four, results are the truncated exact values (see `geometry.bicubic`).
     """
     y, x = np.mgrid[:height, :width] + 0.5
     which = np.zeros((len(variant.operations), variant.levels, 2), np.int32)
@@ -104,7 +103,7 @@ def shears(variant: Variant, height: int, width: int) -> Shears:
 
 @functools.cache
 def points(variant: Variant) -> np.ndarray:
-    """What Invert, Posterize and Solarize make of a value, [O, V, 256] uint8; the identity for all other operations."""
+    """The value tables of Invert, Posterize and Solarize, [O, V, 256] uint8; the identity for all other operations."""
     values = np.arange(256)
     table = np.broadcast_to(values, (len(variant.operations), variant.levels, 256)).astype(np.uint8)
     for i, name in enumerate(variant.operations):
@@ -123,12 +122,12 @@ def points(variant: Variant) -> np.ndarray:
 def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
     """PIL.Image.blend(degenerate, image, factor) for every factor of a variant.
 
-    Single precision with every step rounded, as in Blend.c. A table, because a compiler that fuses the product and
+    Single precision with every step rounded, as in Blend.c. Tabulated because a compiler that fuses the product and
     the sum into one instruction would get some of the results wrong.
 
     Returns:
-      Tables [U, 256 degenerate, 256 image] uint8, of which row 0 is `image`; and which row an operation takes,
-      [O, V, 2] int32, 0 for all that blend nothing.
+      Tables [U, 256 degenerate, 256 image] uint8, where row 0 is `image`; and the row of each operation,
+      [O, V, 2] int32, 0 for operations that do not blend.
     """
     drawn = [(name, v, j) for name in ENHANCERS for v in range(variant.first, variant.levels) for j in range(2)]
     factor = {case: variant.parameter(case[0], case[1], 1, 1 - 2 * case[2]) for case in drawn}
@@ -139,7 +138,7 @@ def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
     table[0] = image
     for row, value in enumerate(factors, 1):
         product = np.float32(value) * (image - degenerate).astype(np.float32)
-        table[row] = np.clip(degenerate.astype(np.float32) + product, 0, 255)  # clips only where a factor is above 1
+        table[row] = np.clip(degenerate.astype(np.float32) + product, 0, 255)  # clips only if a factor is above 1
     rows = np.zeros((len(variant.operations), variant.levels, 2), np.int32)
     for (name, v, j), value in factor.items():
         rows[variant.place(name), v, j] = 0 if value == 1.0 else 1 + factors.index(value)
@@ -148,11 +147,11 @@ def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def autocontrast_shortfalls() -> np.ndarray:
-    """Where PIL.ImageOps.autocontrast falls one short of the exact stretch, [256 lowest, 256 highest] uint32.
+    """Where PIL.ImageOps.autocontrast is one below the exact stretch, [256 lowest, 256 highest] uint32.
 
     Pillow stretches value i to int(i * scale + offset), in doubles: floor(255 (i - lowest) / (highest - lowest)),
-    save that some exact quotients q come out as q - 1. Bit q & 31 tells so; no two exact quotients of one pair that
-    disagree share a bit.
+    except that some exact quotients q come out as q - 1. Bit q & 31 marks them; no two exact quotients of one pair that
+    differ in this share a bit.
     """
     table = np.zeros((256, 256), np.uint32)
     i = np.arange(256)

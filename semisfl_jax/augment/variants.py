@@ -1,7 +1,7 @@
-"""The four RandAugments as data: which operations they draw from, and what a strength means to each.
+"""The four RandAugment variants as data: their operations, and the parameter of each operation at each strength.
 
-`mc` is the one of FixMatch-pytorch (kekmodel) and of the authors' code, `semifl` that of SemiFL's code, `fixmatch` that
-of google-research/fixmatch (`rac`), `fedmatch` that of FedMatch's code. All four originals are Pillow calls.
+`mc` is from FixMatch-pytorch (kekmodel) and the authors' code, `semifl` from SemiFL's code, `fixmatch` from
+google-research/fixmatch (`rac`), `fedmatch` from FedMatch's code. All four originals are Pillow calls.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _COMMON = (
 
 
 class Variant(NamedTuple):
-    """What one RandAugment draws from and does.
+    """A RandAugment variant: its operations and their parameters.
 
     `parameter(name, v, side, sign)` is the parameter of an operation at level v, 0 .. levels - 1, with sign 1 or -1 and
     `side` the width (TranslateY: height) in pixels. Enhancers: the blending factor. Posterize: bits kept. Rotate:
-    degrees, counter-clockwise. Shears: the slope. Solarize: the first inverted value. Translations: pixels. None where
-    there is no parameter.
+    degrees, counterclockwise. Shears: the slope. Solarize: the first inverted value. Translations: pixels. None for
+    operations without a parameter.
     """
 
-    operations: tuple[str, ...]  # the pool, drawn from with equal chances; an Identity after it is not drawn
+    operations: tuple[str, ...]  # the pool, all equally likely; an Identity appended after it is not drawn
     parameter: Callable[[str, int, int, int], Parameter]
-    pool: int = 14  # how many of `operations` are drawn
+    pool: int = 14  # the first so many of `operations` are drawn from
     first: int = 0  # lowest level drawn
     levels: int = 1  # levels in the tables; the highest drawn is one less
-    shears: str = 'nearest'  # how the shears read between pixels: 'nearest' | 'bilinear' | 'bicubic'
-    fill_rotate: int = 0  # what Rotate brings in from outside; every other operation brings in black
-    alpha: bool = False  # a further channel tells pixels of the image (255) from those brought in (0)
+    shears: str = 'nearest'  # interpolation of the shears: 'nearest' | 'bilinear' | 'bicubic'
+    fill_rotate: int = 0  # fill value of Rotate for pixels from outside; all other operations fill with black
+    alpha: bool = False  # an additional channel marks pixels of the image (255) and filled ones (0)
 
     def place(self, name: str) -> int:
-        """Place of an operation, -1 where there is none."""
+        """Index of an operation, -1 if the variant does not have it."""
         return self.operations.index(name) if name in self.operations else -1
 
 
@@ -95,7 +95,7 @@ def _semifl(name: str, v: int, side: int, sign: int) -> Parameter:
 
 def _fedmatch(name: str, v: int, side: int, sign: int) -> Parameter:
     def point(end: float, start: float = 0.0) -> float:
-        """Point v of ten from start to end, rounded as numpy.linspace rounds it."""
+        """Point v of ten from start to end, with the rounding of numpy.linspace."""
         return v * ((end - start) / 9) + start
 
     match name:
@@ -107,7 +107,7 @@ def _fedmatch(name: str, v: int, side: int, sign: int) -> Parameter:
             return 1 + point(0.3) * sign
         case 'Posterize':
             return round(point(4, 8))
-        case 'Rotate':  # the one without a sign
+        case 'Rotate':  # the only one without a sign
             return point(360)
         case 'ShearX' | 'ShearY':
             return point(0.3) * sign
@@ -124,15 +124,15 @@ def mc(magnitude: int) -> Variant:
 
 
 def fixmatch(magnitude: int) -> Variant:
-    """The same names, other ranges; pixels from outside stay marked, see `Variant.alpha` and CLEARS_ALPHA."""
+    """The same operations with other ranges; pixels from outside stay marked, see `Variant.alpha` and CLEARS_ALPHA."""
     return Variant(_COMMON, _fixmatch, first=1, levels=magnitude, alpha=True)
 
 
-CLEARS_ALPHA = ('AutoContrast', 'Equalize', 'Posterize', 'Solarize')  # go by way of RGB, so black from outside stays
+CLEARS_ALPHA = ('AutoContrast', 'Equalize', 'Posterize', 'Solarize')  # convert to RGB, so filled pixels stay black
 
 
 def semifl() -> Variant:
-    """Fifteen operations at full strength; SemiFL asks for bilinear shears, its Rotate takes the nearest pixel."""
+    """Fifteen operations at full strength; SemiFL's shears are bilinear, its Rotate uses the nearest pixel."""
     pool = tuple(name for name in _COMMON if name != 'Identity') + ('CutoutConst', 'Invert')
     return Variant((*pool, 'Identity'), _semifl, pool=15, shears='bilinear')
 
@@ -141,13 +141,13 @@ SEMIFL_CUTOUT = 40  # nominal pixels of CutoutConst
 
 
 def fedmatch() -> Variant:
-    """Thirteen operations, levels 0 .. 4; 'equalize' does nothing in FedMatch's file, so Identity stands in its place.
+    """Thirteen operations, levels 0 .. 4; 'equalize' has no effect in FedMatch's file, so Identity replaces it.
 
-    Shears are bicubic. Of the files' fill of 128, Pillow heeds only that of Rotate.
+    Shears are bicubic. Pillow applies the file's fill value of 128 only to Rotate.
     """
     pool = tuple(name for name in _COMMON if name != 'Equalize')
     return Variant(pool, _fedmatch, pool=13, levels=5, shears='bicubic', fill_rotate=128)
 
 
 FEDMATCH_OPERATIONS = 6  # per image
-FEDMATCH_LIMITS = (2, 5)  # of an image: levels are drawn below a number from 2 to 5
+FEDMATCH_LIMITS = (2, 5)  # per image, levels are drawn below a number from 2 to 5

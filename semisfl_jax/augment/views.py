@@ -1,4 +1,4 @@
-"""Weak and strong views: the draws, and the operations applied to them."""
+"""Weak and strong views: random draws, and the operations applied with them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from semisfl_jax.types import Array
 from semisfl_jax.wording import use_one_of
 
 SMALLEST_SIDE = 8
-MOST_OPERATIONS = 100  # there are 14, and each is drawn for every image and every time
-# Variant -> options that it does not heed: values that say what it does anyway, and why there is no choice.
+MOST_OPERATIONS = 100  # per image; far more than the 14 distinct ones of `mc`
+# Variant -> options that it ignores: accepted values (those that match its behavior), and why there is no choice.
 _UNHEEDED = {
     'mc': {},
     'semifl': {'magnitude': ((), 'its strength is always 10'), 'cutout': ((0,), 'it ends without a cutout')},
@@ -31,18 +31,18 @@ VARIANTS = tuple(_UNHEEDED)
 
 
 class AugmentOptions(NamedTuple):
-    """What the views do; the keys of config.augment. Plain Python values: they shape the traced program."""
+    """The options of the views, the keys of config.augment. Plain Python values: they shape the traced program."""
 
     flip: bool = True  # horizontal, p = 0.5
-    crop: float = 0.125  # share of each side to reflect-pad by before the random crop, 0: no crop
-    operations: int = 2  # RandAugment n, 0: none; fedmatch: 6 all the same
-    magnitude: int = 10  # RandAugment m, v is drawn from 1 .. m - 1; of mc and fixmatch
-    cutout: int = 16  # pixels, 0: none; of mc and fixmatch
+    crop: float = 0.125  # share of each side by which to reflect-pad before the random crop, 0: no crop
+    operations: int = 2  # RandAugment n, 0: none; fedmatch: always 6 if not 0
+    magnitude: int = 10  # RandAugment m, v is drawn from 1 .. m - 1; for mc and fixmatch
+    cutout: int = 16  # pixels, 0: none; for mc and fixmatch
     randaugment: str = 'mc'  # one of VARIANTS
 
 
 def check(options: AugmentOptions) -> None:
-    """Raises UserError for a value that has no meaning, or none in the variant of RandAugment."""
+    """Raises UserError for a value that is invalid or does not apply to the variant of RandAugment."""
     if options.randaugment not in VARIANTS:
         raise UserError(
             f"augment.randaugment='{options.randaugment}' is unknown; {use_one_of(options.randaugment, VARIANTS)}"
@@ -108,7 +108,7 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
       [B, H, W, C] uint8.
 
     Raises:
-      UserError: an option or an image shape that cannot be served.
+      UserError: an invalid option or an unsupported image shape.
     """
     planes = _to_planes(images, options)
     uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, planes.shape[0]))
@@ -116,26 +116,26 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
 
 
 def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int, ...] = (127,)) -> Array:
-    """The steps of `weak`, then the operations of a RandAugment, then a cutout where it has one.
+    """The steps of `weak`, then the operations of a RandAugment, then its cutout if it has one.
 
-    `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws with p = 0.5, a cutout always.
-    `semifl` is that of SemiFL's code and `fedmatch` that of FedMatch's, neither with a cutout at the end. `fixmatch` is
-    `rac` of google-research/fixmatch: the original normalizes with mean 0.5, and then sets to 0 what came in from
-    outside and what is cut out. Here that is done before normalization, in the color whose normalized value is nearest
-    to 0, half a gray level from it at most. The original's way through float images, which lowers some values by one,
-    is left out.
+    `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws is applied with p = 0.5, a cutout
+    always. `semifl` is from SemiFL's code and `fedmatch` from FedMatch's, neither with a cutout at the end. `fixmatch`
+    is `rac` of google-research/fixmatch: the original normalizes with mean 0.5, and then sets pixels from outside and
+    those cut out to 0. Here that is done before normalization, with the color whose normalized value is nearest
+    to 0, at most half a gray level off. The original's conversion through float images, which lowers some values by
+    one, is not reproduced.
 
     Args:
       key: a typed JAX key. `weak` with the same key draws independently.
       images: [B, H, W, C] uint8, C = 1 or 3.
       options: see AugmentOptions.
-      middle: the color that normalizes to 0, C values in 0 .. 255, or one for all; used by `fixmatch` alone.
+      middle: the color that normalizes to 0, C values in 0 .. 255, or one for all channels; used only by `fixmatch`.
 
     Returns:
       [B, H, W, C] uint8.
 
     Raises:
-      UserError: an option or an image shape that cannot be served.
+      UserError: an invalid option or an unsupported image shape.
     """
     planes = _to_planes(images, options)
     if options.randaugment == 'mc':
@@ -150,15 +150,15 @@ def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int
 
 
 def _uniform(key: Array, count: int, batch: int) -> Array:
-    """One draw for everything: each call of jax.random costs half a second of compilation."""
+    """A single draw for everything: each call of jax.random costs half a second of compilation."""
     return jax.random.uniform(rng.fold(key, 'strong'), (count, batch))
 
 
 def _layers(layer: Callable, planes: Array, uniform: Array) -> Array:
-    """The operations of a RandAugment, one after another, from numbers [n, ..., B].
+    """The operations of a RandAugment in sequence, from numbers [n, ..., B].
 
-    A loop, so that XLA does not fuse one operation into the next and compute the first several times. Without an
-    operation nothing is traced, which spares about a third of the tracing of a round.
+    A loop, so that XLA does not fuse one operation into the next and recompute the first. Without operations
+    nothing is traced, which saves about a third of a round's tracing.
     """
     return jax.lax.scan(layer, planes, uniform)[0] if len(uniform) else planes
 

@@ -1,6 +1,7 @@
-"""Configurations: their keys, what they may be, what they mean together, and how a command line gives them."""
+"""Configurations: their keys, validation, resolution, and command-line parsing."""
 
 from semisfl_jax.config.checks import check
+from semisfl_jax.config.named import get_config
 from semisfl_jax.config.resolve import (
     INERT,
     default_workdir,
@@ -18,6 +19,7 @@ __all__ = [
     'default_workdir',
     'differences',
     'flatten',
+    'get_config',
     'hparams',
     'identity_hash',
     'resolve',

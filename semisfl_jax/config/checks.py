@@ -1,4 +1,4 @@
-"""What makes a configuration valid: names, types and ranges of single keys, and which of them go together."""
+"""Validation of a configuration: names, types and ranges of single keys, and combinations of keys."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _CHOICES = {
 
 _MOST = 2**31  # rows, clients, iterations and rounds are counted in int32 on the device
 
-# key -> (test, what the test asks for)
+# key -> (test, requirement as worded in the error message)
 _POSITIVE = (lambda x: x >= 1, 'must be at least 1')
 _NOT_NEGATIVE = (lambda x: x >= 0, 'must be 0 or more')
 _ABOVE_ZERO = (lambda x: x > 0, 'must be above 0')
@@ -112,10 +112,10 @@ _RANGES = {
 
 
 def check(config: ConfigDict) -> None:
-    """Checks all that can be checked without data or a model.
+    """Checks everything that can be checked without data or a model.
 
     Raises:
-      UserError: the first key or value that is unknown, out of range, or at odds with another one.
+      UserError: for the first key or value that is unknown, out of range, or in conflict with another one.
     """
     flat = flatten(config)
     _check_keys(flat)
@@ -143,7 +143,7 @@ def check(config: ConfigDict) -> None:
 
 
 def _check_keys(flat: dict[str, Any]) -> None:
-    """The names of all keys, and that the options of the method are there."""
+    """Checks the names of all keys, and that the options of the method are present."""
     options = option_fields()
     keys.check(flat, optional=options)
     group = algorithms.get(flat['algorithm']).option_group

@@ -1,4 +1,4 @@
-"""From the words of a command to a configuration, every mistake in one line."""
+"""Parses command-line arguments into a configuration; every mistake becomes a one-line error."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mist
 """
 
 
-CONFIGS = Path(configs.__file__).parent  # those that come with the package
+CONFIGS = Path(configs.__file__).parent  # configurations shipped with the package
 _LONGEST_FLAG = 100
-STUDY = 'study'  # key of a configuration that stands for a study of many runs; no key of the command line
+STUDY = 'study'  # marks the configuration of a study of many runs; not a command-line key
 
 
 class Command(NamedTuple):
@@ -69,11 +69,11 @@ class Command(NamedTuple):
     config: ConfigDict  # locked
     name: str  # of the configuration file, without .py
     workdir: str  # '' means the default
-    given: dict[str, Any]  # keys that the command line changes, dots between their parts -> values
+    given: dict[str, Any]  # dotted keys overridden on the command line -> values
 
 
 def help_text() -> str:
-    """The help, with the first line of every configuration that comes with the package."""
+    """The help text, with the first docstring line of every configuration shipped with the package."""
     lines = []
     for path in sorted(CONFIGS.glob('*.py')):
         if path.stem not in ('__init__', 'default'):
@@ -87,8 +87,8 @@ def parse(argv: list[str], studies: bool = False) -> Command:
     """Reads the command line `argv`, program name first; `studies` says whether the program can run them.
 
     Raises:
-      UserError: an unknown flag or key, a value of the wrong type, a configuration that is not there, or a study where
-        one run is wanted.
+      UserError: an unknown flag or key, a value of the wrong type, a missing configuration file, or a study where a
+        single run is expected.
     """
     try:
         command = _parse(argv)
@@ -109,7 +109,7 @@ def _parse(argv: list[str]) -> Command:
     if not file.config:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
     name, colon, settings = file.config.partition(':')
-    path = _find(name)
+    path = find(name)
     alone = ['', f'--config={path}{colon}{settings}']
     unchanged = _config_flag(alone)
     unchanged(alone)
@@ -128,14 +128,14 @@ def _parse(argv: list[str]) -> Command:
     return Command(values.config, path.stem, values.workdir, given)
 
 
-def _find(given: str) -> Path:
-    """The file of a configuration: a path, or the name of one that comes with the package.
+def find(given: str) -> Path:
+    """The file of a configuration, given by path or by the name of one shipped with the package.
 
     Raises:
-      UserError: there is none.
+      UserError: no such file exists.
     """
     path = Path(given)
-    if os.path.isfile(path):  # which, unlike Path, says no to a name that is too long
+    if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
         return path
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
     if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
@@ -150,7 +150,7 @@ def _config_flag(argv: list[str]) -> flags.FlagValues:
 
 
 def _check_keys(words: list[str], config: ConfigDict) -> None:
-    """Finds overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
+    """Rejects overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
     known = [key for key in keys.flat(config) if key != STUDY]
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
@@ -159,7 +159,7 @@ def _check_keys(words: list[str], config: ConfigDict) -> None:
 
 
 def _check_lengths(words: list[str]) -> None:
-    """Names of flags that none has; absl would look for the nearest one until the stack ends."""
+    """Rejects overlong flag names; absl's search for the nearest flag would overflow the stack."""
     for word in words:
         name = re.match(r'--?([^=]*)', word)
         if name and len(name[1]) > _LONGEST_FLAG:
@@ -167,7 +167,7 @@ def _check_lengths(words: list[str]) -> None:
 
 
 def _meant(path: Path) -> str:
-    """What to do about a configuration file that there is not."""
+    """A hint for a configuration file that does not exist."""
     found = {}
     for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
         for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
@@ -180,7 +180,7 @@ def _meant(path: Path) -> str:
 
 
 def _wrong_type(message: str, config: ConfigDict) -> str:
-    """absl's 'flag --config.KEY=VALUE: reason' in other words."""
+    """Rewords absl's 'flag --config.KEY=VALUE: reason'."""
     flag = re.match(r'flag (--config\.([^=]*)=.*?): ', message, re.DOTALL)
     if not flag:
         return message

@@ -1,4 +1,4 @@
-"""Which options go with which method, and which labels a method needs. Everything else ends in one line."""
+"""Which options go with which method, and which labels a method needs; anything else is a one-line error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from semisfl_jax.hparams import HParams
 
 
 def unused(method: Method) -> dict[str, Any]:
-    """Keys that a method has no use for, and their defaults: of features that it does not use, and the options of other
-    methods but for those that any run may set. Changed, they are refused."""
+    """Keys that a method does not use, with their defaults: those of features it lacks, and the options of other
+    methods except those that any run may set. Changing one of them is an error."""
     shared = shared_defaults()
     features = {key: shared[key] for name, keys in FEATURES.items() if name not in method.uses for key in keys}
     options = {
@@ -41,7 +41,7 @@ def check(flat: dict[str, Any]) -> None:
     """Checks a flat configuration whose values are each valid on their own.
 
     Raises:
-      UserError: the first value that does not go with the method or with another value.
+      UserError: for the first value that is incompatible with the method or with another value.
     """
     presets.check(flat)
     method = algorithms.get(flat['algorithm'])
@@ -69,10 +69,10 @@ def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
 
 
 def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
-    """Whether there are labels where the method trains on them."""
+    """Checks that labels exist where the method trains on them."""
     name, total, client_labels = method.name, flat['data.num_labeled'], flat['data.client_labels']
     mu, k_s, alone = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
-    chosen = 'objective' in method.uses  # that clients train on labels alone, where they do
+    chosen = 'objective' in method.uses  # clients train on labels alone by choice, not by method
     if method.server == 'none' and k_s:
         raise UserError(
             f'config.k_s={k_s}: {name} trains at the clients alone, and the server has no images of its own; use k_s=0'
@@ -127,7 +127,7 @@ def _needs(method: Method) -> str:
 
 
 def _trained_on_labels_alone() -> str:
-    """The methods that can be trained so, and how."""
+    """The methods whose clients can train on labels alone, and the option that each needs for it."""
     supervised = {'local.objective': 'supervised'}
     found = []
     for method in algorithms.METHODS.values():

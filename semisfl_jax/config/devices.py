@@ -1,4 +1,4 @@
-"""Whether devices and processes can share the work of a configuration."""
+"""Checks whether devices and processes can share the work of a configuration."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from semisfl_jax.parallel import hosts
 
 
 def check(flat: dict[str, Any]) -> None:
-    """Checks `parallel.*` of a flat configuration; the devices themselves are not looked at.
+    """Checks `parallel.*` of a flat configuration, without querying the devices themselves.
 
     Raises:
-      UserError: the first mistake.
+      UserError: for the first mistake.
     """
     devices, active = flat['parallel.devices'], flat['federation.num_active']
     _check_processes(flat)
@@ -36,13 +36,13 @@ def check(flat: dict[str, Any]) -> None:
 
 
 def indivisible(flat: dict[str, Any]) -> str:
-    """Why the clients of a method cannot be divided over devices or processes; '' when they can."""
+    """Why the clients of a method cannot be divided over devices or processes; '' if they can."""
     method = algorithms.get(flat['algorithm'])
     return method.sequential(flat) if method.clients else f'{method.name} has no clients to spread'
 
 
 def _check_processes(flat: dict[str, Any]) -> None:
-    """All processes have the same configuration but for `process_id`, so all of them find the same mistakes here."""
+    """Configurations differ between processes only in `process_id`, so all processes find the same mistakes here."""
     coordinator, count, own = (flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id'))
     named = coordinator not in ('', hosts.AUTO)
     if named and not re.fullmatch(r'\S+:\d+', coordinator):

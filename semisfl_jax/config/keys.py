@@ -1,6 +1,6 @@
-"""Which keys a configuration has: those of configs/default.py, no more and no fewer.
+"""Which keys a configuration has: exactly those of configs/default.py.
 
-A resolved configuration has the options of its own method alone.
+A resolved configuration has only its own method's options.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from semisfl_jax.wording import nearest
 
 
 def check(given: Collection[str], optional: Collection[str] = ()) -> None:
-    """Checks the names of a flat configuration, dots between the parts of a key.
+    """Checks the names of a flat configuration, whose keys are dotted.
 
     Args:
       given: its keys.
       optional: keys that may be missing.
 
     Raises:
-      UserError: a key that nothing reads, which a program may have set by mistake, or one that is missing.
+      UserError: a key that nothing reads, which a program may have set by mistake, or a missing one.
     """
     known = defaults()
     for key in given:
@@ -35,13 +35,13 @@ def check(given: Collection[str], optional: Collection[str] = ()) -> None:
 
 
 def meant(key: str, known: Collection[str]) -> str:
-    """What to do about a key that there is not."""
+    """A hint for a key that does not exist."""
     name = nearest(key, known, cutoff=0.5)
     return f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
 
 
 def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
-    """The keys of a configuration, dots between their parts, and their values."""
+    """The dotted keys of a configuration and their values."""
     found = {}
     for key, value in config.items():
         found |= flat(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
@@ -49,5 +49,5 @@ def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
 
 
 def defaults() -> dict[str, Any]:
-    """Keys of configs/default.py and their values, with the options of all methods that are known by now."""
+    """Keys of configs/default.py and their values, with the options of all methods registered so far."""
     return flat(importlib.import_module('semisfl_jax.configs.default').get_config())

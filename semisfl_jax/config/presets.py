@@ -1,9 +1,9 @@
 """The 'official' setting: the values of a method's own papers, in place of SemiSFL's protocol.
 
-'harmonized' changes nothing: every method runs under the keys as the configuration has them. 'official' exchanges the
-keys that the method's record names (`algorithms.Method.official`); command-line values take precedence. Data set,
-model, and number of labels stay those of the configuration. The configuration that results holds every value that the
-run uses, and in `official_keys` the names of those that came from the papers.
+'harmonized' changes nothing: every method runs with the values of the configuration. 'official' replaces the values
+of the keys listed in the method's record (`algorithms.Method.official`); command-line values take precedence. Data
+set, model, and number of labels stay those of the configuration. The resulting configuration holds every value that
+the run uses, and in `official_keys` the names of those that came from the papers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SETTINGS = ('harmonized', 'official')
 
 
 def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
-    """Puts the values of `config.setting` into an unlocked or locked configuration.
+    """Applies `config.setting` to a configuration, locked or not.
 
     Args:
       config: changed in place.
-      given: keys, dots between their parts, that stay as they are.
+      given: dotted keys to leave unchanged.
 
     Raises:
-      UserError: the method has no official setting.
+      UserError: the method has no 'official' setting.
     """
     if config.setting != 'official':
         return
@@ -39,7 +39,7 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
 
 
 def check(flat: Mapping[str, Any]) -> None:
-    """Raises UserError where a flat configuration says 'official' and is not, as when a program sets that key alone."""
+    """Raises UserError if `setting` is 'official' but was never applied, as when a program sets only that key."""
     if flat['setting'] != 'official':
         return
     _official(flat)

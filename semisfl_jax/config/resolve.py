@@ -1,4 +1,4 @@
-"""A configuration made complete, and what makes two of them the same experiment."""
+"""Resolves a configuration to its final values, and defines when two of them are the same experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms.method import option_groups, options_of
 from semisfl_jax.config import devices, keys
 
-# Keys that change no number of a run: how long it goes on, what is kept of it, and where its data lie.
+# Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.
 INERT = frozenset(
     {
         'rounds',
@@ -33,10 +33,9 @@ INERT = frozenset(
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-    """A locked copy in which every value that means 'take it from elsewhere' is filled in, without the options of other
-    methods.
+    """A locked copy with every placeholder value ('auto', 0) filled in and the options of other methods removed.
 
-    `parallel.devices` 0 is filled in from the hardware, for the number of devices decides on the order of sums.
+    `parallel.devices` 0 is filled in from the hardware, because the number of devices determines the order of sums.
     """
     resolved, method = config.copy_and_resolve_references(), algorithms.get(config.algorithm)
     if resolved.k_s_rule == 'auto':
@@ -59,20 +58,20 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 
 def trials(config: ConfigDict) -> list[ConfigDict]:
-    """The configuration of every trial of a resolved configuration: that of a run of its seed alone."""
+    """The configuration of every trial of a resolved configuration, the same as for a run of that seed alone."""
     if not config.seeds:
         return [config]
     alone = []
     for seed in config.seeds:
         own = config.copy_and_resolve_references().unlock()
         own.update(seed=seed, seeds=())
-        own.parallel.update(trials='auto', devices=1)  # devices divide trials, not the clients of one
+        own.parallel.update(trials='auto', devices=1)  # devices divide the trials, not the clients of a trial
         alone.append(own.lock())
     return alone
 
 
 def flatten(config: ConfigDict | dict) -> dict[str, Any]:
-    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}; tuples become lists, as JSON has them."""
+    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}; tuples become lists, as in JSON."""
     flat = {}
     for key, value in config.items():
         if isinstance(value, (ConfigDict, dict)):
@@ -83,13 +82,13 @@ def flatten(config: ConfigDict | dict) -> dict[str, Any]:
 
 
 def identity_hash(config: ConfigDict) -> str:
-    """SHA-256 (hexadecimal) of all keys of a resolved configuration that change its numbers."""
+    """SHA-256 (hexadecimal) of all keys of a resolved configuration that affect the numbers of its run."""
     identity = {key: value for key, value in flatten(config).items() if key not in INERT}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
-    """What makes two resolved configurations two experiments: 'key: value in `other` -> value in `config`', sorted."""
+    """Differences that make two resolved configurations distinct experiments: 'key: `other` -> `config`', sorted."""
     here, there = flatten(config), flatten(other)
     keys = sorted((here.keys() | there.keys()) - INERT)
     absent = '(absent)'
@@ -101,7 +100,7 @@ def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str
 
 
 def default_workdir(config: ConfigDict, name: str) -> str:
-    """runs/NAME-HASH, so that the same experiment finds its folder again and another one never does."""
+    """runs/NAME-HASH: the same experiment always maps to the same folder, a different one to another."""
     return f'runs/{name}-{identity_hash(resolve(config))[:8]}'
 
 

@@ -1,7 +1,7 @@
-"""What rounds cost: bytes that clients and server send, work of both, seconds on a simulated network.
+"""The cost of rounds: bytes sent by clients and server, operations of both, seconds on a simulated network.
 
-`pieces` weighs the parts of a model, `prices` has what the prices of methods are made of, `network` says how fast,
-`rounds` adds it up. The prices of all cuts of a model are in `semisfl_jax.cuts`.
+`pieces` measures the parts of a model, `prices` holds the building blocks of methods' prices, `network` simulates
+bandwidths and speeds, `rounds` computes the bill. `semisfl_jax.cuts` prices all cuts of a model.
 """
 
 from semisfl_jax.costs.clients import Clients, drop, whole

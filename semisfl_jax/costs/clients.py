@@ -1,4 +1,4 @@
-"""The active clients of a round as it turned out: who started, how far each got, whose update arrived."""
+"""Participation of the active clients in a round: which started, how far each got, and whose update arrived."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 
 class Clients(NamedTuple):
-    """Host arrays, one entry for each of A active clients."""
+    """Host arrays with one entry for each of A active clients."""
 
     ids: np.ndarray  # [A] int
-    images: np.ndarray  # [A] int, what each trains on; without any, it takes no part
+    images: np.ndarray  # [A] int, images that each trains on; with 0 it does not take part
     steps: np.ndarray  # [A] int, iterations of a whole round
     labels: np.ndarray  # [A] bool, whether its batches hold labeled images
     started: np.ndarray  # [A] bool, whether it got the model: it has data, and did not fail before the round
     made: np.ndarray  # [A] int, iterations it finished
     failed: np.ndarray  # [A] bool, before the round or inside it
-    late: np.ndarray  # [A] bool, of the failed ones those that were left behind
+    late: np.ndarray  # [A] bool, failed by missing the deadline
 
     @property
     def survived(self) -> np.ndarray:
@@ -26,19 +26,19 @@ class Clients(NamedTuple):
 
 
 def whole(ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray) -> Clients:
-    """A round in which nobody fails. Clients without images do not come."""
+    """A round in which no client fails. Clients without images do not start."""
     nobody, started = np.zeros(ids.shape, bool), images > 0
     return Clients(ids, images, steps, labels, started, np.where(started, steps, 0), failed=nobody, late=nobody)
 
 
 def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:
-    """Some clients fail, of those that have data.
+    """Lets some of the clients that have data fail.
 
     Args:
       clients: so far.
-      made: [A], iterations that a client finishes before it fails; infinite where it does not.
-      never: [A], which of the failing ones do not even come.
-      late: whether they fail by being late. Who has failed otherwise is not late.
+      made: [A], iterations that a client finishes before it fails; infinite if it does not.
+      never: [A], which of the failing clients do not even start.
+      late: whether they fail by being late. Clients that have already failed otherwise are not late.
     """
     fails = np.isfinite(made) & clients.started
     started = clients.started & ~(fails & never)

@@ -1,7 +1,7 @@
 """Links and devices of the clients: how fast bytes travel, how fast clients compute.
 
 Bandwidths are drawn for every client and round from streams of `config.seed` that nothing else uses. They depend on
-neither the method nor the cohort, so methods of one seed meet the same network.
+neither the method nor the cohort, so all methods with the same seed see the same network.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from semisfl_jax.wording import use_one_of
 
 BANDWIDTH_UNITS = {'Mbps': 1e6 / 8, 'MBps': 1e6}  # bytes per second
 
-# Peak float32 operations per second, 2 x CUDA cores x highest clock by NVIDIA's data sheets. The paper names 80 Jetson
-# devices "under different modes" without their models; these four are an assumption.
+# Peak float32 operations per second, 2 x CUDA cores x highest clock from NVIDIA's data sheets. The paper mentions 80
+# Jetson devices "under different modes" without their models; these four are an assumption.
 DEVICES = {
     'jetson_nano': 2 * 128 * 0.9216e9,
     'jetson_tx2': 2 * 256 * 1.300e9,
@@ -59,7 +59,7 @@ def draw_links(options: CostOptions, seed: int, index: int, ids: np.ndarray, num
 
 
 def client_speeds(options: CostOptions, seed: int, num_clients: int) -> np.ndarray:
-    """Operations per second [N] that clients reach. Every class of device has an equal share of them, up to one."""
+    """Operations per second [N] that clients reach. Device models are equally frequent, up to one client."""
     peaks = np.array([DEVICES[name] for name in options.devices])
     places = rng.host(seed, 'devices').permutation(num_clients)
     return options.efficiency * peaks[places % len(peaks)]
@@ -74,7 +74,7 @@ def check(flat: dict[str, Any]) -> None:
     """Checks the numbers and names of `config.cost` in a flat configuration.
 
     Raises:
-      UserError: a range that is none, a device nobody knows, or a speed that is none.
+      UserError: an invalid range, an unknown device, or an invalid speed.
     """
     for key in ('client_out', 'client_in'):
         _check_range(f'config.cost.{key}', flat[f'cost.{key}'])

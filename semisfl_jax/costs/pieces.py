@@ -1,14 +1,14 @@
-"""What the pieces of a cut model weigh and work, from their true shapes. No weight is made and nothing is compiled.
+"""Size and work of the pieces of a cut model, from their true shapes. Nothing is initialized or compiled.
 
-Bytes are those of float32 variables, BatchNorm's running statistics included, as they travel.
+Bytes are those of float32 variables as transmitted, including BatchNorm's running statistics.
 
 Operations are what XLA's cost analysis counts in the program of a piece before any optimization, so that they are the
-same on every machine: of convolutions and products two for each multiplication with its addition (of a padded
-convolution, only where the kernel lies on the image), of everything else one for each number that comes out. The
-pieces have no loops, which the analysis would count once, and no custom calls, which it would not count; convolutions
-are XLA's own ('native'). Optimizer steps, averages of weights and augmentation are left out.
+same on every machine: two for each multiply-add of convolutions and products (for a padded convolution, only where the
+kernel lies on the image), and one for each output number of everything else. The pieces have no loops, which the
+analysis would count once, and no custom calls, which it would not count; convolutions are XLA's own ('native').
+Optimizer steps, averages of weights and augmentation are excluded.
 
-Activations are what autodiff keeps of one image from the forward pass for the backward pass.
+Activations are what autodiff keeps for one image from the forward pass for the backward pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from semisfl_jax import losses, models, rng
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import Array
 
-_ROWS = 2  # of the batches that are measured; everything is proportional to them
+_ROWS = 2  # in the measured batches; everything is proportional to this
 _REFERENCES = 4
 
 
@@ -39,7 +39,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """A cut model in numbers."""
+    """The measurements of a cut model."""
 
     bottom: int  # bytes of its variables
     top: int  # likewise
@@ -60,7 +60,7 @@ class Pieces:
 
     @property
     def whole_work(self) -> Work:
-        """Of bottom and top."""
+        """Operations of bottom and top."""
         return Work(
             self.bottom_work.forward + self.top_work.forward,
             self.bottom_work.train + self.top_work.train,
@@ -68,7 +68,7 @@ class Pieces:
 
     @property
     def features(self) -> int:
-        """Bytes of one image's features, float32 whatever the model computes in."""
+        """Bytes of one image's features, float32 regardless of the model's precision."""
         return 4 * self.feature_size
 
 
@@ -81,10 +81,10 @@ def measure(
     projection: str,
     projection_dim: int,
 ) -> Pieces:
-    """The pieces of a model, arguments as of `models.build`.
+    """Measures the pieces of a model, arguments as in `models.build`.
 
     Raises:
-      UserError: as `models.build`.
+      UserError: as in `models.build`.
     """
     model = models.build(name, num_classes, image_shape, split_index, projection, projection_dim, convolution='native')
     variables = jax.eval_shape(model.init, rng.root(0))
@@ -109,7 +109,7 @@ def _bytes(tree: Any) -> int:
 
 
 def _key() -> Array:
-    return jax.random.key(0)  # of dropout; its random bits are no floating-point work
+    return jax.random.key(0)  # for dropout; its random bits are not floating-point work
 
 
 def _bottom(model: SplitModel) -> Callable:
@@ -133,12 +133,12 @@ def _operations(function: Callable, *arguments) -> float:
 
 
 def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool = True) -> Work:
-    """Of `run(variables, inputs [B, *shape], train)`. `of_inputs`: the gradient of the inputs is asked for, too."""
+    """Work of `run(variables, inputs [B, *shape], train)`. `of_inputs`: includes the gradient of the inputs."""
 
     def train(variables, x, gradient):
         inputs = (variables, x) if of_inputs else (variables,)
         out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
-        return out, backward(gradient)  # both, or what only the outputs need would be left out of the program
+        return out, backward(gradient)  # both, or XLA would drop what only the outputs need
 
     x = _rows(_ROWS, shape)
     out = jax.eval_shape(lambda v, x: run(v, x, False), variables, x)
@@ -163,7 +163,7 @@ def _pair_work(width: int) -> Work:
 
 
 def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
-    """Bytes per image: what two images keep more than one. Weights, which are kept as well, cancel."""
+    """Bytes per image: the difference between two images and one, in which the weights, kept as well, cancel."""
 
     def kept(rows: int) -> int:
         backward = jax.eval_shape(lambda v, x: jax.vjp(lambda v: run(v, x, True), v)[1], variables, _rows(rows, shape))

@@ -1,7 +1,7 @@
-"""What a round of a method sends and computes, as functions of true shapes: the words, and what methods have in common.
+"""What a round of a method sends and computes, as functions of true shapes: the types and the parts shared by methods.
 
-The price of a method stands in its own file in `algorithms`. The server's own link is not counted as a bottleneck, nor
-are protocol overheads. Float32 and int32 numbers travel as they are.
+The price of a method is in its own file in `algorithms`. Neither the server's own link as a bottleneck nor protocol
+overhead is counted. Float32 and int32 numbers are sent uncompressed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from semisfl_jax.hparams import HParams
 
 NUMBER = 4  # bytes of a label, a count or a loss
 RINGS = {'two_level': 2, 'single_ring': 1, 'off': 0}
-PAPER_SIZES = {'alexnet': 127 * 2**20, 'vgg13': 508 * 2**20, 'vgg16': 528 * 2**20}  # of whole models, as the paper has
+PAPER_SIZES = {'alexnet': 127 * 2**20, 'vgg13': 508 * 2**20, 'vgg16': 528 * 2**20}  # whole models, from the paper
 
 
 class CostContext(NamedTuple):
@@ -31,13 +31,13 @@ class CostContext(NamedTuple):
     labels: np.ndarray | bool = False  # [A], whether a client's batches hold labeled images
     steps: np.ndarray | int = 0  # [A], iterations
     images: np.ndarray | int = 0  # [A], images that a client trains on
-    metrics: Mapping[str, float] | None = None  # of the round; None: before it, when the most it can cost is asked for
-    survivors: int = 0  # clients that `metrics` is about
+    metrics: Mapping[str, float] | None = None  # of the round; None: before it, for an upper bound
+    survivors: int = 0  # clients that `metrics` covers
 
     def mean(self, name: str, otherwise: float, scale: float = 1.0) -> float:
-        """A metric that is a mean over clients, of which the sum is a whole number once multiplied by `scale`.
+        """A metric that is a mean over clients, rounded so that the sum over clients times `scale` is an integer.
 
-        `otherwise` stands before the round, and where no client survived to tell.
+        `otherwise` is returned before the round, and if no client survived.
         """
         if self.metrics is None or not self.survivors:
             return otherwise
@@ -48,21 +48,21 @@ class ClientCost(NamedTuple):
     """One client's part of a round. Numbers, or arrays [A] where clients differ."""
 
     download: float | np.ndarray = 0  # bytes before its first iteration
-    step_upload: float | np.ndarray = 0  # bytes of an iteration
+    step_upload: float | np.ndarray = 0  # bytes per iteration
     step_download: float = 0
     upload: float | np.ndarray = 0  # bytes after its last iteration
     setup_upload: float = 0  # bytes before its first iteration
     setup_work: float | np.ndarray = 0  # operations before its first iteration
-    step_work: float | np.ndarray = 0  # operations of an iteration
-    server_work: float = 0  # operations of the server in an iteration, for one client's rows
+    step_work: float | np.ndarray = 0  # operations per iteration
+    server_work: float = 0  # operations of the server per iteration, for one client's rows
     inactive_download: int = 0  # bytes to each client outside the cohort
     inactive_upload: int = 0
-    order: str = 'independent'  # clients wait for each other at the end alone | 'synchronized': in every iteration |
+    order: str = 'independent'  # clients wait for each other only at the end | 'synchronized': in every iteration |
     # 'sequential': one trains after another
 
 
 def supervised_work(context: CostContext, clustering: bool = False) -> float:
-    """Operations of one supervised step of the server, 0 where it makes none; `clustering`: with a contrastive loss."""
+    """Operations of one supervised step of the server, 0 if it makes none; `clustering`: with a contrastive loss."""
     h, pieces = context.hparams, context.pieces
     if not h.server_trains:
         return 0.0
@@ -74,13 +74,13 @@ def supervised_work(context: CostContext, clustering: bool = False) -> float:
 
 
 def _clustering(pieces: Pieces, references: int) -> float:
-    """Operations for one row: student's projection and loss, teacher's key."""
+    """Operations for one row: the student's projection and loss, and the teacher's key."""
     return pieces.head_work.train + pieces.head_work.forward + references * pieces.pair_work.train
 
 
 def cross_entity(context: CostContext, clustering: bool) -> ClientCost:
     """The cross-entity phase: two bottoms down; per iteration the features of student and teacher up and a gradient
-    down; one bottom up. The teacher's bottom is not sent back; clients with labels send those of each batch."""
+    down; one bottom up. The teacher's bottom is not sent back; clients with labels also send those of each batch."""
     h, pieces = context.hparams, context.pieces
     batch = h.batch_size * pieces.features
     server_row = pieces.top_work.train + pieces.top_work.forward
@@ -98,7 +98,7 @@ def cross_entity(context: CostContext, clustering: bool) -> ClientCost:
 
 
 def whole_model(context: CostContext, pseudo_labels: bool = True) -> ClientCost:
-    """One model down, one up. `pseudo_labels`: each iteration starts with a forward pass that makes them."""
+    """One model down, one up. `pseudo_labels`: each iteration includes a forward pass that computes them."""
     h, work = context.hparams, context.pieces.whole_work
     row = work.train + (work.forward if pseudo_labels else 0)
     return ClientCost(download=context.whole, upload=context.whole, step_work=h.batch_size * row)
@@ -106,7 +106,7 @@ def whole_model(context: CostContext, pseudo_labels: bool = True) -> ClientCost:
 
 def client_memory(pieces: Pieces, batch_size: int, teacher: bool, whole: bool = False) -> int:
     """Bytes that a client holds: its part of the model with gradient and momentum, the teacher's part if it gets one,
-    and the activations of a batch that wait for the gradient. `whole`: the part is the whole model."""
+    and the activations of a batch kept for the gradient. `whole`: the part is the whole model."""
     part = pieces.whole if whole else pieces.bottom
     statistics = pieces.statistics if whole else pieces.bottom - pieces.bottom_parameters
     activations = pieces.whole_activations if whole else pieces.bottom_activations
@@ -114,7 +114,7 @@ def client_memory(pieces: Pieces, batch_size: int, teacher: bool, whole: bool = 
 
 
 def check_model(flat: Mapping[str, Any]) -> None:
-    """Raises UserError where whole models of a flat configuration cannot be billed as it asks for."""
+    """Raises UserError if whole models of a flat configuration cannot be billed as it requests."""
     name = flat['model.name']
     if flat['cost.bill_model_size'] == 'paper' and name not in PAPER_SIZES:
         raise UserError(

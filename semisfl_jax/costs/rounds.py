@@ -1,7 +1,7 @@
-"""The bill of a round: bytes that were sent, seconds that it would have taken on the network of `config.cost`.
+"""The bill of a round: bytes sent, and seconds that it would have taken on the network of `config.cost`.
 
-A simulation beside the training, from the configuration, the round's number, K_s, and how the clients fared. Nothing of
-it reaches the training, except through `failures.deadline_seconds`.
+A simulation alongside the training, from the configuration, the round's number, K_s, and the participation of the
+clients. It does not affect the training, except through `failures.deadline_seconds`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semisfl_jax.hparams import HParams
 
 
 class Bill(NamedTuple):
-    """What a round, or all rounds so far, cost."""
+    """The cost of a round, or of all rounds so far."""
 
     bytes_up: int = 0  # from clients to the server
     bytes_down: int = 0
@@ -28,16 +28,16 @@ class Bill(NamedTuple):
 
 
 def add(one: Bill, other: Bill) -> Bill:
-    """Both bills together."""
+    """The sum of two bills."""
     return Bill(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """All that the bills of one trial depend on."""
+    """Everything that the bills of one trial depend on."""
 
     method: str  # its name
-    price: Callable[[CostContext], ClientCost] | None  # of the method; None: nobody knows
+    price: Callable[[CostContext], ClientCost] | None  # of the method; None: unknown
     clustering: bool  # whether supervised steps have a contrastive loss
     seed: int
     num_clients: int  # N
@@ -45,12 +45,12 @@ class CostModel:
     hparams: HParams
     options: CostOptions
     model: tuple  # arguments of `pieces.measure`
-    deadline: float = 0.0  # seconds after which the server goes on without a client; 0: never
-    enabled: bool = True  # whether bills are written: `cost.enabled`, and the method has a price
+    deadline: float = 0.0  # seconds after which the server proceeds without a client; 0: never
+    enabled: bool = True  # whether bills are computed: `cost.enabled`, and the method has a price
 
     @property
     def pieces(self) -> Pieces:
-        """Measured on first use, a second or two."""
+        """The pieces of the model, measured on first use in a second or two."""
         return measure(*self.model)
 
     @property
@@ -63,7 +63,7 @@ class CostModel:
 def build(config, method: Any, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams) -> CostModel:
     """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C).
 
-    `method` is the record of its method, `algorithms.Method`.
+    `method` is the record of the method, an `algorithms.Method`.
     """
     options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
     net = config.model
@@ -87,17 +87,17 @@ def bill(
 ) -> Bill:
     """The bill of one round.
 
-    Seconds: the server's K_s steps, and then the clients' part. Models go to all clients at once. The server notices a
-    failure at once and does not wait; for a late client it waits until the deadline. Where clients wait for each other
-    in every iteration (split methods), an iteration takes as long as the slowest client in it (computation, features
-    up, gradients down) and then the server.
+    Seconds: the server's K_s steps, then the clients' part. Models go to all clients simultaneously. The server notices
+    a failure immediately and does not wait; for a late client it waits until the deadline. If clients wait for each
+    other in every iteration (split methods), an iteration takes as long as its slowest client (computation, features
+    up, gradients down) plus the server.
 
     Args:
       model: the costs of the trial.
       index: the round, 0-based.
       k_s: supervised steps of the round.
-      clients: how they fared; None for a round of the server alone.
-      metrics: of the round, which tell what some methods sent. None bills the most that they can send.
+      clients: their participation; None for a server-only round.
+      metrics: of the round, which determine what some methods sent. None bills the most that they can send.
     """
     server = server_speed(model.options)
     context = _context(model, index, clients, metrics)
@@ -122,8 +122,8 @@ def bill(
 def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
     """Drops the clients that are too slow for the deadline of round `index` (0-based), if there is one.
 
-    What counts is a client's own time, from the start of its download to the end of its upload, without waiting for
-    others, at the most that the method may send it.
+    The deadline applies to a client's own time, from the start of its download to the end of its upload, without
+    waiting for others, and assuming the most that the method may send.
     """
     if not model.deadline:
         return clients
@@ -146,7 +146,7 @@ def _context(model: CostModel, index: int, clients: Clients | None, metrics: Map
 
 
 class Paces(NamedTuple):
-    """Seconds of each client [A] on its own."""
+    """Seconds of each client [A], without waiting for others."""
 
     start: np.ndarray  # before its first iteration
     step: np.ndarray  # of an iteration
@@ -168,10 +168,10 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
 
     Args:
       order: of `ClientCost`.
-      clients: how they fared.
+      clients: their participation.
       paces: their own times.
       tail: [A] seconds that the server waits for each after its last iteration.
-      server_step: seconds of the server for one client's rows of an iteration.
+      server_step: seconds of the server per iteration for one client's rows.
     """
     started = clients.started
     if not started.any():
@@ -183,7 +183,7 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
     if order == 'sequential':
         return float(np.max(start) + np.sum(made * (step + server_step))) + last
     between, done = 0.0, 0
-    for count in np.unique(made):  # the same clients take part until the next of them leaves
+    for count in np.unique(made):  # the set of clients is constant until the next one leaves
         running = made >= count
         between += float(count - done) * float(np.max(step[running]) + np.sum(running) * server_step)
         done = count

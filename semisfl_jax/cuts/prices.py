@@ -14,20 +14,20 @@ from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
 
-WHOLE = 'whole'  # the name of the row of a method that does not cut
-_ROUNDS = 10  # whose mean the simulated seconds are
+WHOLE = 'whole'  # name of the row of the uncut model
+_ROUNDS = 10  # over which simulated seconds are averaged
 _GIB, _MIB = 2**30, 2**20
 
 
 class Price(NamedTuple):
-    """One cut. Bytes and operations are those of one client that takes part in a whole round."""
+    """One cut. Bytes and operations are those of one client over a complete round, unless noted."""
 
     cut: int | str  # layers at the client, or WHOLE
     features: int  # D
     bottom: int  # bytes of the client's part of the model
     down: int  # bytes in a round
     up: int
-    all_clients: int  # bytes of all active clients in a round, up and down
+    all_clients: int  # bytes of all active clients per round, up and down
     client_flop: float  # of one iteration
     server_flop: float  # of one iteration, for all active clients
     memory: int  # bytes at the client
@@ -40,14 +40,14 @@ class Pricing(NamedTuple):
     title: str
     chosen: int  # the configuration's cut
     cuts: list[Price]
-    whole: Price  # FedAvg with FixMatch on the same clients: the model goes down whole, and up
+    whole: Price  # FedAvg with FixMatch on the same clients: the whole model down and up
 
 
 def price_all(model: CostModel, k_s: int, name: str, teacher: bool) -> Pricing:
     """Prices every cut.
 
     Args:
-      model: the costs of a split method; its own cut is the one that is marked.
+      model: the costs of a split method; its own cut is marked.
       k_s: supervised steps of a round.
       name: of the data set, for the title.
       teacher: whether clients hold the teacher's part as well.
@@ -100,7 +100,7 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
 
 
 def as_text(pricing: Pricing) -> str:
-    """A table in columns, the configuration's cut marked."""
+    """A text table with the configuration's cut marked."""
     head = (
         'cut',
         'features',

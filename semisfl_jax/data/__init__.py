@@ -1,7 +1,7 @@
 """Data sets, their split between server and clients, and the clients of a round.
 
-`load` finds and decodes a data set, `make_partition` splits it, `build_federation` lays it out for the jitted
-rounds, `draw_cohort` picks the clients of each.
+`load` finds and decodes a data set, `make_partition` splits it, `build_federation` arranges it for the jitted
+rounds, `draw_cohort` picks the clients of each round.
 """
 
 from semisfl_jax.data.cache import default_dir as default_cache_dir

@@ -1,4 +1,4 @@
-"""Whole numbers in given proportions."""
+"""Apportions integers in given proportions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
     Hare's method of largest remainders; equal remainders go to the lower index.
 
     Args:
-      weight: [K] non-negative, integer (exact arithmetic) or float; all zero counts as all equal.
-      total: what is split.
+      weight: [K] non-negative, integer (exact arithmetic) or float; all zeros are treated as equal weights.
+      total: the number to split.
 
     Returns:
       [K] int64 summing to `total`.
@@ -28,7 +28,7 @@ def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
 
 
 def level(sizes: np.ndarray, parts: int) -> np.ndarray:
-    """Splits every class equally over `parts`; leftovers go round, so that totals stay within 1 of each other.
+    """Splits every class equally over `parts`; leftovers are dealt in turn, so that totals stay within 1 of each other.
 
     Args:
       sizes: [K] samples per class.

@@ -1,8 +1,8 @@
-"""Decoded arrays on disk, so that a data set is decoded once.
+"""Decoded arrays on disk, so that a data set is decoded only once.
 
-An entry is a directory of four .npy files and meta.json with their checksum. It is written beside its place and
-moved there whole, and read as memory maps. What is missing, cut short or altered is decoded again. A cache that
-cannot be written costs time alone: the arrays are then held in memory.
+An entry is a directory of four .npy files and meta.json with their checksum. It is written to a temporary directory,
+then moved into place, and read as memory maps. Missing, truncated or altered entries are decoded again. If the cache
+is not writable, the arrays are held in memory and decoded again by the next run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def default_dir() -> Path:
 
 
 def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], str]:
-    """The arrays of a data set, from the cache if they are there and whole, else decoded.
+    """The arrays of a data set, from the cache if present and intact, else decoded.
 
     Args:
       source: the data set.
@@ -59,7 +59,7 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
         _write(entry, source.name, streams)
     except OSError as error:
         logging.warning('decoded arrays of %s are not cached in %s: %s', source.name, root, error)
-    found = _read(entry, source.name)  # even if writing failed: another process may have been faster
+    found = _read(entry, source.name)  # even if writing failed: another process may have written it
     if found:
         return found
     arrays = _collect(source.name, streams)
@@ -67,10 +67,10 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
 
 
 def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
-    """Makes sure that decoding can end: a chunk fits into memory, and all of it there or on the disk of `root`.
+    """Makes sure that decoding may succeed: a chunk fits into memory, and all images do, or fit on the disk of `root`.
 
     Raises:
-      UserError: it is certain not to.
+      UserError: it certainly cannot.
     """
     shape, limit = streams['train'].shape, machine.host_memory()
     if not limit:
@@ -93,12 +93,12 @@ def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
 
 
 def _read(entry: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
-    """The entry's arrays and checksum, or None where there is no entry or a damaged one."""
+    """The arrays and checksum of the entry, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     try:
         expected = json.loads((entry / 'meta.json').read_text())['checksum']
-        # np.asarray drops the memmap subclass, whose every slice would drag the file along.
+        # np.asarray drops the memmap subclass, of which every slice would carry a reference to the file.
         arrays = {key: np.asarray(np.load(entry / f'{key}.npy', mmap_mode='r')) for key in ARRAYS}
         if dataset.checksum(name, arrays) == expected:
             return arrays, expected
@@ -129,7 +129,7 @@ def _write(entry: Path, name: str, streams: dict[str, Stream]) -> None:
 
 
 def _write_images(images_path: Path, labels_path: Path, name: str, split: str, stream: Stream) -> None:
-    """Appends chunk after chunk: no more than a chunk is in memory, and a full disk is an OSError, not a signal."""
+    """Appends one chunk at a time: only one is in memory, and a full disk raises OSError rather than a signal."""
     header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.count, *stream.shape)}
     labels = []
     with images_path.open('wb') as file:
@@ -141,7 +141,7 @@ def _write_images(images_path: Path, labels_path: Path, name: str, split: str, s
 
 
 def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
-    """The same arrays in memory."""
+    """Decodes into arrays in memory, the same as those of a cache entry."""
     arrays = {}
     for split, stream in streams.items():
         images = np.empty((stream.count, *stream.shape), np.uint8)
@@ -156,14 +156,14 @@ def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
 
 
 def _progress(name: str, split: str, stream: Stream) -> Iterator[Chunk]:
-    """The chunks of a stream, with a progress bar and the time left where decoding takes long."""
+    """The chunks of a stream, with a progress bar and the time left if decoding takes long."""
     with tqdm(
         total=stream.count,
         desc=f'decoding {name} {split}',
         unit=' images',
         delay=PROGRESS_DELAY,
         leave=False,
-        disable=None,  # no control characters where the output is not a terminal
+        disable=None,  # no control characters if the output is not a terminal
     ) as bar:
         for chunk in stream.chunks():
             yield chunk

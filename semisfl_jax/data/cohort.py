@@ -1,4 +1,4 @@
-"""Which clients take part in a round, and how often each has before. Nothing of it needs saving: it is replayed."""
+"""Which clients take part in a round, and in how many earlier ones each did. Replayed rather than saved."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def visits_before(
     first: int = 0,
     started: Callable[[int], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """In how many of the rounds first .. round_index - 1 each client took part, found by replaying the draws.
+    """The number of rounds in first .. round_index - 1 in which each client took part, from replaying the draws.
 
     Args:
       seed, num_clients, num_active: as in `draw_cohort`.
       round_index: the round about to run.
       first: first round in which clients draw batches, `config.pre_rounds`.
-      started: round -> ids of the active clients that drew batches; None: all of them.
+      started: round -> ids of the active clients that drew batches; None: all active clients.
 
     Returns:
       [N] int32.
@@ -54,7 +54,7 @@ def visits_before(
 
 
 def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The visits [N] after a round of the clients `ids` [A]; a new array."""
+    """The visits [N] after a round with the clients `ids` [A], as a new array."""
     visits = visits.copy()
     visits[ids] += 1
     return visits
@@ -63,8 +63,8 @@ def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
 def make_cohort(ids: np.ndarray, visits: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None) -> Cohort:
     """The Cohort of clients `ids` [A], given the visits [N] of all clients before this round.
 
-    All have weight 1, but for those that `failed` [A] bool, which have 0. Copies of the last one with weight 0 pad the
-    cohort to `padded_size`.
+    All have weight 1, except those that `failed` [A] bool, which have 0. Copies of the last client with weight 0 pad
+    the cohort to `padded_size`.
     """
     padding = max(padded_size - len(ids), 0)
     padded = np.pad(ids, (0, padding), mode='edge')

@@ -1,4 +1,4 @@
-"""What every data source returns, and the arithmetic that all of them share."""
+"""The Dataset that every data source returns, and computations shared by all sources."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from semisfl_jax import rng
 from semisfl_jax.data.apportion import largest_remainder
 
 ROWS_AT_ONCE = 4096  # bounds the memory of passes over arrays that may be larger than RAM
-HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, whatever the seed of the run
+HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, independent of the run's seed
 
-# Mean and standard deviation per channel, in units of [0, 1]. The first four as in the authors' code; MNIST and
-# Fashion-MNIST are the training set's own. Other sets are measured by `channel_statistics`.
+# Mean and standard deviation per channel, in units of [0, 1]. The first four are as in the authors' code; those of
+# MNIST and Fashion-MNIST are measured on the training set. `channel_statistics` measures other sets.
 NORMALIZATION = {
     'cifar10': ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     'svhn_cropped': ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
@@ -31,7 +31,7 @@ NORMALIZATION = {
 class Dataset:
     """One image-classification data set, decoded. Arrays may be read-only memory maps.
 
-    Labels are -1 where nobody knows them: STL-10's unlabeled images, which follow the labeled ones.
+    Labels are -1 where unknown, as for STL-10's unlabeled images, which follow the labeled ones.
     """
 
     name: str
@@ -58,14 +58,14 @@ class Dataset:
 
 
 class Outline(NamedTuple):
-    """What is known of a data set without its images."""
+    """The shapes and counts of a data set, without its images."""
 
     image: tuple[int, int, int]  # H, W, C
     classes: int
     train: int  # images
     test: int
     in_memory: bool  # not behind a memory map
-    most_held: int = 0  # images of the client that holds most
+    most_held: int = 0  # largest number of images that a client holds
 
     @property
     def pixels(self) -> int:
@@ -82,7 +82,7 @@ def _in_memory(array: np.ndarray | None) -> bool:
 
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation [C] of the data set `name`, known or measured on `images` [n, H, W, C] uint8."""
+    """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
     known = NORMALIZATION.get(name)
     return known if known and len(known[0]) == images.shape[-1] else channel_statistics(images)
 
@@ -90,7 +90,7 @@ def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tup
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Exact mean and standard deviation per channel of images [n, H, W, C] uint8, in units of [0, 1].
 
-    A channel that never varies gets a deviation of 1, so that dividing by it stays defined.
+    A constant channel gets a deviation of 1, so that division by it is defined.
     """
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), np.int64)
@@ -124,7 +124,7 @@ def make(name: str, arrays: dict[str, np.ndarray], num_classes: int, fake: bool 
       arrays: the four arrays, shapes and types as in Dataset.
       num_classes: K.
       fake: whether the images are made up.
-      digest: the checksum where it is known already, '' to compute it.
+      digest: the checksum if already known, '' to compute it.
     """
     mean, std = normalization(name, arrays['train_images'])
     digest = digest or checksum(name, arrays)
@@ -132,7 +132,7 @@ def make(name: str, arrays: dict[str, np.ndarray], num_classes: int, fake: bool 
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A stratified fifth of a labeled set, rounded up, becomes its test set, the same one in every run.
+    """Holds out a stratified fifth of a labeled set, rounded up, as its test set, the same one in every run.
 
     Args:
       labels: [n], all known.

@@ -1,7 +1,7 @@
-"""Encoded images to uint8 arrays, and the stream in which a data set is decoded.
+"""Decodes images to uint8 arrays, and defines the stream in which a data set is decoded.
 
-Pillow decodes everything. TFDS itself would use OpenCV where that is installed, whose JPEG pixels differ, and the
-checksum of a data set must not depend on what else is installed.
+Pillow decodes everything. TFDS itself would use OpenCV where installed, which decodes JPEG to different pixels, and
+the checksum of a data set must not depend on what else is installed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Chunk = tuple[np.ndarray, np.ndarray]  # images [n, H, W, C] uint8, labels [n] i
 
 
 class Stream(NamedTuple):
-    """The images and labels of one split, decoded as they are asked for."""
+    """The images and labels of one split, decoded lazily."""
 
     count: int
     shape: tuple[int, int, int]  # H, W, C
-    chunks: Callable[[], Iterator[Chunk]]  # chunks of `count` samples in all
+    chunks: Callable[[], Iterator[Chunk]]  # `count` samples in total
 
 
 class Source(NamedTuple):
@@ -63,14 +63,14 @@ def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.n
     try:
         with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
             pixels = np.asarray(resize(image.convert(MODES[channels]), size))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all of them Pillow's
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all raised by Pillow
         what = 'an image of the data set' if isinstance(encoded, bytes) else f"the image '{encoded}'"
         raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
 def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:
-    """Several images [n, H, W, C] uint8, all of the same `shape`; large files on all cores, in the order given.
+    """Decodes images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores.
 
     Raises:
       UserError: an image has another shape.
@@ -92,5 +92,5 @@ def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> n
 
 
 def array_stream(images: np.ndarray, labels: np.ndarray) -> Stream:
-    """A stream over arrays that are decoded already, [n, H, W, C] uint8 and [n]."""
+    """A stream over arrays that are already decoded, [n, H, W, C] uint8 and [n]."""
     return Stream(len(images), images.shape[1:], lambda: iter([(images, labels.astype(np.int32))]))

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1,797 gray images of 8 × 8, part of the package, no download."""
+"""scikit-learn's handwritten digits: 1,797 grayscale images of 8 × 8, bundled with scikit-learn, no download."""
 
 from __future__ import annotations
 

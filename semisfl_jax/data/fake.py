@@ -1,7 +1,7 @@
 """Made-up images of a data set's true shapes and counts, for benchmarks and smoke tests.
 
-Every class has a smooth pattern of its own, to which an image adds noise, so that a model has something to learn.
-The images are the same in every run, as those of a real data set would be, whatever the seed.
+Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. Like
+those of a real data set, the images are the same in every run, regardless of its seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from semisfl_jax.wording import use_one_of
 
 SEED = 0
 GRID = 4  # a pattern is a GRID × GRID picture, enlarged
-DARKEST, LIGHTEST = 32, 191  # of a pattern, leaving room for the noise
+DARKEST, LIGHTEST = 32, 191  # levels of a pattern, leaving headroom for the noise
 NOISE_MASK = np.uint64(0x3F3F3F3F3F3F3F3F)  # noise is uniform on 0..63, eight pixels to a word
 BYTES_AT_ONCE = 1 << 20
 
@@ -49,8 +49,9 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
     Args:
       name: canonical name, a key of SHAPES.
-      size: training images in total, 0 for the true number. The test set then has a fifth as many, though one
-        per class at least; of STL-10's images up to 5,000, though no more than half of them, are labeled.
+      size: training images in total, 0 for the true number. The test set then has a fifth as many images, but at
+        least one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them,
+        are labeled.
       image_size: side of the images, 0 for the true one.
 
     Raises:
@@ -77,7 +78,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
 
 def counts(name: str, size: int = 0) -> tuple[int, int, int]:
-    """Labeled, unlabeled and test images of a made-up data set, arguments as of `make`."""
+    """Numbers of labeled, unlabeled and test images of a made-up data set, arguments as in `make`."""
     true = SHAPES[name]
     if not size:
         return true.train, true.unlabeled, true.test
@@ -86,7 +87,7 @@ def counts(name: str, size: int = 0) -> tuple[int, int, int]:
 
 
 def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarray:
-    """[K, H, W, C] uint8, smooth."""
+    """Smooth patterns [K, H, W, C] uint8."""
     height, width, channels = shape
     grids = rng.host(SEED, 'fake', name, 'patterns').integers(
         DARKEST, LIGHTEST, (classes, channels, GRID, GRID), dtype=np.uint8, endpoint=True
@@ -99,7 +100,7 @@ def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarra
 
 
 def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images [count, H, W, C] uint8 and labels [count] int32, classes as equal as can be, in random order."""
+    """Images [count, H, W, C] uint8 and labels [count] int32, classes as equal as possible, in random order."""
     generator = rng.host(SEED, 'fake', name, split)
     labels = generator.permutation(np.arange(count, dtype=np.int32) % len(patterns))
     images = np.empty((count, *patterns.shape[1:]), np.uint8)
@@ -107,7 +108,7 @@ def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.n
     for start in range(0, count, step):
         block = images[start : start + step]
         np.take(patterns, labels[start : start + step], axis=0, out=block, mode='clip')
-        # Whole words are drawn because single bytes take thirty times as long.
+        # Whole words are drawn because single bytes would take thirty times as long.
         words = generator.integers(0, 2**64, -(-block.size // 8), dtype=np.uint64) & NOISE_MASK
         block += words.astype('<u8', copy=False).view(np.uint8)[: block.size].reshape(block.shape)
     return images, labels

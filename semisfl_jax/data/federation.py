@@ -1,7 +1,7 @@
 """The data of an experiment as the arrays that a jitted round takes.
 
-With residency 'device' all images lie on the device, once. With 'host' the clients' images stay in host memory, or
-on disk behind a memory map, and each round gets the rows that it is going to draw.
+With residency 'device' all images are on the device, once. With 'host' the clients' images stay in host memory, or
+on disk behind a memory map, and each round gets the rows that it will draw.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _whole(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Arra
 class HostFederation:
     """Client images in host memory.
 
-    `tables` has everything but the images: its `client_images` are [0, H, W, C], and its `index` and
-    `labeled_index` hold rows of `images`, so that `sampling.rows` of it are the rows that a round will read.
+    `tables` has everything except the images: its `client_images` are [0, H, W, C], and its `index` and
+    `labeled_index` refer to rows of `images`, so that `sampling.rows` gives the rows that a round will read.
     """
 
     tables: Federation
@@ -41,8 +41,8 @@ class HostFederation:
 
         Args:
           rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
-          reads: what they are, `Method.reads`.
-          trials: the rows are those of R trials, [R, A, ...], and `tables` holds their tables stacked.
+          reads: the unit in which rows are read, `Method.reads`.
+          trials: whether the rows are those of R trials, [R, A, ...], and `tables` holds their stacked tables.
           place: (shape, fetch) -> an array of that shape on the device, `fetch(slice)` giving some of its rows.
 
         Returns:
@@ -58,12 +58,12 @@ class HostFederation:
 
 
 def build_federation(dataset: Dataset, partition: Partition, residency: str) -> Federation | HostFederation:
-    """Lays out the training set for the rounds.
+    """Arranges the training set for the rounds.
 
     Args:
       dataset: the data set.
       partition: its split.
-      residency: 'device' or 'host'. Both give the same images for the same draws.
+      residency: 'device' or 'host'. Both yield the same images for the same draws.
 
     Returns:
       A Federation, whose `client_images` are the rows that clients hold, or a HostFederation.
@@ -78,23 +78,23 @@ def build_federation(dataset: Dataset, partition: Partition, residency: str) -> 
 def build_federations(
     dataset: Dataset, partitions: Sequence[Partition], residency: str, all_labels: bool = False
 ) -> list[Federation] | list[HostFederation]:
-    """Lays out the training set once for several trials, each with a split of its own.
+    """Arranges the training set once for several trials, each with its own split.
 
-    What is labeled in one trial is not in another. So, for several trials on the device, one copy of the images
-    serves the servers and the clients of all.
+    Images that are labeled in one trial may not be in another. With several trials on the device, one copy of the
+    images therefore serves the servers and the clients of all trials.
 
     Args:
       dataset: the data set.
-      partitions: R splits, of equally many labeled images and clients.
+      partitions: R splits, with equal numbers of labeled images and of clients.
       residency: 'device' or 'host'.
-      all_labels: clients know the labels of all their images: what they hold unlabeled, they hold labeled, too.
+      all_labels: clients know the labels of all their images: the labeled tables equal the unlabeled ones.
 
     Returns:
       R times what `build_federation` returns, with tables of equal shapes. `server_images` and `server_labels` are
       the same arrays in all of them, and on the device so are `client_images` and `client_labels`.
 
     Raises:
-      UserError: unknown residency, or labels that nobody knows.
+      UserError: unknown residency, or `all_labels` with unknown labels in the training set.
     """
     if residency not in RESIDENCIES:
         raise UserError(f"config.data.residency is '{residency}': use {' or '.join(map(repr, RESIDENCIES))}")
@@ -143,7 +143,7 @@ def _arrays(dataset: Dataset, rows: np.ndarray) -> tuple[Array, Array]:
 
 
 def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each trial's N parts: [N, longest of all trials] int32, zeros behind each part, and the lengths [N] int32."""
+    """For each trial's N parts: [N, longest of all trials] int32, zero-padded at the end, and the lengths [N] int32."""
     width = max(len(part) for parts in trials for part in parts)
     tables = []
     for parts in trials:

@@ -1,7 +1,7 @@
 """IMAGE-100: 100 classes of ImageNet at 144 × 144, from an ImageNet folder or TFDS's imagenet2012.
 
-The paper's class list is not published with the text, so the user names one. Images are resized straight to the
-square, not cropped and without regard to their aspect, as in the authors' code.
+The paper does not publish its class list, so the user provides one. Images are resized directly to the square,
+without cropping or preserving the aspect ratio, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def find(image_folder: str, class_list: str, data_dir: str, image_size: int) -> 
 
     Args:
       image_folder: directory with train/<class>/* and val/<class>/*, '' for TFDS imagenet2012.
-      class_list: text file with one WordNet id per line, which numbers the classes; '' takes every class of a
-        folder that holds 100.
+      class_list: text file with one WordNet id per line, in the order of class numbers; '' takes every class of a
+        folder with exactly 100.
       data_dir: TFDS data directory, as in `tfds_source.find`.
       image_size: side, 0 for 144.
 
     Raises:
-      UserError: no such folder, class list or class, or no class list where one is needed.
+      UserError: no such folder, class list or class, or no class list where one is required.
     """
     size = image_size or IMAGE_SIZE
     classes = _read_classes(class_list) if class_list else ()
@@ -82,7 +82,7 @@ def _find_folder(folder: Path, classes: tuple[str, ...], size: int) -> Source:
 
 
 def _files(directory: Path) -> list[Path]:
-    """The images of one class, in the order of their names."""
+    """The image files of one class, sorted by name."""
     try:
         entries = [entry for entry in os.scandir(directory) if entry.name.lower().endswith(SUFFIXES)]
         names = sorted(entry.name for entry in entries if entry.is_file())

@@ -1,8 +1,8 @@
-"""Who holds which training image: the server's labeled ones, and every client's own (Section V; docs/ledger.md).
+"""The split of the training images between the server (labeled) and every client (Section V; docs/ledger.md).
 
-A partition is disjoint, and complete but for the labeled images that `federation.ignored_labeled` 'dropped' leaves to
-nobody. It is a function of the configuration alone. Nothing here draws from anywhere
-but `config.data.partition_seed`, or `config.seed` where that is -1.
+A partition is disjoint, and complete except for the labeled images that `federation.ignored_labeled` 'dropped'
+discards. It is a function of the configuration alone: the only source of randomness here is
+`config.data.partition_seed`, or `config.seed` if that is -1.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.errors import UserError
 
 LABELED_SPLITS = ('natural', 'balanced')
-IGNORED_LABELED = ('dropped', 'unlabeled')  # what becomes of the clients' labeled images with mu = 0
+IGNORED_LABELED = ('dropped', 'unlabeled')  # fate of the clients' labeled images with mu = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """Rows of the training set, ascending wherever they are listed, and where the split came from.
+    """Rows of the training set, always in ascending order, and the settings that the split was made from.
 
-    Every client has at least one row in `client_index`; in `client_labeled_index` any of them may have none.
+    Every client has at least one row in `client_index`, but may have none in `client_labeled_index`.
     """
 
     dataset: str  # name of the data set
     checksum: str  # of the data set
-    settings: dict  # what the split was made from, JSON types
+    settings: dict  # that the split was made from, JSON types
     server_index: np.ndarray  # [L] int32, labeled, at the server
     client_index: tuple[np.ndarray, ...]  # N arrays int32, used without labels
     client_labeled_index: tuple[np.ndarray, ...]  # N arrays int32, used with their labels
@@ -53,9 +53,9 @@ class Partition:
 
 
 def settings(config) -> dict:
-    """The keys of a configuration that decide a partition, in JSON types.
+    """The settings of a configuration that determine a partition, in JSON types.
 
-    Those of labeled images at the clients are there only where there are such images. Where all images are dealt to
+    Those about labeled images at the clients are present only if there are such images. If all images are dealt to
     clients that know their labels, no image is set aside as labeled: `num_labeled` is 0.
     """
     fed, count = config.federation, config.data.client_labels
@@ -80,24 +80,24 @@ def settings(config) -> dict:
 def make_partition(dataset: Dataset, config) -> Partition:
     """Splits the training set between the server and the clients.
 
-    The server gets `num_labeled` - `client_labels` labeled images, the clients share `client_labels` labeled ones
-    and the whole rest without labels. 'uniform' deals every class equally. 'dirichlet' draws Dir(alpha) over the
+    The server gets `num_labeled` - `client_labels` labeled images; the clients share `client_labels` labeled ones
+    and all remaining images without labels. 'uniform' deals every class equally. 'dirichlet' draws Dir(alpha) over the
     classes once per client, p [N, K], and gives client i the share p_ic / sum_j p_jc of class c, so all data is used
-    and clients differ in size. A client that this leaves with nothing gets one image of the largest client. The
-    labeled images of the clients follow the same shares, or a rule of their own (`labeled_partition`). With mu = 0
-    their labels are ignored: nobody gets the images, or clients get them among the unlabeled ones
-    (`ignored_labeled`). `client_labels` -1 splits as 0 does, clients then know the labels of what they hold
-    (`federation.build_federations`); without a server phase (k_s = 0) they get the server's images, too.
+    and clients differ in size. A client left with nothing gets one image of the largest client. The labeled images of
+    the clients follow the same shares, or a separate rule (`labeled_partition`). With mu = 0 their labels are
+    ignored: the images are discarded, or dealt among the unlabeled ones (`ignored_labeled`). `client_labels` -1
+    splits as 0 does, but clients know the labels of the images they hold (`federation.build_federations`); without a
+    server phase (k_s = 0) they also get the server's images.
 
     Args:
       dataset: the data set.
       config: the whole configuration; reads `seed`, `data` and `federation`, and whether `k_s` is 0.
 
     Returns:
-      The partition, the same one for the same data and settings.
+      The partition, always the same for the same data and settings.
 
     Raises:
-      UserError: settings that are wrong or that the data set cannot meet.
+      UserError: invalid settings, or settings that the data set cannot satisfy.
     """
     chosen = settings(config)
     _check_settings(chosen, config)
@@ -129,7 +129,7 @@ def make_partition(dataset: Dataset, config) -> Partition:
 
 
 def describe(partition: Partition, labels: np.ndarray) -> np.ndarray:
-    """How many unlabeled images of each class every client holds.
+    """The number of unlabeled images of each class that every client holds.
 
     Args:
       partition: the partition.
@@ -144,7 +144,7 @@ def describe(partition: Partition, labels: np.ndarray) -> np.ndarray:
 
 
 def check_counts(num_clients: int, num_active: int) -> None:
-    """Raises UserError unless there are 1 <= num_active <= num_clients."""
+    """Raises UserError unless 1 <= num_active <= num_clients."""
     if num_clients < 1:
         raise UserError(f'config.federation.num_clients is {num_clients}: at least one client is needed')
     if not 1 <= num_active <= num_clients:
@@ -154,7 +154,7 @@ def check_counts(num_clients: int, num_active: int) -> None:
 
 
 def _check_settings(chosen: dict, config) -> None:
-    """What can be said without looking at the data."""
+    """Checks everything that can be checked without the data."""
     federation, labeled = config.federation, config.data.num_labeled
     check_counts(chosen['num_clients'], federation.num_active)
     for key, allowed, value in (
@@ -178,7 +178,7 @@ def _check_settings(chosen: dict, config) -> None:
 
 
 def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
-    """K + 1 arrays: the rows of every class in random order, and those of unknown label."""
+    """K + 1 arrays: the rows of every class, and those of unknown label, each in random order."""
     generator = rng.host(seed, 'partition', 'order')
     labels = dataset.train_labels
     return [generator.permutation(np.flatnonzero(labels == k)) for k in (*range(dataset.num_classes), -1)]
@@ -247,17 +247,17 @@ def _dirichlet_counts(sizes: np.ndarray, chosen: dict) -> np.ndarray:
     return np.stack([*columns, np.zeros(clients, np.int64)], axis=1)
 
 
-# Name -> rule: sizes [K + 1] of the classes and of what is of unknown class, `settings` -> counts [N, K + 1]
+# Name -> rule: sizes [K + 1] of the classes and of the images of unknown class, `settings` -> counts [N, K + 1]
 PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
     'uniform': _uniform_counts,
     'dirichlet': _dirichlet_counts,
 }
-# Rules by which the labeled images of the clients are dealt: one of these, or that of the rest
+# Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
 LABELED_PARTITIONS = ChainMap({'same': None}, PARTITIONS)
 
 
 def _fill_empty(counts: np.ndarray) -> None:
-    """Gives every client [N, K] that has nothing one image of the class that the largest client has most of."""
+    """Gives every empty client in counts [N, K] one image of the largest client, from that client's largest class."""
     totals = counts.sum(axis=1)
     for poor in np.flatnonzero(totals == 0):
         rich = totals.argmax()

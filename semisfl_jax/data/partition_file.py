@@ -1,4 +1,4 @@
-"""Partitions as files: one .npz without pickles, proof against damage and against the wrong data set."""
+"""Partitions as files: one .npz without pickles, checked for damage and for a mismatched data set."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.wording import size
 
 FORMAT = 1
-MOST_BYTES = 2**30  # an image takes four: more than all of ImageNet-21k
+MOST_BYTES = 2**30  # four bytes per image: enough for all of ImageNet-21k
 
 
 def save(partition: Partition, path: str | os.PathLike) -> None:
-    """Writes a partition; the file appears whole or not at all, and equal partitions give equal bytes.
+    """Writes a partition atomically; equal partitions give equal bytes.
 
     Raises:
       UserError: the file cannot be written.
@@ -57,7 +57,7 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
 
 
 def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
-    """Reads a partition of at most `limit` bytes, packed and unpacked.
+    """Reads a partition of at most `limit` bytes, both compressed and uncompressed.
 
     Raises:
       UserError: no such file, not a partition, or damaged.
@@ -77,7 +77,7 @@ def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
             client_labeled_index=_split(arrays['client_labeled_index'], arrays['client_labeled_size']),
         )
         expected = meta['content_hash'] if meta['format'] == FORMAT else ''
-    except Exception as error:  # NumPy and zipfile have a dozen ways to say that a file is damaged
+    except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
         raise UserError(f"'{path}' is not a readable partition file ({error}): export it again") from error
     if partition.content_hash != expected:
         raise UserError(f"the partition file '{path}' is damaged, its content hash differs: export it again")
@@ -85,20 +85,20 @@ def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
 
 
 def _check_unpacked(path: Path, limit: int) -> None:
-    """Raises UserError where an archive says that it unpacks to more than `limit` bytes."""
+    """Raises UserError if an archive declares that it unpacks to more than `limit` bytes."""
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
     except (OSError, ValueError, zipfile.BadZipFile):
-        return  # `load` says what is wrong with it
+        return  # `load` reports what is wrong with it
     if unpacked > limit:
         raise UserError(f"'{path}' unpacks to more than {size(limit)}, which no partition file does; give another")
 
 
 def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
-    """Reads a partition and holds it against the data set and the configuration that it shall serve.
+    """Reads a partition and checks it against the data set and configuration of a run.
 
-    Settings that decide a split, such as `num_labeled`, are taken from the file; a warning names those that differ.
+    Settings that determine a split, such as `num_labeled`, are taken from the file; a warning names those that differ.
 
     Args:
       path: the file.
@@ -106,7 +106,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
       config: the configuration of the run.
 
     Raises:
-      UserError: unreadable or damaged, made for another data set or another number of clients, or not disjoint.
+      UserError: the file is unreadable or damaged, made for another data set or number of clients, or not disjoint.
     """
     partition = load(path)
     if partition.dataset != dataset.name:
@@ -135,8 +135,8 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
 
 
 def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
-    """Rows of a file that somebody else made: in range, nothing twice, labels where labels are used, nobody empty but a
-    server without a phase of its own."""
+    """Checks the rows of an external file: in range, no duplicates, known labels where labels are used, and no empty
+    client, nor an empty server that has a training phase."""
     labeled = np.concatenate([partition.server_index, *partition.client_labeled_index])
     rows = np.concatenate([labeled, *partition.client_index])
     if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
@@ -165,7 +165,7 @@ def _sizes(parts: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def _split(rows: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Undoes `_flat`; raises ValueError where the sizes do not add up."""
+    """Inverse of `_flat`; raises ValueError if the sizes do not add up."""
     if sizes.sum() != len(rows) or (sizes < 0).any():
         raise ValueError('sizes do not add up')
     return tuple(np.split(rows, np.cumsum(sizes)[:-1]))

@@ -1,4 +1,4 @@
-"""The door to every data set: `load` finds it by name, decodes it or takes it from the cache."""
+"""Entry point for all data sets: `load` finds one by name and decodes it or takes it from the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from semisfl_jax.data.dataset import Outline
 from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
-# Sets that are neither IMAGE-100 nor of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
+# Sets other than IMAGE-100 and those of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
 READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load}
 
 
@@ -30,7 +30,7 @@ def load(options) -> dataset.Dataset:
       The decoded data set.
 
     Raises:
-      UserError: unknown data set, data not prepared or unfit, options that do not go together.
+      UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
     """
     name = ALIASES.get(options.name, options.name)
     if options.image_size < 0:
@@ -58,10 +58,10 @@ def load(options) -> dataset.Dataset:
 
 
 def outline(options) -> Outline | None:
-    """What is known of the data set that `config.data` asks for, before anything of it is loaded.
+    """The outline of the data set that `config.data` asks for, before loading any of it.
 
-    Counts are those of sets that are made or always there, and 0 where prepared data may hold fewer. None for sets that
-    come from elsewhere.
+    Counts are those of made-up or bundled sets, and 0 where prepared data may hold fewer images. None for sets of
+    unknown shape.
     """
     name = ALIASES.get(options.name, options.name)
     own = name in READERS and READERS[name] is not digits.load
@@ -76,9 +76,9 @@ def outline(options) -> Outline | None:
 
 
 def shape(options) -> tuple[tuple[int, int, int], int]:
-    """Images (H, W, C) and number of classes of the data set that `config.data` asks for.
+    """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for.
 
-    Known without data for the sets that come with a configuration; any other is loaded.
+    Known without data for the sets in `fake.SHAPES`; any other is loaded.
 
     Raises:
       UserError: as `load`.

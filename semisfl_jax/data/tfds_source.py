@@ -32,7 +32,7 @@ from semisfl_jax.errors import UserError
 
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
-SAMPLED_BYTES = 1 << 16  # of either end of a file, to tell its content from another's
+SAMPLED_BYTES = 1 << 16  # read from either end of a file to fingerprint it
 
 
 def find(
@@ -54,7 +54,7 @@ def find(
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
       alias: the canonical name of the data set, if not `name`.
-      own_names: of sets that TFDS does not have, one of which may have been meant where it does not know `name`.
+      own_names: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
@@ -82,7 +82,7 @@ def find(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps TFDS's remarks about OpenCV, TensorFlow and missing files off the terminal."""
+    """Suppresses TFDS's messages about OpenCV, TensorFlow and missing files."""
     level = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
@@ -93,9 +93,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = ()):
-    """The TFDS builder of a prepared data set."""
+    """The TFDS builder of a data set, prepared first if necessary."""
     with _quiet():
-        import tensorflow_datasets as tfds  # half a second, and not every run needs it
+        import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
     directory = str(Path(directory).expanduser()) if '://' not in directory else directory
     builder = _open(name, directory, own_names)
@@ -104,7 +104,7 @@ def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = ()):
     if prepared:
         return builder
     _prepare(name, builder, directory)
-    return _open(name, directory)  # afresh: a builder keeps what it read when it was made
+    return _open(name, directory)  # anew: a builder caches what it read when created
 
 
 def _open(name: str, directory: str, own_names: tuple[str, ...] = ()):
@@ -116,7 +116,7 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = ()):
     except tfds.core.DatasetNotFoundError as error:
         known = tfds.list_builders(with_community_datasets=False)
         raise UserError(_unknown(name, [*known, *own_names])) from error
-    except Exception as error:  # whatever a builder's own code raises: it is named and passed on in one line
+    except Exception as error:  # anything that a builder's own code raises
         raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
 
 
@@ -127,7 +127,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _prepare(name: str, builder, directory: str) -> None:
-    """Downloads and prepares the data set where TensorFlow is installed, which TFDS needs for writing."""
+    """Downloads and prepares the data set if TensorFlow, which TFDS needs for writing, is installed."""
     if importlib.util.find_spec('tensorflow') is None:
         raise UserError(
             f"data set '{name}' is not prepared, {builder.data_path} is not there: point --config.data.data_dir or "
@@ -143,7 +143,7 @@ def _prepare(name: str, builder, directory: str) -> None:
 
 
 def _hide_accelerators() -> None:
-    """Keeps TensorFlow, which would take all of a GPU's memory, off the devices that JAX computes on."""
+    """Hides the devices that JAX computes on from TensorFlow, which would allocate all of a GPU's memory."""
     import tensorflow as tf
 
     for kind in ('GPU', 'TPU'):
@@ -159,7 +159,7 @@ def _check_features(name: str, builder):
     """The image and the label feature.
 
     Raises:
-      UserError: there are none of the right kinds.
+      UserError: they are missing or of the wrong kind.
     """
     import tensorflow_datasets as tfds
 
@@ -196,7 +196,7 @@ def _records(builder, source, rows: np.ndarray) -> list[dict]:
         if all(record['image'] and record['label'] is not None for record in records):
             return records
         reason = 'a record is empty'
-    except Exception as error:  # the reader raises what its C++ side says about a damaged or missing file
+    except Exception as error:  # the C++ reader raises various errors for a damaged or missing file
         reason = _first_line(error)
     raise UserError(_unreadable(builder, reason))
 
@@ -207,7 +207,7 @@ def _unreadable(builder, reason: str) -> str:
 
 
 def _labels(builder, split: str) -> np.ndarray:
-    """[n] int32 labels of a split, images not decoded."""
+    """Labels [n] int32 of a split, without decoding images."""
     source = _source(builder, split)
     rows = np.arange(len(source))
     blocks = [rows[start : start + LABELS_AT_ONCE] for start in range(0, len(rows), LABELS_AT_ONCE)]
@@ -215,7 +215,7 @@ def _labels(builder, split: str) -> np.ndarray:
 
 
 def _test_split(builder) -> str:
-    """The first split for testing that has labels, '' if none."""
+    """The first of the splits 'test' and 'validation' that has labels, '' if none."""
     for split in ('test', 'validation'):
         info = builder.info.splits.get(split)
         if info and info.num_examples:
@@ -226,7 +226,7 @@ def _test_split(builder) -> str:
 
 
 def _parts(builder, wanted: list[int]) -> tuple[list, list]:
-    """What the training and the test set are made of: lists of pairs (split, rows), with the `wanted` labels only."""
+    """The parts of training and test set: lists of pairs (split, rows), with only the `wanted` labels, if any."""
 
     def rows(split):
         labels = _labels(builder, split) if wanted else None
@@ -242,7 +242,7 @@ def _parts(builder, wanted: list[int]) -> tuple[list, list]:
 
 
 def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:
-    """[K_source + 1] int32: new label per old one; the last entry serves the label -1."""
+    """[K_source + 1] int32: new label for each old one; the last entry is for the label -1."""
     lut = np.arange(label.num_classes + 1, dtype=np.int32)
     lut[-1] = -1
     for new, old in enumerate(classes):
@@ -251,7 +251,7 @@ def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:
 
 
 def _first_shape(builder, channels: int) -> tuple[int, int, int]:
-    """Shape of the first image, where the features leave it open."""
+    """Shape of the first image, for features that do not specify it."""
     record = _records(builder, _source(builder, 'train'), np.arange(1))[0]
     return decode(record['image'], 0, channels).shape
 
@@ -271,9 +271,9 @@ def _stream(builder, parts: list, shape: tuple[int, int, int], image_size: int, 
 
 
 def _cache_key(builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
-    """Name of the cache entry: readable, and different for every other content of the prepared files.
+    """Name of the cache entry: readable, and different if the content of the prepared files differs.
 
-    What tells contents apart is the size, the beginning and the end of every file.
+    Contents are compared by the size, the beginning and the end of every file.
     """
     digest = hashlib.sha256(repr((image_size, classes)).encode())
     try:

@@ -1,4 +1,4 @@
-"""Diagnostics as files: one .npz per round, without pickles, that appears whole or not at all."""
+"""Diagnostics as files: one .npz per round, without pickles, written atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = 'round_{:06d}.npz'
 
 
 def rounds_written(folder: Path) -> list[int]:
-    """The rounds of which the workdir `folder` holds diagnostics, in order."""
+    """The rounds for which the workdir `folder` holds diagnostics, ascending."""
     names = (path.stem.removeprefix('round_') for path in (folder / 'diagnostics').glob('round_*.npz'))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
@@ -34,7 +34,7 @@ def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:
     """Reads what `save` wrote.
 
     Raises:
-      UserError: it is not there, or damaged.
+      UserError: the file is missing or damaged.
     """
     path = _path(folder, round_number)
     if path.exists() and not path.is_file():
@@ -44,12 +44,12 @@ def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:
             return {name: entries[name] for name in entries.files}
     except FileNotFoundError as error:
         raise UserError(f'there are no diagnostics {path}; run with --config.diagnostics_every=ROUNDS') from error
-    except Exception as error:  # NumPy and zipfile have a dozen ways to say that a file is damaged
+    except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
         raise UserError(f'{path} cannot be read ({error}); delete it') from error
 
 
 def cut_back(folder: Path, rounds: int) -> None:
-    """Removes the diagnostics after round `rounds`: a run that goes on from there writes them again."""
+    """Removes the diagnostics after round `rounds`; a run that resumes from there writes them again."""
     for number in rounds_written(folder):
         if number > rounds:
             _path(folder, number).unlink()

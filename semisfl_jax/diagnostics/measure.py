@@ -1,4 +1,4 @@
-"""Computes diagnostics from the state after a round: programs of their own, so that the round stays one call."""
+"""Computes diagnostics from the state after a round, in separate programs, so that the round stays one call."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Arrays = dict[str, np.ndarray]
 
 
 def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
-    """Builds the diagnostics of a run; they are compiled when they are first asked for.
+    """Builds the diagnostics of a run; they are compiled on first use.
 
     Args:
-      experiment: one of its trials, of which all share the programs.
-      jit: `compilation.jit`, or that with settings.
+      experiment: one of its trials, which all share the programs.
+      jit: `compilation.jit`, possibly with settings applied.
 
     Returns:
-      diagnose(trial, state, number, k_s) -> the arrays that the package's docstring lists. `state` is that after
-      round `number` (1-based), `k_s` the supervised steps of that round. In a run of several processes, all call it.
+      diagnose(trial, state, number, k_s) -> the arrays listed in the package docstring. `state` is that after round
+      `number` (1-based), `k_s` the supervised steps of that round. In a run of several processes, all must call it.
     """
     predict, hparams = experiment.algorithm.predict, experiment.hparams
     views = experiment_lib.views(experiment.config.augment, experiment.dataset)
@@ -60,7 +60,7 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
 
 
 def _batches(images: np.ndarray, rows: np.ndarray, size: int):
-    """`rows` of `images` in batches of one size: (number, images [B, H, W, C], how many count)."""
+    """`rows` of `images` in batches of equal size: (number, images [B, H, W, C], how many are not padding)."""
     size = min(size, len(rows))
     for number, start in enumerate(range(0, len(rows), size)):
         part = rows[start : start + size]
@@ -107,7 +107,7 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
 
 
 def _build_queue(experiment: Experiment, views, jit: Callable) -> Callable[..., Arrays] | None:
-    """`queue_levels`, `queue` and `queue_empty`, or None where they cannot be told or there is no queue."""
+    """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
     memory = jax.eval_shape(experiment.algorithm.init, experiment.key).memory
     if hparams.client_teacher_ema or not jax.tree.leaves(memory):

@@ -1,9 +1,9 @@
-"""What stood in the queue before it was emptied, told from the state after the round.
+"""Reconstructs the content of the queue before it was emptied, from the state after the round.
 
-The labels of the supervised phase are those of the images it drew. The cross-entity phase leaves the teacher as it is,
-so the labels that it gave to the weak views of an iteration can be computed again, by a forward pass and without
-training: same images, same views, same weights, equal up to rounding at the threshold. Truths take the place of the
-keys, and the queue's own code says what stays.
+The labels of the supervised phase are those of the images it drew. The cross-entity phase does not change the teacher,
+so its labels for the weak views of an iteration can be recomputed by a forward pass, without training: same images,
+same views, same weights, equal up to rounding at the threshold. True classes take the place of the keys, and the
+queue's own code determines what remains in it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def build_replay(
       model: the split model.
       views: augmentations.
       hparams: settings.
-      client_map: a function with the meaning of `jax.vmap`.
+      client_map: a function with the semantics of `jax.vmap`.
 
     Returns:
-      run(key, state, federation, cohort, k_s []) -> the levels of the queue, with truths as keys [Q, 1]. `key`,
+      run(key, state, federation, cohort, k_s []) -> the levels of the queue, with true classes as keys [Q, 1]. `key`,
       `federation`, `cohort` and `k_s` are those of the round, `state` is what it returned.
     """
     memory = queue.build(hparams.queue, hparams.queue_size, 1, hparams.queue_stride, hparams.queue_empty_slots)
@@ -57,7 +57,7 @@ def build_replay(
             return memory.push_supervised(noted, note(labels, jnp.ones_like(labels, bool), labels))
 
         first = state.step - k_s
-        if hparams.pre_rounds and hparams.queue == 'single_ring':  # still with the keys of all rounds so far
+        if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
             first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
         return jax.lax.fori_loop(first, state.step, step, memory.init())
 
@@ -100,7 +100,7 @@ def build_replay(
 
 
 def iterations_kept(hparams: HParams, rows: int) -> np.ndarray:
-    """Iterations (0-based, ascending) of which a row may be in the queue at the end, `rows` entering at a time."""
+    """Iterations (0-based, ascending) that may have rows in the queue at the end, if each adds `rows` of them."""
     pushes = -(-hparams.queue_size // rows)
     every = np.arange(hparams.k_u)
     kept = every[-pushes:]

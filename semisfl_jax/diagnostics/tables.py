@@ -8,10 +8,10 @@ import numpy as np
 
 
 class Rates(NamedTuple):
-    """Rates of pseudo-labels; NaN where there is nothing to divide by."""
+    """Rates of pseudo-labels; NaN where the denominator is 0."""
 
     mask: np.ndarray  # share of unlabeled images whose pseudo-label is confident
-    accuracy: np.ndarray  # of confident pseudo-labels of images whose class is known, the share that is right
+    accuracy: np.ndarray  # share of correct ones among the confident pseudo-labels of images of known class
 
 
 def count_labels(
@@ -21,7 +21,7 @@ def count_labels(
 
     Args:
       groups: [T] in 0 .. size - 1, for example the client that holds an image.
-      truth: [T] true classes, -1 where nobody knows.
+      truth: [T] true classes, -1 if unknown.
       labels: [T] in 0 .. classes - 1.
       counted: [T] bool.
       size: number of groups.
@@ -41,18 +41,18 @@ def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, cl
     Args:
       labels: [Q], -1 for an empty slot.
       confident: [Q] bool.
-      truth: [Q], -1 where nobody knows.
+      truth: [Q] true classes, -1 if unknown.
       classes: K.
 
     Returns:
-      [2, K + 1, K] int32: not confident or confident, true class (K for unknown), label; and the empty slots.
+      [2, K + 1, K] int32: not confident or confident, true class (K for unknown), label; and the number of empty slots.
     """
     filled = labels >= 0
     return count_labels(confident.astype(int), truth, labels, filled, 2, classes), int(np.sum(~filled))
 
 
 def class_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """By true class, [K].
+    """Rates by true class, [K].
 
     Args:
       confident: [N, K + 1, K], `MODEL_confident` of a file.
@@ -64,7 +64,7 @@ def class_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
 
 
 def client_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """By client, [N]; arguments as of `class_rates`. Images of unknown class count in the mask rate alone."""
+    """Rates by client, [N]; arguments as in `class_rates`. Images of unknown class count only in the mask rate."""
     evaluable = confident[:, :-1]
     correct = np.diagonal(evaluable, axis1=1, axis2=2).sum(axis=1)
     return Rates(
@@ -74,7 +74,7 @@ def client_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
 
 
 def overall_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """Over all clients together, []; arguments as of `class_rates`."""
+    """Rates over all clients together, []; arguments as in `class_rates`."""
     mask, accuracy = client_rates(confident.sum(axis=0, keepdims=True), unlabeled.sum(axis=0, keepdims=True))
     return Rates(mask[0], accuracy[0])
 

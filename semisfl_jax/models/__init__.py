@@ -1,4 +1,4 @@
-"""Models by name, cut at any layer."""
+"""Models by name, split at any layer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def build(
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
-    `dtype` is that of the computation, 'float32' or 'bfloat16'; parameters are float32.
+    `dtype` is the type of the computation, 'float32' or 'bfloat16'; parameters are float32.
     `convolution` 'auto' is 'direct' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
-    `axes` as in `split.cut`. `batch_norm_variance`: 'biased' or 'unbiased', what BatchNorm's running variance follows.
+    `axes` as in `split.cut`. `batch_norm_variance`: 'biased' or 'unbiased', the kind of BatchNorm's running variance.
 
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.

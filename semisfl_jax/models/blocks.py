@@ -1,5 +1,5 @@
 """The layers of residual networks. A block, with both of its convolutions and its shortcut, counts as one layer when a
-model is cut: a cut inside would have to send the shortcut along with the features."""
+model is cut: a cut inside a block would have to send the shortcut along with the features."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, batch_norm
 from semisfl_jax.models.pooling import max_pool
 from semisfl_jax.types import Array
 
-KAIMING_FAN_OUT = jax.nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')  # of k x k kernels: k * k * features
+KAIMING_FAN_OUT = jax.nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')  # k x k kernel: k * k * features
 
 
 class ResidualBlock(nn.Module):
-    """x plus two ConvLayers of x, each up to its ReLU; no activation after the sum. Optional 4 x 4 max-pool."""
+    """x plus two ConvLayers of x, each ending in ReLU; no activation after the sum. Optional 4 x 4 max-pool."""
 
     bias: bool = True
     norm: bool = False
-    pool: bool = False  # 4 x 4; of a map smaller than that, the whole
+    pool: bool = False  # 4 x 4 max-pool; smaller maps are pooled globally
     kernel_init: Callable | None = None  # None: PyTorch's
     compute: Compute = FLOAT32
-    axes: tuple[str, ...] = ()  # as ConvLayer's
+    axes: tuple[str, ...] = ()  # as in ConvLayer
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> the same, or [B, H // 4, W // 4, C]."""
+        """x [B, H, W, C] -> the same shape, or [B, H // 4, W // 4, C] with `pool`."""
         y = x
         for name in ('conv_0', 'conv_1'):
             y = ConvLayer(
@@ -49,15 +49,15 @@ class ResidualBlock(nn.Module):
 class PreactivationBlock(nn.Module):
     """A block of a wide ResNet: BatchNorm, ReLU, 3 x 3 convolution, twice, without biases, plus a shortcut.
 
-    Where the number of channels changes, the shortcut is a 1 x 1 convolution of the first ReLU's output; else it is x.
+    If the number of channels changes, the shortcut is a 1 x 1 convolution of the first ReLU's output; otherwise, x.
     """
 
     features: int
     stride: int = 1  # of the first convolution and of the 1 x 1 shortcut
-    last: bool = False  # of the network: BatchNorm, ReLU and the mean over all pixels follow
+    last: bool = False  # last block of the network: BatchNorm, ReLU and the mean over all pixels follow
     norm: bool = True
     compute: Compute = FLOAT32
-    axes: tuple[str, ...] = ()  # as ConvLayer's
+    axes: tuple[str, ...] = ()  # as in ConvLayer
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
@@ -80,7 +80,7 @@ class PreactivationBlock(nn.Module):
 
 
 def bare_convolution(features: int, kernel: int, stride: int, compute: Compute, name: str) -> ConvLayer:
-    """A convolution with nothing around it, as wide ResNets have them."""
+    """A convolution without bias, normalization or activation, as in wide ResNets."""
     return ConvLayer(
         features,
         kernel=kernel,

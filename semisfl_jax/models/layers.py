@@ -1,7 +1,7 @@
-"""The layers models are made of. A layer is what the paper counts when it names a cut: one convolution or one
-fully connected layer, with the normalization, activation and pooling that follow it (or the dropout before it).
+"""The layers of the models. A layer is the unit in which the paper specifies a cut: one convolution or one fully
+connected layer, with the normalization, activation and pooling that follow it (or the dropout before it).
 
-Weights and biases start as in PyTorch, uniform in +-1 / sqrt(fan_in), where a model does not say otherwise.
+Weights and biases are initialized as in PyTorch, uniform in +-1 / sqrt(fan_in), unless a model specifies otherwise.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import max_of_corners, max_pool
 from semisfl_jax.types import Array
 
-MOMENTUM = 0.9  # share that BatchNorm's running statistics keep of themselves in every training step
+MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
 BATCH_NORM_VARIANCES = ('biased', 'unbiased')
-FEW_CHANNELS = 4  # up to here, `lowerings.direct_corners` is the faster form
+FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 
 
 class Compute(NamedTuple):
-    """How layers compute. Parameters and BatchNorm's statistics are float32 whatever the type."""
+    """How layers compute. Parameters and BatchNorm's statistics are always float32."""
 
     dtype: str = 'float32'  # of activations and of the arithmetic on them
     convolution: str = 'native'  # a key of `lowerings.LOWERINGS`
-    batch_norm_variance: str = 'biased'  # that BatchNorm's running variance follows, one of BATCH_NORM_VARIANCES
+    batch_norm_variance: str = 'biased'  # kind of BatchNorm's running variance, one of BATCH_NORM_VARIANCES
 
 
 FLOAT32 = Compute()
@@ -44,13 +44,13 @@ def torch_uniform(fan_in: int):
 
 
 class UnbiasedBatchNorm(nn.BatchNorm):
-    """BatchNorm whose running variance follows the unbiased variance of the batch, as PyTorch's does.
+    """BatchNorm whose running variance tracks the unbiased variance of the batch, as in PyTorch.
 
-    The batch itself is normalized by the biased variance, as everywhere.
+    The batch itself is normalized by the biased variance, as usual.
     """
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
-        """x [B, ..., C]; `mask` [B, 1, ...] bool, the rows that are there, where no axes are mapped; None: all."""
+        """x [B, ..., C]; `mask` [B, 1, ...] bool, the valid rows, only without mapped axes; None: all."""
         before = self.get_variable('batch_stats', 'var')
         y = super().__call__(x, mask=mask)
         if self.use_running_average or self.is_initializing():
@@ -66,11 +66,10 @@ class UnbiasedBatchNorm(nn.BatchNorm):
 
 
 def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) -> nn.BatchNorm:
-    """BatchNorm that uses batch statistics in training and moves its running ones by 0.1, as PyTorch does.
+    """BatchNorm that uses batch statistics in training and updates its running ones by 0.1, as in PyTorch.
 
-    The running variance is the biased one, Flax's convention, or PyTorch's (`compute.batch_norm_variance`).
-
-    `axes`: mapped axes that hold more rows of the batch.
+    The running variance is the biased one, Flax's convention, or the unbiased one, PyTorch's
+    (`compute.batch_norm_variance`). `axes`: mapped axes that hold more rows of the batch.
     """
     kind = UnbiasedBatchNorm if compute.batch_norm_variance == 'unbiased' else nn.BatchNorm
     return kind(not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=axes or None, name=name)
@@ -89,7 +88,7 @@ class ConvLayer(nn.Module):
     pool: str = ''  # '' | 'floor' | 'pad'
     kernel_init: Callable | None = None  # None: PyTorch's
     compute: Compute = FLOAT32
-    axes: tuple[str, ...] = ()  # mapped axes that hold more rows of the batch whose statistics BatchNorm takes
+    axes: tuple[str, ...] = ()  # mapped axes over which BatchNorm's batch statistics extend
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
@@ -109,7 +108,7 @@ class ConvLayer(nn.Module):
             if self.norm:
                 x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x
-        # Neither bias nor ReLU falls as its input grows: after pooling they give the same, on a quarter of the numbers.
+        # Bias and ReLU are non-decreasing: applied after pooling they give the same result on a quarter of the values.
         x = x if self.norm else _shifted(x, bias)
         return nn.relu(x) if self.activation else x
 
@@ -119,7 +118,7 @@ def _shifted(x: Array, bias: Array | None) -> Array:
 
 
 def _product(x: Array, kernel: Array, *_, **__) -> Array:
-    """In place of `jax.lax.dot_general`, as Dense calls it for x [B, D]."""
+    """Replacement for `jax.lax.dot_general` as Dense calls it for x [B, D]."""
     return lowerings.dense_direct(x, kernel)
 
 

@@ -1,13 +1,13 @@
-"""Convolutions, and dense products, in the forms that some backend computes fast.
+"""Convolutions and dense products, in forms that are fast on particular backends.
 
     x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F], H' = (H + 2 * padding - k) // stride + 1
 
 - `native`: XLA's own operator and XLA's own gradient, for GPU and TPU.
-- `direct`: for CPU. The same operator, its two gradients written as convolutions of the one form (NHWC, HWIO) that
-  XLA's CPU backend gives to its fast kernel wherever it stands. XLA brings other forms into this one only outside
-  loops, and computes them number by number inside, at a hundredth of the speed: a round is all loops. A stride is a
-  dilation in the gradients, which that kernel knows, too: with zeros written out they take twice as long.
-- `patches`: shifted slices side by side and one matrix product. It keeps its speed under `vmap` over kernels, where
+- `direct`: for CPU. The same operator, with its two gradients written as convolutions of the one form (NHWC, HWIO) that
+  XLA's CPU backend always passes to its fast kernel. XLA converts other forms into this one only outside loops; inside,
+  it computes them element by element, a hundred times slower, and a round consists of loops. A stride becomes a
+  dilation in the gradients, which that kernel also supports: with explicit zeros they take twice as long.
+- `patches`: shifted slices side by side and one matrix product. It stays fast under `vmap` over kernels, where
   the others become grouped convolutions.
 
 docs/performance.md has the measurements.
@@ -65,7 +65,7 @@ def _direct_backward(padding: int, stride: int, residuals, gradient: Array):
     else:
         turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
         x_gradient = _convolve(gradient, turned, *[(border, border + rest) for rest in beyond], dilation=stride)
-    # Of the kernel: channels take the place of the batch, and the batch is summed over as channels are.
+    # Kernel gradient: channels take the role of the batch, and the batch is summed over like channels.
     images, outputs = x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)  # [C, H, W, B], [H', W', B, F]
     edges = [(padding, padding - rest) for rest in beyond]
     kernel_gradient = _convolve(images, outputs, *edges, kernel_dilation=stride)  # [C, k, k, F]
@@ -73,9 +73,9 @@ def _direct_backward(padding: int, stride: int, residuals, gradient: Array):
 
 
 def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
-    """The gradient of x at stride 1: each row of the kernel has its own outputs, which are then shifted and summed. As
-    one convolution over a gradient with a border of size - 1 zeros, a 5 x 5 kernel on 14 x 14 would do twice the
-    arithmetic."""
+    """The gradient of x at stride 1: each row of the kernel has its own outputs, which are then shifted and summed. A
+    single convolution over a gradient with a border of size - 1 zeros would take twice the arithmetic for a 5 x 5
+    kernel on 14 x 14."""
     size, _, channels, features = kernel.shape
     by_row = jnp.flip(kernel, 1).transpose(1, 3, 0, 2).reshape(1, size, features, size * channels)
     border = size - 1 - padding
@@ -90,7 +90,7 @@ _direct.defvjp(_direct_forward, _direct_backward)
 
 
 def patches(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
-    """One matrix product."""
+    """Convolution as one matrix product over concatenated slices."""
     size, _, channels, features = kernel.shape
     if padding:
         x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
@@ -105,9 +105,9 @@ def patches(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
 def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
     """The four corners of every 2 x 2 window of `direct`'s output: [B, H' // 2, W' // 2, 4, F].
 
-    For inputs of few channels, such as images, where a convolution has too little to sum over. Pixels of a 2 x 2
-    block become channels, and a corner becomes a set of features with a kernel of its own: 1.44 times the arithmetic
-    of a 5 x 5 kernel, at more than twice the speed, and pooling is left with a maximum over neighbors in memory.
+    For inputs with few channels, such as images, where a convolution has too little to sum over. The pixels of a 2 x 2
+    block become channels, and each corner becomes a set of features with its own kernel: 1.44 times the arithmetic
+    of a 5 x 5 kernel at more than twice the speed, and pooling reduces to a maximum over neighbors in memory.
     """
     size, _, channels, features = kernel.shape
     half = size // 2 + 1  # side of the kernel over blocks
@@ -125,8 +125,8 @@ def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
 
 @jax.custom_vjp
 def dense_direct(x: Array, kernel: Array) -> Array:
-    """x [B, D] @ kernel [D, F]. For wide layers and large batches the gradient of x takes a transposed copy of the
-    kernel: on a CPU, copy and product together take 0.6 times as long as XLA's product with the kernel as it stands."""
+    """x [B, D] @ kernel [D, F]. For wide layers and large batches the gradient of x uses a transposed copy of the
+    kernel: on a CPU, copy and product together take 0.6 times as long as XLA's product without the copy."""
     return x @ kernel
 
 
@@ -134,7 +134,7 @@ def _dense_backward(residuals, gradient: Array):
     x, kernel = residuals
     transposed = kernel.T
     if x.shape[0] >= 256 and kernel.size >= 2**22:
-        transposed = jax.lax.optimization_barrier(transposed)  # or else XLA folds the transposition into the product
+        transposed = jax.lax.optimization_barrier(transposed)  # otherwise XLA folds the transpose into the product
     return gradient @ transposed, x.T @ gradient
 
 

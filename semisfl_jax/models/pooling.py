@@ -1,4 +1,4 @@
-"""2 x 2 max-pooling with a gradient that costs little: no search, and one byte kept per window."""
+"""2 x 2 max-pooling with a cheap gradient: no search, and one byte stored per window."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from semisfl_jax.types import Array
 def max_pool(x: Array, pad: bool = False) -> Array:
     """2 x 2 max-pooling with stride 2: [B, H, W, C] -> [B, H // 2, W // 2, C].
 
-    With `pad`, a border of -inf is added first, so H becomes H // 2 + 1. A trailing row or column that fills no
-    window is dropped, and of equal values the first one gets the gradient, both as in PyTorch.
+    With `pad`, a border of -inf is added first, so H becomes H // 2 + 1. A trailing row or column that does not fill a
+    window is dropped, and the first of equal values gets the gradient, both as in PyTorch.
     """
     if pad:
         x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-jnp.inf)
@@ -30,7 +30,7 @@ def _pool(x: Array) -> Array:
 
 @jax.custom_vjp
 def max_of_corners(corners: Array) -> Array:
-    """[..., 4, C] -> [..., C]. For the gradient it keeps which one won, one byte, and not the four numbers."""
+    """[..., 4, C] -> [..., C]. For the gradient it stores the index of the maximum, one byte, not the four values."""
     return _corners_forward(corners)[0]
 
 

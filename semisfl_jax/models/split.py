@@ -22,15 +22,15 @@ class SplitModel(NamedTuple):
     """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
 
     `bottom` and `top` are called as f(variables, inputs, key, train, rows=None) and return (outputs, variables): in
-    training, the variables with BatchNorm's running statistics moved on. `key` feeds dropout and may be None otherwise.
-    `rows` [B] bool: which rows are there, in training with a batch that is not full; BatchNorm leaves out the others.
+    training, the variables with BatchNorm's running statistics updated. `key` is for dropout and may be None otherwise.
+    `rows` [B] bool: the valid rows, for training with a partial batch; BatchNorm excludes the others.
     """
 
     init: Callable[[Array], SplitParams]
     bottom: Callable[..., tuple[Array, Variables]]  # -> features e [B, D]
     top: Callable[..., tuple[Array, Variables]]  # e -> logits [B, K]
-    # The top in training on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
-    # variables): dropout is drawn for each client from its own key, BatchNorm takes the statistics of all rows.
+    # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
+    # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
     tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
     project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
     feature_size: int  # D
@@ -41,7 +41,7 @@ _CLIENT = 'client'  # the axis over which `tops` is mapped
 
 
 class Stack(nn.Module):
-    """Layers one after another, named by their place in the uncut model."""
+    """Layers in sequence, named by their index in the uncut model."""
 
     layers: tuple[Maker, ...]
     first: int = 0
@@ -54,7 +54,7 @@ class Stack(nn.Module):
 
 
 class ProjectionHead(nn.Module):
-    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Rows leave normalized."""
+    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Output rows are normalized."""
 
     kind: str
     width: int
@@ -89,8 +89,8 @@ def cut(
       split_index: layers at the client, 1 .. layers - 1; None takes the architecture's own.
       projection: 'mlp', 'linear' or 'none'.
       projection_dim: P; with 'none' P is D.
-      compute: how the projection head computes. Features, logits and projections leave as float32 whatever the type.
-      axes: of a map around the caller that holds more clients, whose rows count in the statistics of `tops`, too.
+      compute: how the projection head computes. Features, logits and projections are always returned as float32.
+      axes: axes of a map around the caller that hold more clients, whose rows are included in the statistics of `tops`.
 
     Raises:
       UserError: a cut that leaves one side without a layer, or images too small for the model's pooling.
@@ -166,7 +166,7 @@ def _run(
 
 
 def _of_rows(rows: Array) -> Callable:
-    """A Flax interceptor that lets BatchNorm take its statistics from the `rows` [B] that are there."""
+    """A Flax interceptor that makes BatchNorm compute its statistics only over the valid `rows` [B]."""
 
     def intercept(call, arguments, options, context):
         if isinstance(context.module, nn.BatchNorm) and context.method_name == '__call__':
@@ -177,10 +177,10 @@ def _of_rows(rows: Array) -> Callable:
 
 
 def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
-    """The layer inside a map over clients that share its weights: BatchNorm's statistics span the mapped axes, too.
+    """The layer inside a map over clients that share its weights: BatchNorm's statistics also span the mapped axes.
 
-    Dense products take JAX's own gradient: one product over the rows of all clients, where that of `dense_direct` would
-    be a kernel [A, D, F] for each client, summed afterwards.
+    Dense products use JAX's own gradient, one product over the rows of all clients. `dense_direct` would compute one
+    kernel gradient per client, [A, D, F], and sum them afterwards.
     """
     probe = layer(name='probe')
     if isinstance(probe, DenseLayer):
@@ -189,7 +189,7 @@ def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
 
 
 def _filled(variables: Variables) -> Variables:
-    """Every piece has 'params', even one without parameters."""
+    """Adds 'params' to a piece without parameters."""
     return {'params': {}, **variables}
 
 

@@ -1,6 +1,6 @@
-"""Static BatchNorm, SemiFL's: before a model is evaluated or sent out, its statistics are taken afresh over a data set.
+"""SemiFL's static BatchNorm: before a model is evaluated or sent out, its statistics are recomputed over a data set.
 
-Training itself uses the statistics of each batch and no others, so nothing there has to know.
+Training uses only the statistics of each batch and is not affected.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def recompute(
     images: Callable[[Any], Array] = lambda x: x,
     count: Array | None = None,
 ) -> SplitParams:
-    """`variables` with every statistic of BatchNorm the mean of those of the batches, each batch counting the same.
+    """`variables` with every BatchNorm statistic replaced by its mean over the batches, all weighted equally.
 
-    The cumulative average of PyTorch's BatchNorm with momentum None, in training mode. Batches pass as in training,
-    each normalized by its own statistics, so the old running ones have no say. Can be jitted: one loop.
+    The cumulative average of PyTorch's BatchNorm with momentum None, in training mode. Batches are processed as in
+    training, each normalized by its own statistics, so the old running ones have no effect. Can be jitted: one loop.
 
     Args:
-      model: the split model; both pieces have their statistics taken.
-      variables: bottom, top and projection head; without BatchNorm they come back as they are.
-      batches: tree with leading [T]; T mini-batches, or what `images` makes them from, such as rows [T, B].
-      key: for dropout that stands before a BatchNorm.
+      model: the split model; the statistics of bottom and top are recomputed.
+      variables: bottom, top and projection head; returned unchanged without BatchNorm.
+      batches: tree with leading [T]; T mini-batches, or inputs from which `images` makes them, such as rows [T, B].
+      key: for dropout that precedes a BatchNorm.
       images: one element of `batches` -> normalized floats [B, H, W, C].
       count: [] int32, how many of the T are used, at least 1; None: all.
     """
@@ -54,7 +54,7 @@ def recompute(
 
     count = jax.tree.leaves(batches)[0].shape[0] if count is None else count
     total = jax.lax.fori_loop(0, count, one, zero)
-    # From zero, a step moves to this share of the batch's statistics.
+    # Starting from zero, one update yields this share of the batch's statistics.
     mean = jax.tree.map(lambda x: x / ((1 - MOMENTUM) * count), total)
     new = ({**piece, 'batch_stats': stats} if stats else piece for piece, stats in zip(pieces, mean, strict=True))
     return variables._replace(**dict(zip(('bottom', 'top'), new, strict=True)))

@@ -1,9 +1,9 @@
 """The models of the paper, as the authors' code builds them (docs/ledger.md), those of the methods it is compared with,
 and a small one for small images.
 
-A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the number of layers that stay at the
-client unless told otherwise. Nothing else has to know its architecture. Builders take the widths of layers and
-the depths of stages, by default the model's own, for tests that run every kind of layer at a fraction of its size.
+A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the default number of layers at the
+client. No other code depends on its architecture. Builders accept layer widths and stage depths, with the
+model's own as defaults, so that tests can run every kind of layer at a fraction of its size.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import jax
 from semisfl_jax.models.blocks import PreactivationBlock, ResidualBlock, bare_convolution
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
 
-Maker = Callable[..., nn.Module]  # called as maker(name=…), and with axes=… if it has BatchNorm (a true field `norm`)
+Maker = Callable[..., nn.Module]  # called as maker(name=…), also with axes=… if it has BatchNorm (field `norm` is true)
 
 
 class Architecture(NamedTuple):
     """Layers of an uncut model."""
 
     layers: tuple[Maker, ...]
-    paper_split: int  # layers at the client: the paper's, and like it after the convolutions in models it does not cut
+    paper_split: int  # layers at the client: the paper's choice, or all but the dense layers in models not in the paper
 
 
 def small_cnn(
@@ -90,9 +90,9 @@ def vgg16(
 def _vgg(
     depths: tuple[int, ...], channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
 ) -> Architecture:
-    """Five stages of so many convolutions of one width each; a pooling ends each, the fourth after padding by one.
+    """Five stages with the given numbers of convolutions, each ending in pooling; the fourth is padded by one first.
 
-    Dropout comes after each of the two wide layers, not before it as in AlexNet: no feature is dropped at the paper's
+    Dropout comes after each of the two wide layers, not before as in AlexNet: no feature is dropped at the paper's
     cut.
     """
     layers: list[Maker] = []
@@ -105,23 +105,23 @@ def _vgg(
 
 
 def resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
-    """ResNet-9 with BatchNorm, FedDure's: 6,575,370 parameters at 32x32x3 and 10 classes."""
+    """FedDure's ResNet-9, with BatchNorm: 6,575,370 parameters at 32x32x3 and 10 classes."""
     return _resnet9(num_classes, compute, channels, bias=True, norm=True, kernel_init=None)
 
 
 def resnet9_plain(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
-    """ResNet-9 without BatchNorm and biases, FedMatch's: 6,568,640 parameters at 32x32x3 and 10 classes.
+    """FedMatch's ResNet-9, without BatchNorm and biases: 6,568,640 parameters at 32x32x3 and 10 classes.
 
-    Weights start as Keras's VarianceScaling() makes them, a truncated normal of standard deviation 1 / sqrt(fan_in):
-    in FedMatch, those of sigma.
+    Weights (in FedMatch, those of sigma) are initialized like Keras's VarianceScaling(): a truncated normal with
+    standard deviation 1 / sqrt(fan_in).
     """
     kernel_init = jax.nn.initializers.variance_scaling(1.0, 'fan_in', 'truncated_normal')
     return _resnet9(num_classes, compute, channels, bias=False, norm=False, kernel_init=kernel_init)
 
 
 def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **options) -> Architecture:
-    """Seven layers when cut, a residual block being one. A 4 x 4 max-pool ends the last block, so at 32x32 features
-    are 512 numbers; smaller images pool what they have left, and may be as small as 8x8."""
+    """Seven layers for cutting, where a residual block is one. A 4 x 4 max-pool ends the last block, so 32x32 images
+    give 512 features; smaller maps are pooled globally, and images may be as small as 8x8."""
     conv = partial(ConvLayer, compute=compute, **options)
     block = partial(ResidualBlock, compute=compute, **options)
     classifier = _classifier(num_classes, compute, bias=options['bias'], kernel_init=options['kernel_init'])
@@ -142,10 +142,10 @@ def wresnet28x2(
 ) -> Architecture:
     """WideResNet-28-2 as in SemiFL's code: 1,467,610 parameters for 3 channels and 10 classes, images of any size.
 
-    Fourteen layers when cut: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU and
-    the mean over all pixels (features are 128 numbers), and the classifier. Convolutions start as Kaiming's normal with
-    fan_out, the classifier's bias at 0. SemiFL keeps no running statistics in training but takes them afresh before
-    evaluation: `semisfl_jax.models.static_batch_norm`.
+    Fourteen layers for cutting: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU
+    and the mean over all pixels (128 features), and the classifier. Convolutions are initialized with Kaiming's normal
+    in fan_out mode, the classifier's bias with 0. SemiFL keeps no running statistics in training but recomputes them
+    before evaluation: `semisfl_jax.models.static_batch_norm`.
     """
     block = partial(PreactivationBlock, compute=compute)
     layers: list[Maker] = [partial(bare_convolution, channels[0], 3, 1, compute)]

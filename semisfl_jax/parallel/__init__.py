@@ -1,4 +1,4 @@
-"""How the work of many clients, and of many trials, is laid out on the hardware."""
+"""Distributes the work of many clients, and of many trials, over the hardware."""
 
 from semisfl_jax.parallel.client_maps import CLIENT_MAPS, TRIAL_MAPS, client_map, in_chunks, sequential_map, trial_map
 from semisfl_jax.parallel.mesh import (

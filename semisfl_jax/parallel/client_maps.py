@@ -17,14 +17,14 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
     """A map over a leading client axis.
 
     Args:
-      chunk: clients that are computed at a time, one chunk after another, so that memory stays bounded when a round
-        has many clients; 0 keeps the activations of all. Goes before `how`.
-      how: 'vmap': all clients in one batched computation; 'loop': one after another, so that what a client computes
-        on its way stays in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop'
-        on a CPU, 'vmap' elsewhere.
+      chunk: number of clients computed at a time, one chunk after another, so that memory stays bounded when a round
+        has many clients; 0 keeps the activations of all. Takes precedence over `how`.
+      how: 'vmap': all clients in one batched computation; 'loop': one after another, so that a client's intermediate
+        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop' on a
+        CPU, 'vmap' elsewhere.
 
     Returns:
-      A function with the meaning of `jax.vmap`.
+      A function with the semantics of `jax.vmap`.
     """
     if chunk:
         return partial(in_chunks, chunk)
@@ -46,9 +46,9 @@ def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0
 def in_chunks(chunk: int, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
     """`jax.vmap(function, in_axes)`, `chunk` clients at a time.
 
-    What a chunk computes on its way is not kept for the gradient but computed again: memory for activations is that
-    of one chunk, at the price of one more forward pass. A last chunk may be smaller. `chunk` 1 is a loop over
-    clients in which nothing has a client axis, so no convolution is a grouped one.
+    Intermediate results of a chunk are not kept for the gradient but recomputed: memory for activations is that of one
+    chunk, at the cost of an extra forward pass. The last chunk may be smaller. `chunk` 1 is a loop over clients in
+    which nothing has a client axis, so no convolution is grouped.
 
     Args:
       chunk: at least 1.
@@ -64,7 +64,7 @@ def in_chunks(chunk: int, function: Callable, in_axes: int | tuple[int | None, .
 
 
 def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], arguments: tuple):
-    """The function with what all clients share filled in, and the arguments that it still needs, one per client."""
+    """The function with its shared arguments bound, and the remaining arguments, which have a client axis."""
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
 
     def one(own: tuple):
@@ -77,17 +77,17 @@ def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], ar
 def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
     """A map over trials, which are independent of each other, inside one program.
 
-    'vmap' makes one batched program of them: every operation does all trials at once. Loops whose length differs
-    between trials run to the longest, and what the others compute meanwhile is dropped. 'loop' computes one trial
-    after another, in the activation memory of one, with the operations of the program of a single one: to the same
-    bits, as far as XLA compiles them alike (seen on CPUs but for `pre_rounds`, whose branch leads to other rounding).
+    'vmap' batches them into one program: every operation processes all trials at once. Loops whose length differs
+    between trials run as long as the longest, and the surplus iterations of the others are discarded. 'loop' computes
+    one trial after another, in the activation memory of one, with the operations of a single-trial program: bitwise
+    equal as far as XLA compiles them alike (observed on CPUs except with `pre_rounds`, whose branch changes rounding).
 
     Args:
-      name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured on CPUs
-        alone.)
+      name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured only on
+        CPUs.)
 
     Returns:
-      'vmap' or 'loop', and a function with the meaning of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
+      'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
     """
     if name == 'auto':
         name = 'loop' if jax.default_backend() == 'cpu' else 'vmap'

@@ -1,4 +1,4 @@
-"""How programs are compiled, kept from one start to the next, and whether one was found there."""
+"""How programs are compiled and cached between process starts, with counts of cache hits."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pathlib import Path
 
 import jax
 
-# config.precision -> precision of the matrix products and convolutions that are left in float32
+# config.precision -> precision of the matrix products and convolutions that remain in float32
 PRECISIONS = {'float32': 'highest', 'tf32': 'tensorfloat32', 'bfloat16': 'tensorfloat32'}
 
-# On a CPU, XLA hands convolutions and matrix products to YNNPACK, which computes ours 2 to 8 times slower than the
-# library that takes its place when it is switched off (JAX 0.10 and 0.11; docs/performance.md).
+# On a CPU, XLA delegates convolutions and matrix products to YNNPACK, which runs ours 2 to 8 times slower than the
+# library used when it is disabled (JAX 0.10 and 0.11; docs/performance.md).
 _CPU_OPTIONS = {'xla_cpu_experimental_ynn_fusion_type': ''}
 
-# Programs that compile faster are not kept. The small ones of a start (initial weights, evaluation) are: together they
-# take seconds.
+# Programs that compile faster are not cached. The small ones at startup (initial weights, evaluation) are: together
+# they take seconds.
 KEPT_FROM_SECONDS = 0.1
 
 _HIT, _MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
 
 
 def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True, donate_argnums: int | tuple = ()):
-    """`jax.jit` with the compiler options that this package is measured with.
+    """`jax.jit` with the compiler options that this package is benchmarked with.
 
     Args:
       function: to compile.
       precision: config.precision. Activations become bfloat16 in the model, not here.
-      deterministic: on a GPU, only kernels that give the same bits from run to run.
+      deterministic: on a GPU, use only kernels whose results are bitwise reproducible.
       donate_argnums: as in `jax.jit`.
     """
 
@@ -44,14 +44,14 @@ def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True,
 
 
 def keep(folder: Path) -> None:
-    """Keeps compiled programs in `folder`, unless JAX has been told of another one ($JAX_COMPILATION_CACHE_DIR)."""
+    """Caches compiled programs in `folder`, unless JAX is set to use another one ($JAX_COMPILATION_CACHE_DIR)."""
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update('jax_compilation_cache_dir', os.fspath(folder))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
 
 
 class Count:
-    """Programs found in the cache, and programs compiled and put there."""
+    """Numbers of programs found in the cache, and of programs compiled and added to it."""
 
     hits = 0
     misses = 0
@@ -59,7 +59,7 @@ class Count:
 
 @contextmanager
 def count() -> Iterator[Count]:
-    """Counts what happens in the block."""
+    """Counts cache hits and misses within the block."""
     counted = Count()
 
     def listen(event: str, **_) -> None:

@@ -1,11 +1,10 @@
-"""Several processes that compute one run, on one host or on many: who they are, and how they stay together.
+"""Several processes that compute one run, on one host or on many: joining, communicating and failing together.
 
-Every process builds the same experiment and computes its part of each round. Process 0 alone touches the folder of the
-run and the terminal, so the folder need not be shared. What it finds there it tells the others, and a mistake that one
-process finds ends all of them. A process that dies ends the others, too, within about a minute: JAX's own watch sees
-to that.
+Every process builds the same experiment and computes its part of each round. Only process 0 accesses the folder of the
+run and the terminal, so the folder need not be shared. It broadcasts what it reads there, and an error in one process
+ends all of them. If a process dies, JAX's heartbeat ends the others within about a minute.
 
-With one process, which is the rule, everything here does nothing.
+With one process, the usual case, everything here is a no-op.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from semisfl_jax.errors import UserError
 Result = TypeVar('Result')
 
 AUTO = 'auto'
-_SECONDS = 60  # until a process that is gone, or waits for others to end, is given up
-_SECONDS_TO_MEET = 300  # until a process that does not come is given up: JAX then aborts
+_SECONDS = 60  # timeout for the heartbeat of a process, and for all processes to shut down
+_SECONDS_TO_MEET = 300  # timeout for all processes to join: JAX then aborts
 _FAULT_BYTES = 1000
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Joins the other processes; the first thing a run does with JAX.
+    """Joins the other processes; must precede any other use of JAX in a run.
 
     Args:
-      coordinator: '' for a run of one process, 'HOST:PORT' of process 0, or 'auto', as Slurm, MPI, Kubernetes or a
-        Cloud TPU tell.
-      num_processes, process_id: with 'HOST:PORT' alone.
+      coordinator: '' for a run of one process, 'HOST:PORT' of process 0, or 'auto' to detect Slurm, MPI, Kubernetes
+        or a Cloud TPU.
+      num_processes, process_id: used only with 'HOST:PORT'.
 
     Raises:
-      UserError: nothing tells about processes, process 0 does not answer, or JAX has been used before.
+      UserError: no cluster was detected, process 0 does not answer, or JAX has been used before.
     """
     if not coordinator or jax.distributed.is_initialized():
         return
@@ -52,7 +51,7 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
             heartbeat_timeout_seconds=_SECONDS,
             shutdown_timeout_seconds=_SECONDS,
         )
-    except (RuntimeError, ValueError) as error:  # JAX: nothing detected, used before, no answer
+    except (RuntimeError, ValueError) as error:  # from JAX: nothing detected, used before, no answer
         hint = '; give HOST:PORT, num_processes and process_id' if coordinator == AUTO else ''
         raise UserError(
             f"config.parallel.coordinator='{coordinator}': no connection to the other processes ({error}){hint}"
@@ -60,22 +59,22 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def first() -> bool:
-    """Whether this is the process that writes."""
+    """Whether this is process 0, the one that writes."""
     return jax.process_index() == 0
 
 
 def say(*words: str, **options) -> None:
-    """Prints, in process 0."""
+    """Prints, in process 0 only."""
     if first():
         print(*words, **options)
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """A block that every process runs, without JAX programs in it: a mistake or a full disk in one ends all of them.
+    """A block that every process runs, without JAX programs in it: a UserError or OSError in one ends all of them.
 
     Raises:
-      UserError, OSError: as the block did.
+      UserError, OSError: as raised by the block.
       UserError: the block failed in another process.
     """
     own = None
@@ -92,7 +91,7 @@ def together() -> Iterator[None]:
 
 
 def on_first(function: Callable[[], Result]) -> Result | None:
-    """Calls `function` in process 0, and gives its result there and None elsewhere. A UserError is raised in all."""
+    """Calls `function` in process 0; returns its result there and None elsewhere. A UserError is raised in all."""
     result = None
     with together():
         if first():
@@ -101,7 +100,7 @@ def on_first(function: Callable[[], Result]) -> Result | None:
 
 
 def from_first(function: Callable[[], Result]) -> Result:
-    """Calls `function` in process 0, and gives its result, any that pickle takes, to all; a UserError likewise."""
+    """Calls `function` in process 0; returns its (picklable) result in all processes. A UserError is raised in all."""
     result = on_first(function)
     if jax.process_count() == 1:
         return result
@@ -117,7 +116,7 @@ def check_same(what: str, value: Any) -> None:
     """Makes sure that all processes have the same value.
 
     Raises:
-      UserError: one has another than process 0; in all processes.
+      UserError: in all processes, if the value of one differs from that of process 0.
     """
     expected = from_first(lambda: value)
     with together():
@@ -126,14 +125,14 @@ def check_same(what: str, value: Any) -> None:
 
 
 def largest(number: int) -> int:
-    """The largest of the numbers that the processes have."""
+    """The largest `number` of all processes."""
     if jax.process_count() == 1:
         return number
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
 def _gather(text: str) -> list[str]:
-    """The texts of all processes, long ones cut."""
+    """The texts of all processes, truncated if long."""
     if jax.process_count() == 1:
         return [text]
     content = np.zeros(_FAULT_BYTES, np.uint8)

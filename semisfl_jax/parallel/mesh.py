@@ -1,4 +1,4 @@
-"""The devices of a run, and what methods see of them: a `ClientAxis`.
+"""The devices of a run, and the abstraction through which methods use them: a `ClientAxis`.
 
 On several devices the whole round is one program that every device runs (`shard_round`), each on its own shard of the
 cohort and on copies of everything else. The `psum` and `all_gather` of the axis are then collectives.
@@ -22,7 +22,7 @@ AXIS = 'devices'  # the only axis of every mesh
 
 
 def available(num_active: int) -> int:
-    """The most devices that a round of `num_active` clients can use: every process the same number, none idle.
+    """The most devices that a round of `num_active` clients can use: equally many per process, none idle.
 
     Raises:
       UserError: there are more processes than active clients.
@@ -34,20 +34,20 @@ def available(num_active: int) -> int:
 
 
 def available_to_trials(trials: int) -> int:
-    """The most devices that can share so many trials equally."""
+    """The most devices that can share the trials equally."""
     return max(n for n in range(1, min(trials, jax.device_count()) + 1) if trials % n == 0)
 
 
 def make_mesh(devices: int) -> Mesh | None:
     """The devices of a run; None for one device and one process, which needs no mesh.
 
-    A mesh divides one thing: the clients of a round, or whole trials.
+    A mesh divides either the clients of a round or whole trials.
 
     Args:
-      devices: of all processes together, an equal number in each.
+      devices: total number over all processes, equal in each.
 
     Raises:
-      UserError: there are fewer, or the processes cannot have equal numbers.
+      UserError: there are fewer devices, or they cannot be divided equally among the processes.
     """
     processes, found = jax.process_count(), jax.device_count()
     if devices > found:
@@ -68,15 +68,15 @@ def make_mesh(devices: int) -> Mesh | None:
 
 
 def padded_size(mesh: Mesh | None, num_active: int) -> int:
-    """Clients of a padded cohort: the first multiple of the number of devices that holds all active ones."""
+    """Size of a padded cohort: the smallest multiple of the number of devices that holds all active clients."""
     devices = mesh.size if mesh else 1
     return -(-num_active // devices) * devices
 
 
 def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> ClientAxis:
-    """The clients of a round on the devices of `mesh`, `num_active` of them, on each device as `client_map` says.
+    """The axis over the `num_active` clients of a round on the devices of `mesh`, mapped on each by `client_map`.
 
-    With a mesh, the axis means something only inside `shard_round`.
+    With a mesh, the axis is only valid inside `shard_round`.
     """
     if mesh is None:
         return ClientAxis(map=client_map(chunk, how))
@@ -92,7 +92,7 @@ def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num
 
 
 def _psum(tree):
-    """Sums over the devices, all leaves of a type in one reduction: one message instead of one for every weight."""
+    """Sums over the devices, with one reduction for all leaves of a dtype instead of one for every leaf."""
     leaves, structure = jax.tree.flatten(tree)
     for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
         places = [place for place, leaf in enumerate(leaves) if leaf.dtype == kind]
@@ -106,8 +106,8 @@ def _psum(tree):
 def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
     """A method's round as a program for all devices of `mesh`.
 
-    The cohort, padded to `padded_size` clients, and the images of a streamed federation, which lie in its order, are
-    sharded; all else is replicated, the results as well.
+    The cohort, padded to `padded_size` clients, and the images of a streamed federation, in the same order, are
+    sharded; everything else is replicated, including the results.
     """
     if mesh is None:
         return round_
@@ -116,7 +116,7 @@ def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
         copies = jax.tree.map(lambda _: P(), federation)
         if federation.streamed:
             copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS))
-        # check_vma stays off: with it JAX would add a sum of its own for every copied weight to a gradient.
+        # check_vma stays off: with it JAX would add its own psum to the gradient of every replicated weight.
         function = jax.shard_map(
             round_, mesh=mesh, in_specs=(P(), P(), copies, P(AXIS), P()), out_specs=P(), check_vma=False
         )
@@ -126,17 +126,17 @@ def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
 
 
 def replicated(mesh: Mesh | None) -> NamedSharding | None:
-    """Where a result lies that every device has a copy of, as `out_shardings` of `jax.jit`."""
+    """The sharding of a result replicated on every device, for `out_shardings` of `jax.jit`."""
     return NamedSharding(mesh, P()) if mesh else None
 
 
 def like(mesh: Mesh | None, tree):
-    """The shapes of arrays that every device has a copy of, to compile for."""
+    """The shapes of arrays replicated on every device, to compile for."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated(mesh)), tree)
 
 
 def replicate(mesh: Mesh | None, tree):
-    """Arrays that every process has, on every device."""
+    """Replicates arrays that every process has on every device."""
 
     def put(x):
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -153,7 +153,7 @@ def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np
     Args:
       mesh: the devices.
       shape: of the whole array.
-      fetch: rows of it, from host memory; asked for those of this process alone.
+      fetch: slice -> those rows of the array, from host memory; called only for rows of this process.
     """
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))

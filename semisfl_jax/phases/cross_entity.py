@@ -2,12 +2,12 @@
 
 The exchange between server and clients is implicit here: client bottoms are stacked along a leading axis [A], one
 map runs them all, and one gradient of the whole computation gives the server's gradient and every client's. The tests
-hold an explicit twin, with messages passed one by one, that must agree.
+contain an explicit counterpart that passes messages one by one and must agree.
 
-A `ClientAxis` may give this code only a shard of the clients, A' of A. Every loss is then the part of the mean that
-their rows make up. Three things are about all clients: the server's gradient is a `psum` in each iteration, the
-teacher's keys and labels, which every anchor is compared with, are an `all_gather`, and the average of the bottoms is a
-`psum` at the end. Nothing else leaves the device of a client.
+A `ClientAxis` may give this code only a shard of the clients, A' of A. Every loss is then the contribution of their
+rows to the mean. Three quantities span all clients: the server's gradient is a `psum` in each iteration, the
+teacher's keys and labels, with which every anchor is compared, are an `all_gather`, and the average of the bottoms is a
+`psum` at the end. Besides scalar counts and metrics, nothing else leaves a client's device.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ UNLABELED_METRICS = ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'm
 
 
 def no_cross_entity() -> Metrics:
-    """The metrics of a round without a cross-entity phase: not a number."""
+    """The metrics of a round without a cross-entity phase: NaN."""
     return {name: jnp.full((), jnp.nan) for name in UNLABELED_METRICS}
 
 
 class Exchange(NamedTuple):
-    """What changes from iteration to iteration."""
+    """The state that changes from iteration to iteration."""
 
     student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A]
-    teacher_bottom: Variables  # at the clients; leading [A] when they move it (Eq. 8)
+    teacher_bottom: Variables  # at the clients; leading [A] if clients update it (Eq. 8)
     momentum: optax.OptState
     memory: Any
-    counts: Any  # of the labeler
+    counts: Any  # the labeler's counts
 
 
 def build_cross_entity(
@@ -67,9 +67,9 @@ def build_cross_entity(
 ) -> Callable[..., tuple[State, Metrics]]:
     """Builds the phase, from the broadcast of the bottoms to their average.
 
-    In each of K_u iterations every one of the A active clients sends student features of a strong view and teacher
-    features of a weak view, the server makes one update of top and projection head on all A * B rows, and each
-    client gets the gradient of its own rows. In the first `pre_rounds` rounds nothing of this happens.
+    In each of K_u iterations each of the A active clients sends student features of a strong view and teacher
+    features of a weak view, the server updates top and projection head once on all A * B rows, and each
+    client receives the gradient of its own rows. The phase is skipped in the first `pre_rounds` rounds.
 
     Args:
       model: the split model.
@@ -77,10 +77,10 @@ def build_cross_entity(
       hparams: settings.
       memory: queue policy, or None for consistency regularization alone: no clustering, no keys, no queue.
       axis: the clients of a round.
-      labels_by: who makes the pseudo-labels, 'teacher', 'student' or 'switch' (`labeling`).
+      labels_by: source of the pseudo-labels: 'teacher', 'student' or 'switch' (`labeling`).
 
     Returns:
-      run(key, state, federation, cohort, lr []) -> state, metrics. The cohort has the clients at hand.
+      run(key, state, federation, cohort, lr []) -> state, metrics. The cohort contains the local clients.
     """
     switched = labels_by == 'switch'
     weak, strong = axis.map(views.weak), axis.map(views.strong)
@@ -91,9 +91,9 @@ def build_cross_entity(
     def label(
         teacher: SplitParams, features: Array, logits: Array, truth: Array, labeled: Array, mask: Array
     ) -> tuple[References, Array, dict[str, Array]]:
-        """Targets and keys of weak features [A' * B, D], which of them are confident guesses, and counts.
+        """Targets and keys of weak features [A' * B, D], a mask of the confident pseudo-labels, and counts.
 
-        A client's own labels go before pseudo-labels. Without a queue there are no keys.
+        A client's own labels take precedence over pseudo-labels. Without a queue there are no keys.
         """
         labels, confident = pseudo_label.guess(logits, hparams.threshold)
         unlabeled = mask & ~labeled
@@ -104,7 +104,7 @@ def build_cross_entity(
 
     def clustering_rows(proj: Variables, features: Array, targets: References, references: References) -> Array:
         """C [A' * B] of the student's features [A', B, D]."""
-        # The anchors of one client at a time, so that a map in chunks never holds all similarities [A * B, T].
+        # Anchors are mapped per client, so that a chunked map never holds all similarities [A * B, T].
         clustering_of_client = axis.map(
             lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
         )
@@ -121,10 +121,10 @@ def build_cross_entity(
         count: Array,
         keys: dict[str, Array],
     ):
-        """x: strong views [A', B, H, W, C], normalized. `count`: rows of all clients that take part."""
+        """`x`: normalized strong views [A', B, H, W, C]. `count`: rows of all participating clients."""
         student = with_parameters(exchange.student, parameters)
         weight = targets.mask.astype(jnp.float32)
-        features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # what travels up: [A', B, D]
+        features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # sent to the server: [A', B, D]
         logits, top = model.tops(student.top, features, keys['top_dropout'])
         logits = logits.reshape(-1, logits.shape[-1])
         consistency = losses.consistency(logits, targets.labels, targets.confident, weight, count)
@@ -138,7 +138,7 @@ def build_cross_entity(
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[State, Metrics]:
         clients = cohort.ids.shape[0]
-        weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data takes no part
+        weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data does not participate
         mask = jnp.repeat(weight > 0, hparams.batch_size)
         global_mask = axis.all_gather(mask)
         num_participating, count = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
@@ -174,7 +174,7 @@ def build_cross_entity(
             top, proj = axis.psum((gradient.top, gradient.proj))
             # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 7).
             gradient = SplitParams(jax.tree.map(lambda g: g * num_participating, gradient.bottom), top, proj)
-            # The optimizer works number by number: one call steps the server's and, along [A], every client's own.
+            # The optimizer is element-wise: one call steps the server's pieces and, along [A], every client's.
             updates, momentum = sgd.update(gradient, exchange.momentum, parameters)
             student = with_parameters(student, optax.apply_updates(parameters, updates))
             teacher_bottom = exchange.teacher_bottom
@@ -208,7 +208,7 @@ def build_cross_entity(
         }
         if switched:
             metrics['student_labels'] = counts['by_student'] / (num_participating * hparams.k_u)
-        # Without clients the server's part gets no gradient, but weight decay would move it.
+        # Without participating clients the server's pieces get no gradient, but weight decay would still change them.
         student = jax.tree.map(
             lambda new, old: jnp.where(num_participating > 0, new, old),
             end.student._replace(bottom=bottom),

@@ -1,4 +1,4 @@
-"""Bottom and top as one model, for methods that do not split it: every cut model runs whole, whatever its cut.
+"""Bottom and top as one model, for methods that do not split it; the cut index is irrelevant here.
 
 A whole model is a `SplitParams` with an empty projection head (`init_state(projection=False)`).
 """
@@ -32,12 +32,12 @@ def forward(
       model: the model.
       variables: its weights.
       images: a batch.
-      key: of dropout; None in evaluation mode.
-      train: with dropout and batch statistics.
-      rows: [B] bool, those that are there, in training with a batch that is not full; None: all.
+      key: key for dropout; None in evaluation mode.
+      train: whether to use dropout and batch statistics.
+      rows: [B] bool, the valid rows, for training with a partial batch; None: all.
 
     Returns:
-      logits, and the variables: in training, with BatchNorm's running statistics moved on.
+      logits, and the variables: in training, with BatchNorm's running statistics updated.
     """
     keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
     features, bottom = model.bottom(variables.bottom, images, keys[0], train, rows)
@@ -46,12 +46,12 @@ def forward(
 
 
 def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> Callable:
-    """The server's part of a round: K_s steps of cross-entropy, or nothing where K_s is 0 and the server only averages.
+    """The server's part of a round: K_s steps of cross-entropy, or nothing if K_s is 0 and the server only averages.
 
-    `label_weight` is that of the cross-entropy.
+    `label_weight` is the weight of the cross-entropy.
 
     Returns:
-      run(key, state, federation, k_s, lr) -> state, metrics, as `build_supervised`.
+      run(key, state, federation, k_s, lr) -> state, metrics, as in `build_supervised`.
     """
     if hparams.server_trains:
         return build_supervised(model, views, hparams, memory=None, label_weight=label_weight)
@@ -61,16 +61,16 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
 def skip_during_warmup(
     hparams: HParams, phase: Callable, received: Callable[[State], Any] = lambda state: state.student
 ) -> Callable:
-    """The clients' part of a round, left out in the first `pre_rounds` rounds.
+    """The clients' part of a round, skipped in the first `pre_rounds` rounds.
 
     Args:
       hparams: settings.
-      phase: run(key, state, ...) -> averaged, clients, metrics, as `build_local` makes it; `clients` is what
-        `state.clients` becomes.
-      received: state -> what stands for `averaged` where the phase is left out.
+      phase: run(key, state, ...) -> averaged, clients, metrics, as built by `build_local`; `clients` is the new
+        `state.clients`.
+      received: state -> the value returned as `averaged` if the phase is skipped.
 
     Returns:
-      The same, with metrics that are not a number where the phase was left out.
+      A function like `phase`; if the phase is skipped, its metrics are NaN.
     """
     if not hparams.pre_rounds:
         return phase

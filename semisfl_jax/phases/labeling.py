@@ -1,4 +1,4 @@
-"""Who labels the clients' images in an iteration of the cross-entity phase: the teacher, or a client's own student."""
+"""Who labels the clients' images in an iteration of the cross-entity phase: the teacher or a client's own student."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from semisfl_jax.types import Array, ClientAxis, SplitParams
 
 
 class Labeler(NamedTuple):
-    """The functions of a choice, for A' clients at hand. `counts` are () where the choice is always the same."""
+    """The functions of a labeling choice, for A' local clients. `counts` is () if the choice is fixed."""
 
     start: Callable[..., Any]  # A', top -> counts [A', K] of a new round
     by_teacher: Callable[[Any], Array | bool]  # counts -> [A'] bool, or one for all
     # teacher, student (bottom: [A', ...]), by_teacher, weak views [A', B, H, W, C], keys [A']
     # -> features [A' * B, D], logits [A' * B, K]
     label: Callable[..., tuple[Array, Array]]
-    count: Callable[[Any, Array, Array], Any]  # counts, pseudo-labels [A' * B], which count [A' * B] -> counts
+    count: Callable[[Any, Array, Array], Any]  # counts, pseudo-labels [A' * B], counted [A' * B] bool -> counts
 
 
 def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_by: str) -> Labeler:
     """The labeler `labels_by`.
 
-    A client sends the server one set of features of the weak view, by whichever bottom labels it. Neither model has
-    dropout in this; `client_teacher_bn` says whether its bottom takes the batch statistics.
+    A client sends the server one set of features of the weak view, from the bottom that labels it.
+    `client_teacher_bn` selects whether that bottom runs in evaluation mode ('eval') or in training mode ('train': batch
+    statistics, and dropout if the bottom has any).
 
     Args:
       model: the split model.
       hparams: settings.
       axis: the clients of a round.
-      labels_by: 'teacher', 'student', or 'switch': by the confident pseudo-labels that the client has been given in
-        the round so far (`switching`), so that it costs no message. The first iteration is the teacher's.
+      labels_by: 'teacher', 'student', or 'switch': by the confident pseudo-labels that the client has been given so far
+        in the round (`switching`), which needs no extra message. In the first iteration the teacher labels.
     """
     teacher_axis = 0 if hparams.client_teacher_ema else None
     own_statistics = hparams.client_teacher_bn == 'train'
@@ -55,7 +56,7 @@ def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_
         rows = bottoms(bottom, x, keys).reshape(-1, model.feature_size)
         return rows, logits(top, rows)
 
-    # Where clients share the teacher's weights, the map over clients is one large batch, not many small ones.
+    # If clients share the teacher's weights, the map over clients is one large batch instead of many small ones.
     teacher_bottoms = axis.map(features, in_axes=(teacher_axis, 0, 0))
     student_bottoms = axis.map(features)
     either_bottoms = axis.map(features_by_either, in_axes=(0, teacher_axis, 0, 0, 0))

@@ -1,8 +1,8 @@
 """Local training: the model goes to the clients of a round, each trains it on its own images, the results are averaged.
 
-What a client does is a function of the method, `client(inputs, client_state, state, federation, lr)`. Here is what all
-of them share: which images it reads, the loop of optimizer steps, the average, and what clients keep from one of their
-rounds to the next.
+Each method defines what a client does, `client(inputs, client_state, state, federation, lr)`. This module provides what
+all methods share: which images a client reads, the loop of optimizer steps, the average, and the state that clients
+keep between their rounds.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from semisfl_jax.types import (
 
 
 class ClientInput(NamedTuple):
-    """One client's part in one round. `build_local` makes all of them at once, with a leading [A]."""
+    """The inputs of one client in one round. `plan` makes those of all clients at once, with a leading [A]."""
 
     id: Array  # [] int32
     key: Array  # of this client in this round
-    steps: Array | int  # [] int32, iterations it makes
+    steps: Array | int  # [] int32, its number of iterations
     rows: Array  # int32, rows of `client_images`: [T, B] for each of at most T iterations, or [S + S_l] for whole sets
     labeled: Array  # of the same shape, bool, whether the client knows the label
 
 
 class ClientWeights(NamedTuple):
-    """What the clients of a round count."""
+    """The weights of the clients of a round."""
 
-    weight: Array  # [A] float32, 1 for a client that takes part, 0 for one without images and for padding
-    share: Array  # [A] float32, in the average: the same, or its number of images
-    candidates: Any = ()  # [A] float32, where clients may sit out: the weight before they did
+    weight: Array  # [A] float32, 1 for a participating client, 0 for one without images and for padding
+    share: Array  # [A] float32, weight in the average: the same, or times its number of images
+    candidates: Any = ()  # [A] float32, if clients may sit out: `weight` before that
 
 
 class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
     images: Array  # [B, H, W, C] uint8
-    labels: Array  # [B] int32, the truth; only where `labeled` may it be trained on
+    labels: Array  # [B] int32, true labels; may be used for training only where `labeled`
     labeled: Array  # [B] bool
 
 
 class ClientOutput(NamedTuple):
-    """What one client returns from a round."""
+    """The result of one client's round."""
 
-    upload: Any  # what the server averages
-    client_state: Any  # what the client keeps, as it was given
+    upload: Any  # averaged by the server
+    client_state: Any  # the client's updated state, of the structure it was given
     means: dict[str, Array]  # losses and other numbers that are averaged over clients
     counts: dict[str, Array]  # counts of rows, summed over clients; those of `pseudo_label.count`, or none
-    participates: Any = ()  # [] bool, False: it found nothing to train on and sits out; () where no client ever does
+    participates: Any = ()  # [] bool, False: it has nothing to train on and sits out; () if no client ever does
 
 
 def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
@@ -84,16 +84,16 @@ def local_sgd(
     """The optimizer steps of one client.
 
     Args:
-      loss: (parameters, student, companion, t) -> loss [], (student with statistics moved, means, counts).
+      loss: (parameters, student, companion, t) -> loss [], (student with updated statistics, means, counts).
       student: the model at the start.
-      client_state: state of the optimizer from the client's last round, () for a fresh one.
+      client_state: optimizer state from the client's last round, () for a fresh one.
       sgd: the optimizer.
-      steps: how many; 0 leaves everything as it is.
-      companion: something that moves along with the student, for example a teacher.
+      steps: number of steps; 0 changes nothing.
+      companion: state updated along with the student, for example a teacher.
       follow: (companion, student after the step) -> companion.
 
     Returns:
-      student, state of the optimizer (() if `client_state` was), means over the steps, sums of counts.
+      student, optimizer state (() if `client_state` was ()), means over the steps, sums of counts.
     """
     fresh = not jax.tree.leaves(client_state)
 
@@ -115,7 +115,7 @@ def local_sgd(
 
 
 def init_clients(key: Array, model: SplitModel, hparams: HParams) -> Any:
-    """What clients keep before the first round: with `optimizer_state` 'kept', an optimizer of each, leaves [N, ...].
+    """The clients' state before the first round: with `optimizer_state` 'kept', their optimizers, leaves [N, ...].
 
     That takes N times the memory of the model, twice that with Adam, on every device.
     """
@@ -135,23 +135,23 @@ def build_local(
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
     """Builds the clients' part of a round, from the broadcast to the average.
 
-    A client of weight 0 in the cohort, or without an image that it could train on, takes no part: it counts in no mean
-    and keeps what it had. So does one that sits out (`ClientOutput.participates`), but its counts count. Each client
-    draws from a key of its own, so the order of the cohort changes no draw.
+    A client of weight 0 in the cohort, or without an image to train on, does not participate: it is excluded from all
+    means and keeps its state. The same holds for one that sits out (`ClientOutput.participates`), except that its
+    `counts` are included. Each client has its own key, so the order of the cohort changes no draw.
 
     Args:
-      client: (inputs, client_state, state, federation, lr) -> ClientOutput, of one client; `client_state` is its part
+      client: (inputs, client_state, state, federation, lr) -> ClientOutput, for one client; `client_state` is its row
         of `state.clients`.
       hparams: settings.
       axis: the clients of a round.
-      received: state -> what the average falls back on when nobody takes part; of the structure of the uploads.
-      reads: what a client reads: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as the
-        `Method` says.
+      received: state -> the average if no client participates; has the structure of the uploads.
+      reads: what a client reads: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as in
+        `Method.reads`.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
-      uniform or by images; `clients` is `state.clients` with the rows of the cohort exchanged. The cohort has the
-      clients at hand.
+      uniform or weighted by images; `clients` is `state.clients` with the rows of the cohort replaced. The cohort
+      contains the local clients.
     """
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
@@ -182,7 +182,7 @@ def plan(
     hparams: HParams,
     reads: str = 'batches',
 ) -> tuple[ClientInput, ClientWeights]:
-    """What the clients at hand do in a round, and what they count; `reads` as in `build_local`."""
+    """The inputs and weights of the local clients in a round; `reads` as in `build_local`."""
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
     steps = sampling.client_steps(federation, cohort, *hparams.batches)
     unlabeled, with_labels = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
@@ -197,7 +197,7 @@ def plan(
 def collect(
     work: ClientOutput, weights: ClientWeights, otherwise: Any, axis: ClientAxis = LOCAL_CLIENTS
 ) -> tuple[Any, Metrics]:
-    """The average of the uploads, `otherwise` where nobody takes part, and the metrics of a round."""
+    """The average of the uploads, `otherwise` if no client participates, and the metrics of a round."""
     may_sit_out = bool(jax.tree.leaves(weights.candidates))
     candidates = weights.candidates if may_sit_out else weights.weight
     averaged = trees.weighted_mean(work.upload, weights.share, otherwise=otherwise, psum=axis.psum)

@@ -1,4 +1,4 @@
-"""What one client minimizes on one batch: cross-entropy on its labels, consistency on unlabeled images, or both."""
+"""A client's objective on one batch: cross-entropy on its labels, consistency on unlabeled images, or both."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Objective = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict
 
 
 def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Objective:
-    """The objective that `local.objective` names."""
+    """The objective selected by `local.objective`."""
     if hparams.local.objective == 'supervised':
         return supervised(model, views)
     return semi_supervised(model, views, hparams, pseudo_label.build_rule(hparams))
 
 
 def supervised(model: SplitModel, views: Views) -> Objective:
-    """Mean cross-entropy of the view that supervised training sees; every row of a batch has its label."""
+    """Mean cross-entropy on the supervised view; every row of a batch is labeled."""
 
     def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images))
@@ -42,10 +42,10 @@ def supervised(model: SplitModel, views: Views) -> Objective:
 def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pseudo_label.Rule) -> Objective:
     """L_s + `consistency_weight` L_u: cross-entropy of the labeled rows, the rule's consistency of the others.
 
-    Each is a mean over its own rows; all rows pass the model in one batch, labeled ones in the view that supervised
-    training sees, the others in a strong view. `labeler` are the variables that label the weak views: the client's own
-    model, or a teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labeled rows
-    count in L_s only while they are below the threshold, which rises with `progress` in [0, 1].
+    Each is a mean over its own rows. All rows pass through the model in one batch, labeled ones in the supervised view,
+    the others in a strong view. `labeler` holds the variables that label the weak views: the client's own model or a
+    teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labeled rows count in L_s only
+    while the probability of their label is at most the threshold, which rises with `progress` in [0, 1].
     """
     head = hparams.labeled_rows  # rows of a batch that may have labels
 

@@ -1,8 +1,8 @@
-"""What clients learn from unlabeled images in full-model methods: FixMatch and UDA, and how pseudo-labels are judged.
+"""Learning from unlabeled images in full-model methods (FixMatch and UDA), and the quality metrics of pseudo-labels.
 
-Both label a weak view and train on a strong one. Labels are made in evaluation mode (running BatchNorm statistics, no
-dropout), as SemiSFL's teacher makes its own; the published codes make them in training mode, in one batch with the rows
-that are trained on (docs/ledger.md).
+Both label a weak view and train on a strong one. Labels are computed in evaluation mode (running BatchNorm statistics,
+no dropout), like those of SemiSFL's teacher; the published code computes them in training mode, in one batch with the
+training rows (docs/ledger.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def guess(logits: Array, threshold: float) -> tuple[Array, Array]:
 
 
 def fixmatch(threshold: float) -> Rule:
-    """FixMatch (Sohn et al., 2020): cross-entropy against hard labels, for confident rows; all rows in the mean."""
+    """FixMatch (Sohn et al., 2020): cross-entropy against hard labels on confident rows; the mean is over all rows."""
 
     def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
         labels, confident = guess(weak, threshold)
@@ -40,11 +40,11 @@ def fixmatch(threshold: float) -> Rule:
 
 
 def uda(threshold: float, temperature: float) -> Rule:
-    """UDA (Xie et al., 2020): KL(p || q) of the weak view's sharpened distribution p to the strong view's q.
+    """UDA (Xie et al., 2020): KL(p || q) from the weak view's sharpened distribution p to the strong view's q.
 
-    p = softmax(logits / temperature), not differentiated. Confidence is that of the distribution before sharpening, and
-    must be above the threshold; rows that are not confident add 0 and stay in the mean. The authors' scripts for
-    images pass 0.8 and 0.4. `threshold` 0 and `temperature` 1 are neither mask nor sharpening.
+    p = softmax(logits / temperature), with no gradient. Confidence is measured before sharpening and must be above the
+    threshold; rows that are not confident add 0 and count in the mean. The authors' scripts for images use 0.8 and 0.4.
+    `threshold` 0 and `temperature` 1 disable masking and sharpening.
     """
 
     def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
@@ -65,7 +65,7 @@ def build_rule(hparams: HParams) -> Rule:
 
 
 def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
-    """UDA's training signal annealing: labeled images count only while their class is less probable than this.
+    """UDA's training signal annealing: labeled images count only while their label's probability is at most this.
 
     eta = alpha (1 - 1 / K) + 1 / K, with alpha = s, exp(5 (s - 1)) or 1 - exp(-5 s) for `schedule` 'linear', 'exp' or
     'log' and s = `progress` in [0, 1]. 'off' gives infinity.
@@ -93,5 +93,5 @@ def rates(counts: dict[str, Array]) -> Metrics:
     """The metrics of summed counts."""
     return {
         'mask_rate': counts['confident'] / jnp.maximum(counts['unlabeled'], 1),
-        'pseudo_label_accuracy': counts['correct'] / counts['evaluable'],  # 0 / 0: nobody can tell
+        'pseudo_label_accuracy': counts['correct'] / counts['evaluable'],  # 0 / 0 = NaN: unknown
     }

@@ -1,4 +1,4 @@
-"""What a server carries from round to round, and the small operations every phase shares."""
+"""The state carried from round to round, and small operations shared by all phases."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from semisfl_jax.types import Array, Metrics, SplitParams, Views
 
 @struct.dataclass
 class State:
-    """What is carried from round to round, by the server and by the clients."""
+    """The state that server and clients carry from round to round."""
 
     round: Array  # [] int32, rounds completed
     step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
     student: SplitParams
     teacher: SplitParams  # () in methods without one
-    memory: Any  # of the queue policy
+    memory: Any  # state of the queue policy
     clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
-    server: Any = ()  # what the server of a method keeps beside the models, () for nothing
-    momentum: Any = ()  # of the server's optimizer in supervised training, () where every round starts it anew
+    server: Any = ()  # what a method's server keeps besides the models, () for nothing
+    momentum: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
 
 
 def init_state(
@@ -39,8 +39,8 @@ def init_state(
 ) -> State:
     """The state before the first round: the teacher is a copy of the student.
 
-    Without `projection` there is no projection head, for methods that have no contrastive term, and without `teacher`
-    no teacher.
+    Without `projection` there is no projection head, for methods without a contrastive term; without `teacher` there
+    is no teacher.
     """
     student = model.init(rng.fold(key, 'init'))
     if not projection:
@@ -62,12 +62,12 @@ def trainable(variables: SplitParams) -> SplitParams:
 
 
 def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitParams:
-    """`variables` with their parameters exchanged."""
+    """`variables` with their parameters replaced."""
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
 
 
 def nan_metrics(run: Callable, *arguments) -> Metrics:
-    """The metrics that `run` returns last, as those of a round in which it does not run: not a number."""
+    """The metrics that `run` returns last, for a round in which it is skipped: all NaN."""
     found = jax.eval_shape(run, *arguments)[-1]
     return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in found.items()}
 

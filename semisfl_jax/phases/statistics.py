@@ -1,4 +1,4 @@
-"""BatchNorm's statistics, taken afresh from images that the federation holds, as in SemiFL."""
+"""BatchNorm statistics recomputed from the federation's images, as in SemiFL."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from semisfl_jax.types import Array, Federation, SplitParams, Views
 def build_statistics(
     model: SplitModel, views: Views, whose: str, batch_size: int
 ) -> Callable[[Array, SplitParams, Federation], SplitParams]:
-    """Builds the pass over un-augmented images that gives a model its statistics.
+    """Builds the pass over unaugmented images that computes a model's statistics.
 
     Args:
-      model: the model; without BatchNorm there is nothing to do, and nothing is done.
-      views: for the normalization.
-      whose: 'all': the labeled images of the server and the unlabeled ones of all clients, which must lie on the
-        device; 'server': the server's alone.
-      batch_size: B, images at a time. Every batch counts the same; the images stand in one fixed random order, and the
-        last batch is filled up with some that were there before.
+      model: the model; without BatchNorm its variables are returned unchanged.
+      views: for normalization.
+      whose: 'all': the labeled images of the server and the unlabeled ones of all clients, which must be on the
+        device; 'server': only the server's.
+      batch_size: B, images at a time. Every batch has the same weight; the images are in one fixed random order, and
+        the last batch is filled with images from the sequence's next epoch, which repeat earlier ones.
 
     Returns:
       run(key, variables, federation) -> the variables with new statistics; `key` is the root key.

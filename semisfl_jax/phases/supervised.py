@@ -33,25 +33,25 @@ def build_supervised(
 
     Each of the K_s steps draws a labeled batch and two views of it. The student sees view 1; its loss is the
     cross-entropy plus the supervised-contrastive loss against the teacher's keys of view 2 and the queue. Then the
-    teacher moves, and the keys enter the queue.
+    teacher is updated, and the keys enter the queue.
 
-    Where clients are spread over devices, every device runs this phase whole, on the same batches: a step on B_s images
-    is small against the cohort's A * B, and shards of it would wait for each other in every one of the K_s steps.
+    If clients are spread over devices, every device runs this entire phase on the same batches: a step on B_s images
+    is small compared with the cohort's A * B, and shards of it would have to synchronize in each of the K_s steps.
 
     Args:
       model: the split model.
       views: augmentations; `supervised` makes both views.
       hparams: settings.
       memory: queue policy, or None to train on cross-entropy alone.
-      label_weight: of the cross-entropy.
+      label_weight: weight of the cross-entropy.
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
-      serves every K_s. A state without a teacher stays without, and one without momentum starts it anew.
+      serves every K_s. A state without a teacher stays without one; without `momentum` a fresh optimizer is used.
     """
 
     def teacher_features(state: State, x: Array, dropout_key: Array) -> tuple[Array, Variables]:
-        """Features of normalized images, and the teacher's bottom, whose statistics may have moved on."""
+        """Features of normalized images, and the teacher's bottom, possibly with updated statistics."""
         bottom = state.teacher.bottom
         if hparams.server_teacher_bn == 'eval':
             return model.bottom(bottom, x, None, False)
@@ -72,7 +72,7 @@ def build_supervised(
         if hparams.supervised_references == 'teacher_keys':
             references = memory.supervised_references(state.memory, keys)
             return losses.contrastive(rows, labels, references, hparams.temperature, weight)
-        # Eq. 3 to the letter: the batch's own student projections, each but the anchor itself, and the queue
+        # Eq. 3 taken literally: the batch's own student projections, except the anchor itself, and the queue
         references = memory.supervised_references(state.memory, keys._replace(keys=rows))
         batch = labels.shape[0]
         itself = jnp.eye(batch, references.labels.shape[0], dtype=bool)  # the batch comes first

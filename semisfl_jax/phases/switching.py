@@ -1,13 +1,13 @@
 """FedSwitch's choice of who labels a client's images: the teacher or the student.
 
-Of the FedSwitch paper (arXiv 2301.10114) only the abstract was at hand; it and the SemiSFL paper say that
-it switches adaptively between the two, for better labels on non-IID clients, and that a hyper-parameter says how IID is
-IID. The rule here is a reconstruction: the confident pseudo-labels of a client are counted by class, and where their
-shares h differ from uniform ones by more than beta_iid,
+Only the abstract of the FedSwitch paper (arXiv 2301.10114) was available; it and the SemiSFL paper say that it switches
+adaptively between the two, for better labels on non-IID clients, and that a hyper-parameter sets the boundary between
+IID and non-IID. The rule here is a reconstruction: the confident pseudo-labels of a client are counted by class, and if
+their shares h differ from the uniform distribution by more than beta_iid,
 
     KL(h || uniform) = log K + sum_k h_k log h_k  >  beta_iid,
 
-the client counts as non-IID and the teacher labels its images; else the student does.
+the client counts as non-IID and the teacher labels its images; otherwise the student does.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import jax.numpy as jnp
 
 from semisfl_jax.types import Array
 
-MODES = ('switch', 'teacher', 'student')  # who labels: as the rule says, or always the same
+MODES = ('switch', 'teacher', 'student')  # who labels: chosen by the rule, or fixed
 
 
 def histogram(labels: Array, counted: Array, classes: int) -> Array:
-    """How often each class occurs: labels [..., B] int32, those with counted [..., B] alone -> [..., K] float32."""
+    """Class counts of labels [..., B] int32, restricted to rows with counted [..., B] -> [..., K] float32."""
     return jnp.sum(jax.nn.one_hot(labels, classes) * counted[..., None], axis=-2)
 
 
 def skew(counts: Array) -> Array:
-    """KL(h || uniform) in nats of counts [..., K] -> [...]: 0 where all classes are equally frequent.
+    """KL(h || uniform) in nats of counts [..., K] -> [...]: 0 if all classes are equally frequent.
 
-    One class alone gives log K, the highest value, and so do no counts at all: nothing speaks for IID data yet.
+    A single class gives the maximum, log K, and so do zero counts, since there is no evidence of IID data yet.
     """
     classes = counts.shape[-1]
     total = jnp.sum(counts, axis=-1, keepdims=True)
@@ -39,5 +39,5 @@ def skew(counts: Array) -> Array:
 
 
 def by_teacher(counts: Array, beta_iid: float) -> Array:
-    """Whether the teacher labels: counts [..., K] -> bool [...]. At exactly `beta_iid` it is the student."""
+    """Whether the teacher labels: counts [..., K] -> bool [...]. At exactly `beta_iid` the student labels."""
     return skew(counts) > beta_iid

@@ -43,16 +43,16 @@ def main(argv: list[str]) -> int:
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
-    """Draws runs into files, and prints the name of each.
+    """Draws figures of runs into files, and prints the name of each file.
 
     Args:
-      folders: of runs, of one seed or several.
-      out: folder of the files, created if need be.
+      folders: of runs, with one or several seeds.
+      out: folder of the files, created if necessary.
       formats: 'png', 'svg', 'pdf'.
-      only: names from `draw.NAMES`, all if none. What is named has to be there.
+      only: names from `draw.NAMES`; empty: all that can be drawn. Named figures are required.
 
     Raises:
-      UserError: a folder without a finished run, an unknown name or format, or something named that cannot be drawn.
+      UserError: a folder without a finished run, an unknown name or format, or a named figure that cannot be drawn.
     """
     if not folders:
         raise UserError('no run to draw; give the folders of runs')

@@ -1,4 +1,4 @@
-"""From runs to what plots take: curves over seeds, diagnostics, who holds what, points of feature space."""
+"""Collects the data of plots from runs: curves over seeds, diagnostics, data splits, points of feature space."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from semisfl_jax.runs import Run
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import load, metrics
 
-Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as `runs.group` makes them
-MOST_POINTS = 1000  # test images in a picture of feature space
+Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as returned by `runs.group`
+MOST_POINTS = 1000  # test images in a plot of feature space
 
 # Name of an x axis -> (keys of a line of metrics.jsonl, their value on the axis)
 AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
@@ -29,18 +29,18 @@ AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 
 
 class NotApplicable(UserError):
-    """A run that knows of a quantity and never had a value of it, such as pseudo-labels without clients."""
+    """The run records the quantity but never had a value of it, such as pseudo-labels without clients."""
 
 
 def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     """Mean and standard error over the seeds of a group, at the rounds at which all of them have a value.
 
-    Where seeds differ in bytes or time, a point stands at their mean.
+    Where seeds differ in bytes or time, the point is placed at their mean.
 
     Args:
       name: of the group.
       runs: its runs by seed.
-      key: of the lines of metrics.jsonl, 'accuracy' for the model that the method is judged by.
+      key: of the lines of metrics.jsonl, 'accuracy' for that of the headline model.
       x: 'round', 'gigabytes' or 'minutes'.
 
     Raises:
@@ -70,12 +70,12 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
 
 
 def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> list[Curve]:
-    """The curve of every group that has one; not all methods measure all there is.
+    """The curve of every group that has one; not all methods record every quantity.
 
-    Looks are those among all groups, so that a group has the same one in every figure of them.
+    Looks are assigned among all groups, so that a group has the same look in all their figures.
 
     Raises:
-      UserError: none has; with `every`, one has not that should, because it is of an older version.
+      UserError: no group has one; with `every`, a group lacks one that should be there, as in runs of older versions.
     """
     found, faults = [], []
     known = looks.of([looks.title(name) for name in groups])
@@ -91,7 +91,7 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
 
 
 def losses(groups: Groups) -> dict[str, list[Curve]]:
-    """Every loss of LOSS_LABELS that a group has, its curves."""
+    """The curves of every loss of LOSS_LABELS that any group has."""
     found = {}
     for key in LOSS_LABELS:
         try:
@@ -106,7 +106,7 @@ def holdings(folder: Path) -> np.ndarray:
     data set.
 
     Raises:
-      UserError: the folder holds no split, its data are not there, or their labels are unknown.
+      UserError: the folder holds no split, its data are missing, or their labels are unknown.
     """
     split, dataset = data.load_partition(folder / 'partition.npz'), load.dataset(folder)
     if split.checksum != dataset.checksum:
@@ -144,7 +144,7 @@ def _rounds(folder: Path) -> list[int]:
 
 
 class Embedding(NamedTuple):
-    """Feature space of one model at one time."""
+    """The feature space of one model after one round."""
 
     title: str
     points: np.ndarray  # [n, 2]
@@ -152,17 +152,17 @@ class Embedding(NamedTuple):
 
 
 def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
-    """What the bottoms of student and teacher make of test images, before training and at the last checkpoint.
+    """Features of test images from the bottoms of student and teacher, before training and at the last checkpoint.
 
-    Before training the teacher is a copy of the student, so one picture stands for both.
+    Before training the teacher is a copy of the student, so one embedding represents both.
 
     Args:
       folder: of a run of one seed.
-      most: test images, the first ones.
+      most: number of test images, taken from the start.
 
     Raises:
-      UserError: the run, its data or a checkpoint is not there, or the method's model is not what its state calls
-        the student (FedMatch: sigma + psi).
+      UserError: the run, its data or a checkpoint is missing, or the method's model is not the `student` of its state
+        (FedMatch: sigma + psi).
     """
     trial = load.experiment(folder)
     if trial.method.in_parts:

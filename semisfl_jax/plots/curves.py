@@ -1,4 +1,4 @@
-"""What runs measured against rounds, bytes or time: mean and standard error over seeds.
+"""Metrics of runs against rounds, bytes or time: mean and standard error over seeds.
 
 Every function draws its data on Axes and returns them.
 """
@@ -35,7 +35,7 @@ class Curve(NamedTuple):
     x: np.ndarray  # [E]
     mean: np.ndarray  # [E] over seeds
     error: np.ndarray  # [E] standard error of the mean, NaN with one seed
-    look: Look | None = None  # None: that of its label among the curves it is drawn with
+    look: Look | None = None  # None: assigned by its label among the curves it is drawn with
 
 
 def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
@@ -43,9 +43,9 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
 
     Args:
       ax: Axes.
-      curves: in the order of the legend, which is for the caller to make.
-      scale: of the y axis, 100 for per cent.
-      steps: a value holds until the next one.
+      curves: in the order of the legend, which the caller draws.
+      scale: of the y axis, 100 for percent.
+      steps: whether a value holds until the next one.
     """
     shape = {'drawstyle': 'steps-post'} if steps else {}
     for place, curve in enumerate(_with_looks(curves)):
@@ -58,7 +58,7 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
 
 
 def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
-    """Test accuracy; `x` is a key of X_LABELS, and `mean` a share in [0, 1]."""
+    """Test accuracy; `x` is a key of X_LABELS, and `Curve.mean` a share in [0, 1]."""
     lines(ax, curves, scale=100.0)
     _x(ax, x)
     ax.set_ylabel('Test accuracy (%)')
@@ -67,7 +67,7 @@ def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
 
 
 def k_s(ax, curves: Sequence[Curve]):
-    """Supervised steps per round, which the controller adapts."""
+    """Supervised steps per round, as adapted by the controller."""
     lines(ax, curves, steps=True)
     ax.set_ylim(bottom=0)
     ax.yaxis.get_major_locator().set_params(integer=True)
@@ -78,7 +78,7 @@ def k_s(ax, curves: Sequence[Curve]):
 
 
 def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
-    """Two panels: the share of confident pseudo-labels, and the share of these that is wrong; both in per cent.
+    """Two panels: the share of confident pseudo-labels, and the share of these that are wrong; both in percent.
 
     Args:
       axes: two Axes.
@@ -94,13 +94,13 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
     for ax in axes:
         ax.set_ylim(bottom=0)
         _x(ax, 'round')
-    right.set_xlim(left.get_xlim())  # where there is no confident label yet, none is wrong
+    right.set_xlim(left.get_xlim())  # the right curve has no values before the first confident label
     legends.below(left.figure)
     return axes
 
 
 def losses(axes, by_name: dict[str, Sequence[Curve]]):
-    """A panel for each loss of the metrics; one legend has the curves of all. Panels left over are taken away.
+    """A panel for each loss of the metrics, with one legend for all; surplus panels are removed.
 
     Args:
       axes: as many Axes as there are losses, or more.
@@ -121,7 +121,7 @@ def losses(axes, by_name: dict[str, Sequence[Curve]]):
 
 
 def _with_looks(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves of a figure, with looks for those that came without."""
+    """The curves of a figure, with looks assigned to those that have none."""
     known = looks.of([curve.label for curve in curves])
     return [curve if curve.look else curve._replace(look=known[curve.label]) for curve in curves]
 

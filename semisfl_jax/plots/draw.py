@@ -1,4 +1,4 @@
-"""Every figure that runs have the data for, by name."""
+"""Draws every figure that runs have the data for, by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from semisfl_jax.plots import (
 from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
 
-MOST_PANELS = 4  # beside each other on a page
+MOST_PANELS = 4  # side by side on a page
 
 
 def _accuracy(x: str) -> Callable[[Groups], Any]:
@@ -43,7 +43,7 @@ def _pseudo_labels(groups: Groups):
     mask_rate = collect.curves(groups, 'mask_rate')
     try:
         accuracy = collect.curves(groups, 'pseudo_label_accuracy')
-    except UserError:  # none was ever confident, or nobody knows the truth
+    except UserError:  # no label was ever confident, or true classes are unknown
         accuracy = []
     figure, axes = style.figure(1, 2, 'page')
     curves.pseudo_labels(axes, mask_rate, accuracy)
@@ -67,7 +67,7 @@ def _partition(run: Run):
 
 
 def _labeled(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """The last diagnostics, and of them the confident labels of the model that the method is judged by."""
+    """The last diagnostics, and from them the confident labels of the headline model and the unlabeled images."""
     found = collect.last_diagnostics(run.folder)
     return found, found[f'{run.headline}_confident'], found['unlabeled']
 
@@ -135,7 +135,7 @@ def _features(run: Run):
     return figure
 
 
-# Figures with a line for every group of runs, and figures of one run: the first seed of a group.
+# Figures with a line for every group of runs, and figures of one run (that of the lowest seed of a group).
 OF_GROUPS: dict[str, Callable[[Groups], Any]] = {
     'accuracy_rounds': _accuracy('round'),
     'accuracy_gigabytes': _accuracy('gigabytes'),
@@ -158,14 +158,14 @@ NAMES = (*OF_GROUPS, *OF_RUN)
 
 
 def figures(groups: Groups, names: tuple[str, ...] = NAMES) -> Iterator[tuple[str, Any]]:
-    """Draws, inside `style.context`.
+    """Draws figures; call inside `style.context`.
 
     Args:
-      groups: of runs, as `runs.group` makes them.
+      groups: of runs, as returned by `runs.group`.
       names: of the figures wanted, from NAMES.
 
     Returns:
-      Pairs of a file name without its ending and a matplotlib Figure, or the UserError that says why there is none.
+      Pairs of a file name without extension and a matplotlib Figure, or the UserError explaining why there is none.
     """
     for name in names:
         if name in OF_GROUPS:

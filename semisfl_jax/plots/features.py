@@ -1,4 +1,4 @@
-"""The feature space in the plane: t-SNE of what the bottom makes of test images."""
+"""The feature space in two dimensions: t-SNE of the bottom's features of test images."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')
 
 
 def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """[n, D] -> [n, 2] by scikit-learn's t-SNE from the first two principal components; the same in every call.
+    """[n, D] -> [n, 2] by scikit-learn's t-SNE, initialized with the first two principal components; deterministic.
 
-    The perplexity is 30, or a third of the points where there are few.
+    The perplexity is 30, or a third of the number of points if there are few.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, (len(features) - 1) / 3.0)
     features = np.asarray(features, np.float32)
-    with threadpool_limits(1):  # sums in one order; and a thousand points are too few to share
+    with threadpool_limits(1):  # fixes the order of sums; threads would not pay off for a thousand points
         return TSNE(perplexity=perplexity, init='pca', random_state=seed, n_jobs=1).fit_transform(features)
 
 
 def feature_space(ax, points: np.ndarray, labels: np.ndarray, title: str = ''):
-    """Points of a plane by true class: each class has a color and a marker, and its number at its median.
+    """Points in the plane by true class: each class has a color and a marker, and its number at its median.
 
     Args:
       ax: Axes.

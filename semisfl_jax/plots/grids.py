@@ -1,4 +1,4 @@
-"""Tables as pictures: what several rows reached in several columns, ours beside the paper's."""
+"""Tables as figures: values of several rows in several columns, ours beside the paper's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from semisfl_jax.plots import legends, looks, style
 
-LETTERS = 11  # in an inch of a line below an axis
+LETTERS = 11  # per inch of text below an axis
 
 
 def points(
@@ -20,15 +20,15 @@ def points(
     unit: str,
     column_name: str = '',
 ):
-    """Means with bars of one standard error, a group for each column; the paper's values are hollow and beside them.
+    """Means with bars of one standard error, grouped by column; the paper's values are hollow markers beside them.
 
     Args:
       ax: Axes.
       columns: C names.
-      ours: row -> means [C] and standard errors [C], NaN where there are none.
-      paper: row -> values [C], NaN where there are none.
-      unit: name of the y axis.
-      column_name: of the x axis.
+      ours: row -> means [C] and standard errors [C], NaN where missing.
+      paper: row -> values [C], NaN where missing.
+      unit: label of the y axis.
+      column_name: label of the x axis.
     """
     rows = list(dict.fromkeys([*ours, *paper]))
     place = np.arange(len(columns))
@@ -45,7 +45,7 @@ def points(
         ax.plot(at + 0.3 * step, theirs, linestyle='none', markerfacecolor='none', **look)
     if any(np.isfinite(values).any() for values in paper.values()):
         hollow = {'color': style.GRAY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
-        ax.errorbar([], [], fmt='o', **hollow)  # as the rows are drawn, so that it stands behind them in the legend
+        ax.errorbar([], [], fmt='o', **hollow)  # errorbar, like the rows, so that it follows them in the legend
     width = max(6, int(LETTERS * ax.figure.get_figwidth() / len(columns)))
     ax.set_xticks(place, [textwrap.fill(name, width) for name in columns])
     ax.set_xlim(-0.5, len(columns) - 0.5)

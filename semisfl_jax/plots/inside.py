@@ -12,17 +12,17 @@ import numpy as np
 from semisfl_jax.diagnostics import Rates
 from semisfl_jax.plots import legends, looks, style
 
-MOST_NUMBERS = 12  # classes up to which a confusion matrix has its numbers written in
-MOST_BARS = 20  # pairs of bars, and classes that are named on an axis
+MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
+MOST_BARS = 20  # most pairs of bars, and most classes labeled on an axis
 
 
 def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
-    """Share of each label among the labels of a true class, in per cent; a class without labels stays gray.
+    """Share of each label among the labels of a true class, in percent; a class without labels stays gray.
 
     Args:
       ax: Axes.
       counts: [K, K] or, with images of unknown class, which are left out, [K + 1, K]: true class, label.
-      given: name of the x axis.
+      given: label of the x axis.
     """
     counts = counts[: counts.shape[1]]
     total = counts.sum(axis=1, keepdims=True)
@@ -46,12 +46,12 @@ def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
 
 
 def rates(ax, found: Rates, of: str = 'Class'):
-    """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points where there are many, in per cent.
+    """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points if there are many, in percent.
 
     Args:
       ax: Axes.
-      found: rates [n] of classes or clients; what is not a number gets none.
-      of: what they are rates of.
+      found: rates [n] of classes or clients; NaN is not drawn.
+      of: label of the x axis.
     """
     place = np.arange(len(found.mask))
     mask, accuracy = (100.0 * own for own in found)
@@ -94,7 +94,7 @@ def mask_history(ax, rounds: Sequence[int], mask: np.ndarray):
 
 
 def queue(ax, counts: np.ndarray, empty: int, level: str):
-    """Slots of one level of the queue by label, stacked: right, wrong, of unknown class, not confident.
+    """Slots of one level of the queue by label, stacked: correct, wrong, of unknown class, not confident.
 
     Args:
       ax: Axes.
@@ -126,7 +126,7 @@ def queue(ax, counts: np.ndarray, empty: int, level: str):
 
 
 def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]):
-    """Two panels: how far teacher and student are apart in their parameters, and how often they predict the same class.
+    """Two panels: distance of teacher and student parameters, and how often both predict the same class.
 
     Args:
       axes: two Axes.

@@ -1,4 +1,4 @@
-"""The legend of a figure: one for all its panels, below them, as wide as the figure and no wider."""
+"""The legend of a figure: one for all its panels, below them, at most as wide as the figure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NAME = 'legend of all panels'
 
 
 def below(figure: Any) -> None:
-    """Gathers the entries of all panels, each name once, and puts them below the figure.
+    """Collects the entries of all panels, each name once, in a legend below the figure.
 
-    The figure grows by the height of the legend, so that its panels keep theirs. Called again, when another panel has
-    been drawn, it makes the legend anew. Names too long for the figure are broken into lines.
+    The figure grows by the height of the legend, so that the panels keep theirs. Calling it again after drawing
+    another panel rebuilds the legend. Names too long for the figure are wrapped.
     """
     for old in [own for own in figure.legends if own.get_gid() == _NAME]:
         figure.set_figheight(figure.get_figheight() - _inches(old)[1])
@@ -61,11 +61,11 @@ def _fits(legend: Any) -> bool:
 
 
 def _share(legend: Any) -> float:
-    """Of the width that a legend has, how much there is room for."""
+    """The available width as a share of the legend's width."""
     return (legend.figure.get_figwidth() - 2 * MARGIN) / _inches(legend)[0]
 
 
 def _inches(legend: Any) -> tuple[float, float]:
-    """Width and height."""
+    """Width and height in inches."""
     box, dpi = legend.get_window_extent(), legend.figure.dpi
     return box.width / dpi, box.height / dpi

@@ -1,9 +1,9 @@
-"""What every method and group of runs looks like: title, color, marker and dash, the same in all figures.
+"""The look of every method and group of runs: title, color, marker and dash, the same in all figures.
 
-A method has one look everywhere, that of its record: seven of Okabe and Ito's colors and two dark ones, told apart also
-without red or green cones; markers tell in gray. All other groups, methods without a look among them, have theirs from
-a cycle of other colors, in the order in which a figure names them. Groups that differ in something beside
-('SemiSFL, k_s=20' and 'SemiSFL, k_s=40') share a color, and differ in marker and dash.
+A method has one look everywhere, given in its record: seven of Okabe and Ito's colors and two dark ones,
+distinguishable also with red-green color blindness; in grayscale, markers distinguish them. All other groups,
+including methods without a look, take theirs from a cycle of other colors, in the order in which a figure names them.
+Variants of one method ('SemiSFL, k_s=20' and 'SemiSFL, k_s=40') share a color, and differ in marker and dash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DASHES: tuple[Dash, ...] = ('-', '--', '-.', ':', (0, (6.0, 1.2, 1.0, 1.2, 1.0, 
 
 
 class Look(NamedTuple):
-    """How a legend calls a group, and how it is drawn."""
+    """The title of a group in the legend, and how it is drawn."""
 
     title: str
     color: str
@@ -28,7 +28,7 @@ class Look(NamedTuple):
     dash: Dash
 
     def line(self, points: int, place: int = 0) -> dict[str, Any]:
-        """Arguments of `Axes.plot`: of `points`, about eight have a marker, other ones in each `place` of a panel."""
+        """Arguments of `Axes.plot`: about eight of `points` have markers, staggered by `place` among lines."""
         step = max(1, points // 8)
         return {**self.point(), 'linestyle': self.dash, 'markevery': (place * step // 3 % step, step)}
 
@@ -37,13 +37,13 @@ class Look(NamedTuple):
         return {'color': self.color, 'marker': self.marker}
 
 
-# Of all other groups: colors that no method has, and that differ most from each other, whoever looks.
+# Of all other groups: colors that no method has, chosen for contrast with each other under any color vision.
 CYCLE = ('#661100', '#66AA00', '#5E8DEB', '#E8837E', '#7A1FA2', '#5F6B6D')
 MARKERS = ('d', '*', 's', '^', 'o', 'D', 'v', 'X', 'P', '<', '>', 'p', 'h')
 
 
 def of_methods() -> dict[str, Look]:
-    """Those of all methods that have one, by name."""
+    """The looks of all methods that have one, by name."""
     return {name: Look(own.label, *own.look) for name, own in algorithms.METHODS.items() if own.look}
 
 
@@ -61,7 +61,7 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
     """
     methods = {own.title: own for own in of_methods().values()}
     colors, shapes, looks = itertools.cycle(CYCLE), _shapes(), {}
-    families: dict[str, str] = {}  # what stands before the first comma -> color
+    families: dict[str, str] = {}  # text before the first comma -> color
     for name in dict.fromkeys(titles):
         family = name.split(', ')[0]
         if family in methods and family not in families:
@@ -74,7 +74,7 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
 
 
 def _shapes() -> Iterator[tuple[str, Dash]]:
-    """Pairs of marker and dash that no method has, over and over."""
+    """Pairs of marker and dash that no method has, cycled forever."""
     pairs = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), strict=False)
     taken = {(own.marker, own.dash) for own in of_methods().values()}
     free = [pair for pair in itertools.islice(pairs, len(MARKERS) * len(DASHES)) if pair not in taken]

@@ -1,4 +1,4 @@
-"""Who holds how many images of which class (Fig. 7 of the paper)."""
+"""The number of images of each class that each client holds (Fig. 7 of the paper)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from semisfl_jax.plots import style
 
-MOST_BUBBLES = (50, 30)  # clients, classes: of more, a map of shades is drawn
+MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
 
 
 def partition(ax, counts: np.ndarray, client_name: str = 'Client'):
-    """Images of every client and class: bubbles, their area proportional to the number; a map of shades for many.
+    """Images of every client and class: bubbles with area proportional to the number, or a heat map if many.
 
     Args:
       ax: Axes.
       counts: [N, K] images.
-      client_name: of the x axis.
+      client_name: label of the x axis.
 
     Returns:
       ax.
@@ -40,7 +40,7 @@ def partition(ax, counts: np.ndarray, client_name: str = 'Client'):
 
 
 def _largest_area(ax, clients: int, classes: int) -> float:
-    """Area in square points of a bubble that about fills a cell; four fifths of the figure are left to the Axes."""
+    """Area in square points of a bubble that roughly fills a cell, if Axes take up four fifths of the figure."""
     width, height = 0.8 * 72.0 * ax.figure.get_size_inches()
     grid = ax.get_subplotspec().get_gridspec()
     sides = width / grid.ncols / clients, height / grid.nrows / classes

@@ -1,6 +1,6 @@
-"""How all plots look: sizes for a column or a page of a paper, and the palette of Okabe and Ito.
+"""The style of all plots: sizes for a column or a page of a paper, and the palette of Okabe and Ito.
 
-What sets the lines of methods and other groups apart stands in `looks`, how their legends are made in `legends`.
+`looks` defines the lines of methods and other groups, `legends` their legends.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from semisfl_jax.errors import UserError
 
-# Okabe and Ito, Color Universal Design (2008); yellow, which white paper swallows, is left out.
+# Okabe and Ito, Color Universal Design (2008), without yellow, which is hard to see on white paper.
 BLUE, ORANGE, GREEN, PURPLE = '#0072B2', '#E69F00', '#009E73', '#CC79A7'
 VERMILION, SKY, BLACK, GRAY = '#D55E00', '#56B4E9', '#000000', '#999999'
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
-SEQUENTIAL = 'Blues'  # white to dark, read alike with and without color vision, and in gray
-NOTHING = '#DDDDDD'  # where shades have no value
+SEQUENTIAL = 'Blues'  # white to dark, readable with any color vision and in grayscale
+NOTHING = '#DDDDDD'  # background of heat maps where there is no value
 
 WIDTHS = {'column': 3.5, 'page': 7.16}  # inches, of a two-column paper
 FORMATS = ('png', 'svg', 'pdf')
@@ -30,7 +30,7 @@ RC = {
     'ytick.labelsize': 7,
     'legend.fontsize': 7,
     'legend.frameon': False,
-    'legend.handlelength': 3.0,  # of which dashes can be told
+    'legend.handlelength': 3.0,  # long enough to distinguish dashes
     'axes.spines.top': False,
     'axes.spines.right': False,
     'axes.linewidth': 0.7,
@@ -43,12 +43,12 @@ RC = {
     'hatch.linewidth': 0.6,
     'savefig.dpi': 300,
     'pdf.fonttype': 42,
-    'svg.hashsalt': 'semisfl_jax',  # equal figures, equal files
+    'svg.hashsalt': 'semisfl_jax',  # equal figures give equal files
 }
 
 
 def matplotlib():
-    """The library, imported when first wanted.
+    """The library, imported on first use.
 
     Raises:
       UserError: it is not installed.
@@ -63,16 +63,16 @@ def matplotlib():
 
 @contextmanager
 def context() -> Iterator[None]:
-    """The style, for what is drawn and saved in the block."""
+    """Applies the style to everything drawn and saved in the block."""
     with matplotlib().rc_context(RC):
         yield
 
 
 def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float = 2.3) -> tuple[Any, Any]:
-    """A Figure and its Axes [rows, columns]; one alone comes without an array.
+    """A Figure and its Axes, an array as from `Figure.subplots`, or a single one.
 
     Args:
-      rows, columns: of panels.
+      rows, columns: numbers of panels.
       width: 'column' or 'page'.
       height: of a row, in inches.
     """
@@ -81,7 +81,7 @@ def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float
 
 
 class Picture:
-    """A Figure as notebooks show it: `display(Picture(figure))`, which needs no pyplot and no backend."""
+    """A Figure for display in notebooks, without pyplot or a backend: `display(Picture(figure))`."""
 
     def __init__(self, made: Any):
         self.figure = made

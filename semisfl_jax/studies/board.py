@@ -1,4 +1,4 @@
-"""The progress of a study: a line for every run that ends, and the time left over all of them."""
+"""The progress of a study: a line for every finished run, and the remaining time of all runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 
 
 class Board:
-    """Counts rounds, one of R seeds R times; a run that has ended, or failed, counts as done."""
+    """Counts rounds, those of a run of R seeds R times; finished and failed runs count as done."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job]):
         self._folder, self._count = folder, len(jobs)
         self._work = {job.name: job.rounds * len(job.seeds) for job in jobs}
         self._total = sum(self._work.values())
-        self._rounds = {job.name: self._made(job) for job in jobs}  # behind each run, as last looked at
+        self._rounds = {job.name: self._made(job) for job in jobs}  # completed by each run, as of the last check
         self._before = sum(self._rounds.values())
         self._ended = 0
         self._current: Job | None = None
@@ -41,18 +41,18 @@ class Board:
             self._bar.close()
 
     def start(self, job: Job) -> None:
-        """A run begins."""
+        """Announces that a run starts."""
         self._current = job
         self._say(f'[{self._ended + 1}/{self._count}] {job.command()}')
 
     def end(self, job: Job, fault: str) -> None:
-        """It is finished, or has failed with the line `fault`."""
+        """Announces that a run has finished, or has failed with the error line `fault`."""
         self._ended += 1
         self._rounds[job.name] = self._work[job.name]
         self._say(f'    {f"failed: {fault}" if fault else "done"}  {self._left()}')
 
     def look(self) -> None:
-        """Shows where the current run is, now and then."""
+        """Shows the progress of the current run periodically."""
         now = time.monotonic()
         if now - self._last_look < _SECONDS_BETWEEN_LOOKS:
             return
@@ -81,11 +81,11 @@ class Board:
             print(text.rstrip(), flush=True)
 
     def _made(self, job: Job) -> int:
-        """Lines in metrics.jsonl, of all its seeds."""
+        """Rounds completed by a job: lines in the metrics.jsonl of all its seeds."""
         count = 0
         for folder in runs.trials(self._folder / job.name):
             try:
                 count += own_files.content(folder / 'metrics.jsonl').count(b'\n')
-            except UserError:  # not begun
+            except UserError:  # not started
                 continue
         return min(count, self._work[job.name])

@@ -1,4 +1,4 @@
-"""What finished runs say about the cells of a study."""
+"""Collects the results of finished runs for the cells of a study."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Measure, Study
 from semisfl_jax.training import metrics, workdir
 
-PROVENANCE = 'provenance.json'  # in the folder of a run: where and of which commit it was made
+PROVENANCE = 'provenance.json'  # in the folder of a run: the machines and commits it was made with
 ENTRY = {'commit', 'machine'}  # keys of its entries
 Place = tuple[str, str, str]  # title of a table, row, column
 LAST = 10  # rounds over which pseudo-labels are averaged
 
 
 class Found(NamedTuple):
-    """What there is of a cell."""
+    """The available results of a cell."""
 
     runs: dict[int, Run]  # by seed, finished ones
-    seeds: tuple[int, ...]  # that the cell asks for
+    seeds: tuple[int, ...]  # requested by the cell
     jobs: list[plan.Job]
-    missing: str  # why runs are missing, '' where none is
-    made: list[dict[str, str]]  # provenance of its finished runs, each once
+    missing: str  # why runs are missing, '' if none is
+    made: list[dict[str, str]]  # provenance of its finished runs, without duplicates
 
 
 def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Found]:
-    """Reads all there is of a study.
+    """Reads all available results of a study.
 
     Args:
-      study: with all that was changed.
+      study: with command-line changes applied.
       root: of studies.
-      faults: name of a job -> the line with which it failed.
+      faults: name of a job -> the error line with which it failed.
 
     Returns:
-      (title of the table, row, column) -> what there is of the cell.
+      (title of the table, row, column) -> available results of the cell.
     """
     read: dict[str, tuple[dict[int, Run], list[dict[str, str]], str]] = {}
     found = {}
@@ -66,8 +66,7 @@ def _why(missing: list[str]) -> str:
 
 
 def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]], str]:
-    """The runs of a job by seed, where they were made, and what is wrong with them; nothing as long as the job is not
-    finished."""
+    """The runs of a job by seed, their provenance, and what is wrong with them; all empty until the job is finished."""
     summary = workdir.finished(folder, job.rounds)
     if summary is None:
         return {}, [], ''
@@ -80,10 +79,10 @@ def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, s
 
 
 def provenance(folder: Path) -> list[dict[str, str]]:
-    """Commits and machines that had a hand in a run; empty where nobody wrote it down.
+    """Commits and machines that contributed to a run; empty if not recorded.
 
     Raises:
-      UserError: what is written there is something else.
+      UserError: provenance.json has invalid content.
     """
     file = folder / PROVENANCE
     if not os.path.lexists(file):
@@ -101,9 +100,9 @@ def _accuracy(run: Run, target: float) -> float | None:
 
 
 def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, float], float | None]:
-    """Reads a price at the first evaluation that reaches the target, None where none does.
+    """Reads a price at the first evaluation that reaches the target, None if none does.
 
-    The studies of Fig. 5 and 6 evaluate after every round: it is the first round, then.
+    The studies of Fig. 5 and 6 evaluate after every round, so there it is the first such round.
     """
 
     def read(run: Run, target: float) -> float | None:
@@ -131,7 +130,7 @@ class Kind(NamedTuple):
 
     title: str
     unit: str
-    read: Callable[[Run, float], float | None]  # run, target -> value, None where the run has none
+    read: Callable[[Run, float], float | None]  # run, target -> value, None if the run has none
 
 
 KINDS = {
@@ -148,7 +147,7 @@ KINDS = {
 
 
 def values(found: Found, measure: Measure) -> dict[int, float]:
-    """Seed -> value, of the seeds that have one."""
+    """Seed -> value, for the seeds that have one."""
     read = KINDS[measure.kind].read
     all_ = {seed: read(run, measure.target) for seed, run in sorted(found.runs.items())}
     return {seed: value for seed, value in all_.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A document of headings, paragraphs, tables and pictures, as Markdown and as one HTML file that needs no other."""
+"""A document of headings, paragraphs, tables and pictures, as Markdown and as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ figcaption { font-size: .9rem; }
 
 
 def markdown(blocks: Sequence[Block]) -> str:
-    """As Markdown, with its pictures by their paths."""
+    """The document as Markdown, with pictures referenced by their paths."""
     return '\n\n'.join(map(_markdown, blocks)) + '\n'
 
 
@@ -90,7 +90,7 @@ def _markdown_cell(text: str, code: bool) -> str:
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
-    """As one HTML file, pictures inside."""
+    """The document as one HTML file with embedded pictures."""
     body = '\n'.join(map(_html, blocks))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -100,7 +100,7 @@ def page(title: str, blocks: Sequence[Block]) -> str:
 
 
 class Framed:
-    """A page as notebooks show it, in a frame: `display(Framed(text))`. Its styles stay its own."""
+    """A page for display in notebooks: `display(Framed(text))`. The frame isolates its styles."""
 
     def __init__(self, text: str):
         self.text = text
@@ -136,8 +136,8 @@ def _html(block: Block) -> str:
 
 
 def _shown_width(png: bytes) -> int:
-    """Width on the page: in all pictures, wide or narrow, letters are of one size."""
-    return round(int.from_bytes(png[16:20], 'big') * 0.72)  # the width stands in a PNG's first chunk
+    """Width on the page in CSS pixels, scaled so that text has the same size in all pictures."""
+    return round(int.from_bytes(png[16:20], 'big') * 0.72)  # the width is in a PNG's first chunk
 
 
 def _html_cell(text: str, code: bool) -> str:

@@ -1,8 +1,8 @@
-"""Makes the runs that a study lacks, and reports what there is.
+"""Executes the missing runs of a study, and writes its report.
 
-Each run is the process of one command, so that its memory is given back, and a run that fails takes nothing with it. A
-study may be killed at any moment: started again, it leaves finished runs alone, and the first unfinished one goes on
-from its checkpoint.
+Each run is the process of one command, so that its memory is released, and a failing run affects no other. A study may
+be killed at any moment: when restarted, it skips finished runs, and the first unfinished one resumes from its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _POLL_SECONDS = 0.5
 
 
 def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None = None) -> Path:
-    """Makes what is missing of a study, and writes its report.
+    """Executes the missing runs of a study, and writes its report.
 
     Args:
-      study: as its file gives it.
+      study: as defined in its file.
       given: flat key -> value that the command line changes in all runs.
       root: folder of all studies; '' means ROOT.
-      launcher: a script that makes runs in place of `python -m semisfl_jax`.
+      launcher: a script that executes runs in place of `python -m semisfl_jax`.
 
     Returns:
       The folder of the report.
 
     Raises:
-      UserError: a mistake in the study or its changes, a folder that cannot be written, no matplotlib, or no run that
+      UserError: a mistake in the study or its changes, a folder that is not writable, no matplotlib, or no run
         succeeded.
       Stopped: the study was asked to stop; the report says what is missing.
     """
-    style.matplotlib()  # rather now than after hours of runs
+    style.matplotlib()  # fail now rather than after hours of runs
     study = plan.with_given(study, given)
     plan.check(study)
     home, jobs = Path(root or ROOT), plan.jobs(study)
@@ -86,7 +86,7 @@ def _finished(home: Path, job: Job) -> bool:
 
 
 def _wait(folder: Path, request: interrupt.Request) -> None:
-    """Waits for another process in `folder`: one of another study, or one whose study was killed over its head."""
+    """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
     said = False
     while _busy(folder):
         if request.signum:
@@ -111,7 +111,7 @@ def _busy(folder: Path) -> bool:
 def _make(
     home: Path, job: Job, launcher: Path | None, entry: dict[str, str], board: Board, request: interrupt.Request
 ) -> str:
-    """Makes a run; returns the line with which it failed, '' if it did not.
+    """Executes a run; returns the error line with which it failed, '' if it succeeded.
 
     Raises:
       Stopped: the study was asked to stop; the run has saved its state.
@@ -127,7 +127,7 @@ def _make(
     except UserError as error:
         return str(error)
     with log.open('w') as out:
-        # In a session of its own: Ctrl-C reaches this process alone, which passes it on once.
+        # In its own session: Ctrl-C reaches only this process, which forwards it once.
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
         passed_on = False
         while child.poll() is None:

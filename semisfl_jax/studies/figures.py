@@ -1,4 +1,4 @@
-"""The figures of a study, as bytes of files."""
+"""The figures of a study, as file contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = {
 class Figure(NamedTuple):
     """A finished figure."""
 
-    name: str  # of its files, without ending
+    name: str  # of its files, without extension
     table: str  # title of the table it belongs to
     caption: str
     png: bytes
@@ -43,7 +43,7 @@ def draw(study: Study, found: Mapping[Place, Found]) -> Iterator[Figure]:
                 for ending, title, make in _of_table(name, table, found):
                     try:
                         made = make()
-                    except UserError:  # no run measured that
+                    except UserError:  # no run recorded this quantity
                         continue
                     stem = '-'.join(filter(None, (str(number), name, ending)))
                     caption = f'{NAMES[name]}{f", {title}" if title else ""}'
@@ -52,7 +52,7 @@ def draw(study: Study, found: Mapping[Place, Found]) -> Iterator[Figure]:
 
 
 def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Ending of the file, title, and what draws it: one figure for the values, one for each column of curves."""
+    """Suffix of the file name, title, and drawing function: a figure for each kind of values or column of curves."""
     if name == 'values':
         kinds = dict.fromkeys(cell.measure.kind for cell in table.cells)
         for kind in kinds:
@@ -66,13 +66,13 @@ def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator
         groups = {row: runs for row, runs in groups.items() if runs}
         title = column.rsplit(' to ', 1)[0] if table.cells[0].measure.target else column
         folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
-        if folders and folders not in drawn:  # columns that read several figures off the same runs have one picture
+        if folders and folders not in drawn:  # columns that read several values from the same runs share a figure
             drawn.add(folders)
             yield _slug(title), title, lambda own=groups: _curves(name, own, looks.of(table.rows))
 
 
 def _run(table: Table, found: Mapping[Place, Found], kind: str) -> list[Cell]:
-    """Cells of a kind of measure, of the columns in which any has a value: what the paper alone has tells nothing."""
+    """Cells of a kind of measure, in columns where any has a value; columns with only the paper's are omitted."""
     cells = [cell for cell in table.cells if cell.measure.kind == kind]
     columns = {cell.column for cell in cells if collect.values(found[table.title, cell.row, cell.column], cell.measure)}
     return [cell for cell in cells if cell.column in columns]
@@ -102,7 +102,7 @@ def _values(table: Table, found: Mapping[Place, Found], chosen: list[Cell]):
 
 
 def _curves(name: str, groups: plots_collect.Groups, known: Mapping[str, Look]):
-    """Rows have the same looks in all columns, also where a column has not all of them."""
+    """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them."""
     figure, ax = style.figure()
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
     found = plots_collect.curves(groups, 'k_s' if name == 'k_s' else 'accuracy', x)

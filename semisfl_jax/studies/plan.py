@@ -1,4 +1,4 @@
-"""From the cells of a study to the runs that have to be made."""
+"""Derives the runs to be executed from the cells of a study."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study, flat
 
 RUNS = 'cells'  # folder of all runs under the root of studies
-HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # of this machine, in no report
-# Seeds share a program where rounds are small: compiled once, and an accelerator gets more to do at a time. Larger
-# models fill a device by themselves, and several would only take several times the memory.
+HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
+# Seeds share a program if rounds are small: it compiles once, and an accelerator is better utilized. Larger models fill
+# a device by themselves, and several would only multiply the memory.
 TOGETHER = frozenset({'small_cnn', 'cnn'})
 
 
@@ -25,17 +25,17 @@ class Job(NamedTuple):
 
     name: str  # of its folder below RUNS
     base: str  # file in configs/ without .py
-    changes: dict[str, Any]  # flat: what makes its configuration of the base
+    changes: dict[str, Any]  # flat key -> value: differences of its configuration from the base
     seeds: tuple[int, ...]
     rounds: int
 
     def options(self, hidden: bool = True) -> list[str]:
-        """The options of its command; without `hidden`, those that are of this machine are left out."""
+        """The options of its command; without `hidden`, those specific to this machine are left out."""
         keys = [key for key in self.changes if hidden or key not in HIDDEN]
         return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
 
     def command(self) -> str:
-        """What makes the run anywhere, from the root of the repository."""
+        """The command that executes the run on any machine, from the root of the repository."""
         return ' '.join(['python launch.py', f'--config=configs/{self.base}.py', *self.options(hidden=False)])
 
 
@@ -43,12 +43,12 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
     """The study with keys changed in all its runs.
 
     Args:
-      study: as its file gives it.
-      given: flat key -> value, of the command line.
+      study: as defined in its file.
+      given: flat key -> value, from the command line.
 
     Raises:
-      UserError: cells differ in that key, so that one value for all would be another study; or a setting that a method
-        of it does not have.
+      UserError: cells differ in a given key, so that one value for all would be a different study; or one of the
+        methods does not have the given setting.
     """
     if not given:
         return study
@@ -107,7 +107,7 @@ def jobs(study: Study) -> list[Job]:
 
 
 def command(jobs: Sequence[Job]) -> str:
-    """What makes the runs of a cell; runs that differ in their seed alone are a loop over it."""
+    """The command that executes the runs of a cell; runs that differ only in their seeds become a loop."""
     if len(jobs) < 2:
         return ''.join(job.command() for job in jobs)
     seeds = ' '.join(str(seed) for job in jobs for seed in job.seeds)
@@ -119,7 +119,7 @@ def check(study: Study) -> None:
     """Checks the configuration of every cell.
 
     Raises:
-      UserError: the first mistake, and the cell that has it.
+      UserError: for the first mistake, naming its cell.
     """
     for cell in study.cells():
         try:
@@ -129,12 +129,12 @@ def check(study: Study) -> None:
 
 
 def report_name(study: Study, given: Mapping[str, Any]) -> str:
-    """Folder of the report below the root: NAME-SCALE, with a hash where keys were changed that change numbers."""
+    """Folder of the report below the root: NAME-SCALE, with a hash if keys that affect the numbers were changed."""
     changed = {key: value for key, value in given.items() if key == 'rounds' or key not in config_lib.INERT}
     mark = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:6]
     return f'{study.name}-{study.scale}{f"-{mark}" if changed else ""}'
 
 
 def _word(value: Any) -> str:
-    """A value as the command line takes it."""
+    """A value as written on the command line."""
     return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)

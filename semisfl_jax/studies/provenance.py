@@ -1,4 +1,4 @@
-"""Where a run was made, and of which commit."""
+"""The machine and commit that a run was made with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from semisfl_jax.training import metrics
 
 
 def here() -> dict[str, str]:
-    """This machine, and the commit of the checkout that this package is; '+' marks uncommitted changes. Of a package
-    that is installed without its repository, the version."""
+    """This machine, and the commit of the checkout that contains this package; '+' marks uncommitted changes. For a
+    package installed without its repository, its version."""
     checkout = Path(semisfl_jax.__file__).parents[1]
     made = f'version {semisfl_jax.__version__}'
     if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
@@ -24,10 +24,10 @@ def here() -> dict[str, str]:
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
-    """Adds `entry` to those of the run in `folder`, once. A run without a round behind it was made by nobody yet.
+    """Adds `entry` to those of the run in `folder`, unless present; before its first round, replaces them.
 
     Raises:
-      UserError: provenance.json is there and is something else.
+      UserError: provenance.json has invalid content.
     """
     begun = any((own / 'metrics.jsonl').exists() for own in runs.trials(folder))
     known = collect.provenance(folder) if begun else []
@@ -55,5 +55,5 @@ def _processor() -> str:
 
 
 def _cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

@@ -27,7 +27,7 @@ CELL_KEYS = (
     *('table', 'row', 'column', 'measure', 'target', 'unit', 'seeds_asked', 'seeds_run', 'seeds_counted', 'mean'),
     *('standard_error', 'paper_mean', 'paper_standard_error', 'state', 'runs', 'commits', 'hardware', 'command'),
 )
-PAPER_KEYS = ('paper_mean', 'paper_standard_error')  # left out where no cell has a number of the paper
+PAPER_KEYS = ('paper_mean', 'paper_standard_error')  # omitted if no cell has a value from the paper
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
 DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'p')
 
@@ -35,7 +35,7 @@ DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', '
 def write(folder: Path, study: Study, found: Mapping[Place, Found]) -> None:
     """Writes report.md, report.html, cells.csv, runs.csv, differences.csv and figures/ into `folder`.
 
-    Figures of an earlier report that this one does not have are removed.
+    Figures of an earlier report that are not in this one are removed.
     """
     drawn = list(figures.draw(study, found))
     pictures = folder / 'figures'
@@ -92,7 +92,7 @@ def build(study: Study, found: Mapping[Place, Found], drawn: Sequence[Figure] = 
 
 
 def cell_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]:
-    """A row of cells.csv for every cell, with all of CELL_KEYS; None is left empty."""
+    """A row of cells.csv for every cell, with all of CELL_KEYS; None becomes an empty field."""
     rows = []
     for table, cell, own in _cells(study, found):
         summary = statistics.summary(collect.values(own, cell.measure))
@@ -126,7 +126,7 @@ def run_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]
 
 
 def difference_rows(study: Study, found: Mapping[Place, Found]) -> list[dict[str, Any]]:
-    """A row of differences.csv for every row but the reference, and every column."""
+    """A row of differences.csv for every row except the reference, and every column."""
     rows = []
     for table in study.tables:
         for column in table.columns if table.reference else ():
@@ -194,7 +194,7 @@ def _caption(table: Table) -> str:
 
 
 def _values(table: Table, found: Mapping[Place, Found]) -> Grid:
-    """Ours, and the paper's beside it where it is of the same data."""
+    """Our values, with the paper's beside them if it used the same data."""
     rows = []
     for row in table.rows:
         line = [row]
@@ -247,7 +247,7 @@ def _difference(own: dict[str, Any] | None) -> str:
 
 
 def _making(study: Study, found: Mapping[Place, Found]) -> Grid:
-    """A row for every set of runs, with all cells that are read off it."""
+    """A row for every set of runs, with all cells that are computed from it."""
     groups: dict[tuple[str, ...], list[tuple[str, Found]]] = {}
     for table, cell, own in _cells(study, found):
         names = tuple(job.name for job in own.jobs)
@@ -270,13 +270,13 @@ def _hardware(own: Found) -> str:
 
 
 def _paper(paper: Paper, unit: str) -> str:
-    """As the paper prints them: percentages with one decimal."""
+    """Mean and standard error as printed in the paper: percentages with one decimal."""
     mean, error = (x if x is None else format(x, '.1f' if unit == '%' else 'g') for x in paper[:2])
     return mean if error is None else f'{mean} ({error})'
 
 
 def _number(value: float, unit: str, sign: str = '') -> str:
-    """Two decimals of a percentage, three digits of anything else."""
+    """Two decimals for percentages, three significant digits for anything else."""
     digits = '.2f' if unit == '%' else '.3g'
     return format(value, sign + digits) if math.isfinite(value) else NOTHING
 
@@ -292,7 +292,7 @@ def _csv(keys: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """In one step, so that a killed study leaves the old file or the new one."""
+    """Writes a file atomically, so that a killed study leaves either the old or the new one."""
     temporary = path.with_name(path.name + '.tmp')
     temporary.write_bytes(content)
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""What a study is: tables of cells, each the run of a configuration, and the number that the paper has for it."""
+"""Definition of a study: tables of cells, each a configuration to run and the corresponding number of the paper."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SCALES = ('smoke', 'cpu', 'full')
 
 
 class Paper(NamedTuple):
-    """What the paper reports, in the unit of the measure, and the data that it is of."""
+    """What the paper reports, in the unit of the measure, and the data that it used."""
 
     mean: float
-    error: float | None  # standard error, where it is given
+    error: float | None  # standard error, if given
     data: str  # config.data.name
     labels: int  # config.data.num_labeled
 
 
 class Measure(NamedTuple):
-    """What is read off a run: `kind` is a name of `collect.KINDS`."""
+    """The quantity read from a run: `kind` is a name of `collect.KINDS`."""
 
     kind: str = 'accuracy'
-    target: float = 0.0  # accuracy, a share in [0, 1], of the kinds that ask for the way to it
+    target: float = 0.0  # accuracy to reach, a share in [0, 1], for kinds that measure the cost until then
 
 
 ACCURACY = Measure()
@@ -44,13 +44,13 @@ class Cell:
     column: str
     base: str  # file in configs/ without .py
     config: ConfigDict  # complete
-    changes: Mapping[str, Any]  # flat: what makes `config` of the base
-    published: Paper | None = None  # the paper's number in this place of its table, whatever the run is trained on
+    changes: Mapping[str, Any]  # flat key -> value: differences of `config` from the base
+    published: Paper | None = None  # the paper's number for this cell, regardless of the data of the run
     measure: Measure = ACCURACY
 
     @property
     def paper(self) -> Paper | None:
-        """The paper's number, None where the run has other data: another set, other labels, or made-up images."""
+        """The paper's number, None if the run has different data: another set or label count, or made-up images."""
         data, theirs = self.config.data, self.published
         same = theirs is not None and (data.name, data.num_labeled) == (theirs.data, theirs.labels) and not data.fake
         return theirs if same else None
@@ -58,14 +58,14 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Cells under one title; rows and columns stand in the order in which cells name them first."""
+    """Cells under one title; rows and columns are in order of first appearance in the cells."""
 
     title: str
     cells: tuple[Cell, ...]
     row_name: str = 'Method'
     reference: str = ''  # row that all others are compared with over shared seeds; '': no comparison
     figures: tuple[str, ...] = ('values',)  # names of `figures.NAMES`
-    caption: str = ''  # sentences that follow on what the numbers are
+    caption: str = ''  # sentences added after the description of the numbers
 
     @property
     def rows(self) -> list[str]:
@@ -76,7 +76,7 @@ class Table:
         return list(dict.fromkeys(cell.column for cell in self.cells))
 
     def at(self, row: str, column: str) -> Cell | None:
-        """The cell of a row and a column, None where the table has none."""
+        """The cell of a row and a column, None if there is none."""
         return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
 
 
@@ -89,7 +89,7 @@ class Study:
     title: str
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
-    warning: str = ''  # what stands on every page: that data and scale are not the paper's
+    warning: str = ''  # repeated throughout the report: data and scale differ from the paper's
 
     def cells(self) -> Iterator[Cell]:
         """All cells, table after table."""
@@ -97,10 +97,10 @@ class Study:
             yield from table.cells
 
     def part(self, rows: Collection[str], columns: Collection[str]) -> Study:
-        """The study of some rows and columns of its tables, under a name of its own if any is left out.
+        """The study restricted to some rows and columns of its tables, under a different name if any cell is left out.
 
         Raises:
-          UserError: a row or column that no table has, or nothing is left.
+          UserError: a row or column that no table has, or no cell is left.
         """
         for kind, asked in {'row': rows, 'column': columns}.items():
             known = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
@@ -133,15 +133,15 @@ def cell(
     published: Paper | None = None,
     measure: Measure = ACCURACY,
 ) -> Cell:
-    """A cell of a run.
+    """Creates a cell.
 
     Args:
-      row, column: its place.
+      row, column: its position.
       base: file in configs/ without .py.
       config: of its run.
-      unchanged: what that file gives; the differences are what the command of the run has to say.
+      unchanged: the configuration of that file; the differences become options of the run's command.
       published: the paper's number.
-      measure: what is read off the run.
+      measure: the quantity read from the run.
     """
     before, after = flat(unchanged), flat(config)
     changes = {key: value for key, value in after.items() if before[key] != value}
@@ -149,6 +149,6 @@ def cell(
 
 
 def flat(config: ConfigDict) -> dict[str, Any]:
-    """As `config.flatten`, with tuples for the lists that JSON has."""
+    """As `config.flatten`, with tuples instead of lists."""
     found = config_lib.flatten(config).items()
     return {key: tuple(value) if isinstance(value, list) else value for key, value in found}

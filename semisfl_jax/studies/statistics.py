@@ -1,4 +1,4 @@
-"""Means, standard errors, and paired differences with their test."""
+"""Means, standard errors, and paired differences with a significance test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semisfl_jax.training import metrics
 
 
 class Summary(NamedTuple):
-    """Of n values."""
+    """Summary of `count` values."""
 
     mean: float
     error: float  # standard error of the mean, NaN for one value
@@ -21,26 +21,26 @@ class Summary(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Of n pairs."""
+    """Difference of `count` pairs of values."""
 
     mean: float
     error: float
     count: int
-    p: float  # two-sided, paired t-test; NaN where there is none
+    p: float  # two-sided, paired t-test; NaN if undefined
 
 
 def summary(values: Mapping[int, float]) -> Summary | None:
-    """Of values by seed; None where there is none."""
+    """The summary of values by seed; None if there are none."""
     if not values:
         return None
     return Summary(*metrics.mean_and_error(list(values.values())), len(values))
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
-    """`first` minus `second` over the seeds that both have; None where they share none.
+    """`first` minus `second` over the seeds that both have; None if they share none.
 
-    The test is Student's for pairs (scipy.stats.ttest_rel). It has no p for a single pair, nor where all differences
-    are the same.
+    The test is Student's paired t-test (scipy.stats.ttest_rel). p is undefined for a single pair, and if all
+    differences are equal.
     """
     seeds = sorted(first.keys() & second.keys())
     if not seeds:

@@ -1,1 +1,1 @@
-"""What the training loop (`semisfl_jax.train`) is made of: an experiment, the inputs of its rounds, its outputs."""
+"""Building blocks of the training loop (`semisfl_jax.train`): an experiment, the inputs of its rounds, its outputs."""

@@ -1,7 +1,7 @@
-"""Checkpoints: Orbax writes them in one step, each with a description that says what it is and what is in it.
+"""Checkpoints, written atomically by Orbax, each with a description of its origin and contents.
 
-The description is part of what Orbax commits, so no moment leaves a checkpoint without it. It holds a checksum of every
-array and one of itself: a checkpoint that comes back is the one that was written, of this round of this run.
+The description is part of what Orbax commits, so a checkpoint never exists without it. It holds a checksum of every
+array and one of itself: a restored checkpoint is exactly the one that was written, for this round of this run.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from semisfl_jax.training import versions
 FORMAT = 2  # 1: without a description
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
 _STATE_OF_FORMAT_1 = 'default'
-_SECONDS_FOR_OTHERS = 0.2  # until reads that were begun beside one that failed have ended
-_ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # others are not waited for
+_SECONDS_FOR_OTHERS = 0.2  # for reads that run concurrently with a failed one to finish
+_ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # without waiting for other processes
 
 
 class Identity(NamedTuple):
-    """Whose checkpoints they are."""
+    """The run that checkpoints belong to."""
 
     seed: int
     config_hash: str  # `config.identity_hash`
-    partition_hash: str  # of who holds what
+    partition_hash: str  # `Partition.content_hash`
 
 
 class Restored(NamedTuple):
     """A checkpoint that was read back."""
 
-    round: int  # rounds behind it
-    state: Any  # as the template, leaves on the host
-    notes: Any  # as they were given to `save`
+    round: int  # rounds completed
+    state: Any  # structured as the template, leaves on the host
+    notes: Any  # as passed to `save`
 
 
 def open_manager(folder: Path, kept: int) -> CheckpointManager:
-    """The keeper of the last `kept` checkpoints in `folder`, which it creates. Of several processes, for the first."""
+    """A manager of the last `kept` checkpoints in `folder`, which is created. For process 0 only."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ocp.CheckpointManagerOptions(
         max_to_keep=kept, enable_async_checkpointing=False, create=False, multiprocessing_options=_ALONE
@@ -57,7 +57,7 @@ def open_manager(folder: Path, kept: int) -> CheckpointManager:
 
 
 def rounds_saved(folder: Path) -> list[int]:
-    """The rounds of which `folder` holds a checkpoint, oldest first. Whatever else lies there is not looked at."""
+    """The rounds for which `folder` holds a checkpoint, oldest first. Other contents are ignored."""
     if not folder.is_dir():
         return []
     names = [path.name for path in folder.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
@@ -82,29 +82,28 @@ def save(
 
 
 def restore(folder: Path, template: Any, identity: Identity) -> Restored | None:
-    """The newest checkpoint that is whole and this run's; None where there is none at all. As `restore_all`."""
+    """The newest intact checkpoint of this run; None if there is none at all. See `restore_all`."""
     restored = restore_all([folder], template, [identity])
     return restored and Restored(restored.round, restored.state[0], restored.notes[0])
 
 
 def restore_all(folders: Sequence[Path], template: Any, identities: Sequence[Identity]) -> Restored | None:
-    """The newest round of which each of several folders holds a checkpoint that can be used; None where a folder has
-    none at all.
+    """The newest round for which every folder holds a usable checkpoint; None if some folder has no checkpoint at all.
 
-    A run of several trials saves one after another, so a kill may leave the last of them a save behind. Checkpoints
-    that are damaged, or of another round or run, are renamed to damaged-N, out of the way of the run that goes on, with
-    a line on stderr each. Another one says with which other versions of packages it was made, if it was.
+    A run of several trials saves them one after another, so a kill may leave the last ones a save behind. Checkpoints
+    that are damaged, or of another round or run, are renamed to damaged-N so that the run can resume, with one warning
+    on stderr for each. Another warning lists package versions that differ from those the checkpoint was made with.
 
     Args:
       folders: of the checkpoints of each trial.
-      template: of the state of one trial: a pytree with the structure, shapes and types of what was saved.
+      template: the state of one trial: a pytree with the structure, shapes and types of what was saved.
       identities: of each trial.
 
     Returns:
-      The round, and as `state` and `notes` the lists of the trials'.
+      The round, with `state` and `notes` as lists over trials.
 
     Raises:
-      UserError: no round is in all folders, or nothing that is there can be used. Nothing is renamed then.
+      UserError: no round is in all folders, or no checkpoint is usable. Nothing is renamed in that case.
     """
     saved = [rounds_saved(folder) for folder in folders]
     if not all(saved):
@@ -137,7 +136,7 @@ def restore_all(folders: Sequence[Path], template: Any, identities: Sequence[Ide
 
 
 def read(folder: Path, round_number: int, template: Any, identity: Identity) -> Any:
-    """The state of one checkpoint, for a reader that is not the run: whatever is wrong, all is left as it is.
+    """The state of one checkpoint, for readers other than the run itself: nothing is modified, even on errors.
 
     Args:
       folder: of the checkpoints.
@@ -146,7 +145,7 @@ def read(folder: Path, round_number: int, template: Any, identity: Identity) -> 
       identity: of the run.
 
     Raises:
-      UserError: it is damaged, or not of this round of this run.
+      UserError: the checkpoint is damaged, or not of this round of this run.
     """
     state, _, fault = _read(folder / str(round_number), template, identity)
     if fault:
@@ -155,14 +154,14 @@ def read(folder: Path, round_number: int, template: Any, identity: Identity) -> 
 
 
 def cut_back(folder: Path, round_number: int) -> None:
-    """Removes the checkpoints after round `round_number`: a run that goes on from there writes them again."""
+    """Removes the checkpoints after round `round_number`; a run that resumes from there writes them again."""
     for number in rounds_saved(folder):
         if number > round_number:
             shutil.rmtree(folder / str(number))
 
 
 def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[str, Any], str]:
-    """State and description of the checkpoint `folder`, and why it cannot be used, '' if it can."""
+    """State and description of the checkpoint `folder`, and why it is unusable, '' if it is usable."""
     if (folder / _STATE_OF_FORMAT_1).is_dir() and not (folder / _ABOUT).exists():
         return None, {}, 'an earlier version of this package wrote it, which this one cannot go on from'
     if any(not path.is_file() and not path.is_dir() for path in folder.rglob('*')):  # a pipe: reading it might hang
@@ -170,7 +169,7 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
     try:
         with _checkpointer(ocp.JsonCheckpointHandler) as checkpointer:
             about = checkpointer.restore(folder.absolute() / _ABOUT)
-    except (OSError, ValueError, RecursionError):  # not there, a folder, not UTF-8, not JSON
+    except (OSError, ValueError, RecursionError):  # missing, a folder, not UTF-8, not JSON
         about = None
     if not own_files.is_sealed(about):
         return None, {}, 'its description is damaged'
@@ -193,7 +192,7 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
 
 
 def _foreign(about: dict[str, Any], number: int, identity: Identity, named: dict[str, Any]) -> str:
-    """Why a whole checkpoint is not the one that is looked for, '' if it is."""
+    """Why an intact checkpoint is not the one wanted, '' if it is."""
     if about['format'] != FORMAT:
         return f'another version of this package wrote it (format {about["format"]}, this one reads {FORMAT})'
     if about['round'] != number:
@@ -215,8 +214,8 @@ def _checkpointer(handler: type) -> ocp.Checkpointer:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """A block that reads arrays. Where one cannot be read, Orbax closes its event loop while others are still being
-    read, and each of them would print a traceback when it is done."""
+    """Context for reading arrays. When one read fails, Orbax closes its event loop while others are still in progress,
+    and each of those would print a traceback on completion."""
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
@@ -238,7 +237,7 @@ def _paths(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    """Leaves by their path. Orbax takes no empty arrays, and they hold nothing, so they are left out."""
+    """Leaves by path, without empty arrays, which Orbax does not accept."""
     return {name: leaf for name, leaf in _paths(tree) if np.size(leaf)}
 
 

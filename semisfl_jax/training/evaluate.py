@@ -22,19 +22,19 @@ def make_evaluate(
     jit: Callable = compilation.jit,
     place: Callable[[np.ndarray], Array] = jax.device_put,
 ) -> Callable[[Any], dict[str, float]]:
-    """Puts the test set on the device and compiles.
+    """Places the test set on the device and compiles the evaluation.
 
     Args:
       predict: (state, images [B, H, W, C] uint8) -> {model: logits [B, K]}.
       like: a state, or its shapes.
-      images: [T, H, W, C] uint8. The last batch is filled up with rows that do not count.
+      images: [T, H, W, C] uint8. The last batch is padded with rows that are not counted.
       labels: [T].
       batch_size: B.
-      jit: `compilation.jit`, or that with settings.
-      place: puts an array where the state is.
+      jit: `compilation.jit`, possibly with settings applied.
+      place: puts an array on the devices of the state.
 
     Returns:
-      state -> {model: share of the T images whose largest logit is the label's}, exact counts behind it.
+      state -> {model: share of the T images whose largest logit is the label's}, computed from exact counts.
     """
     count = len(labels)
     batch_size = min(batch_size, count)

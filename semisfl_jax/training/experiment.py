@@ -1,4 +1,4 @@
-"""From a configuration to the objects of a run: the one place where data, model and algorithm meet."""
+"""Builds the objects of a run from its configuration: the one place where data, model and algorithm meet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from semisfl_jax.types import Algorithm, Array, Federation, Views
 
 
 class Experiment(NamedTuple):
-    """All of a run but its state."""
+    """Everything about a run except its state."""
 
     config: ConfigDict  # resolved
     key: Array  # root key
@@ -45,30 +45,30 @@ class Experiment(NamedTuple):
     algorithm: Algorithm
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
-    mesh: Mesh | None  # the devices, where there are several
+    mesh: Mesh | None  # of several devices, else None
     costs: costs.CostModel
-    held: np.ndarray  # [2, N] images of every client: without labels, with labels
+    held: np.ndarray  # [2, N] number of images of every client: unlabeled, labeled
 
 
 def build(config: ConfigDict) -> Experiment:
-    """Loads the data, splits them, and builds model and algorithm. Writes nothing but the cache of decoded data.
+    """Loads and splits the data, and builds model and algorithm. Writes nothing except the cache of decoded data.
 
     Args:
       config: of one trial, checked and resolved.
 
     Raises:
-      UserError: data that are not there or do not fit the configuration, a model that does not fit the images, or
-        devices that are not there or cannot share the clients.
+      UserError: the data are missing or do not fit the configuration, the model does not fit the images, or the
+        devices are missing or cannot share the clients.
     """
     (experiment,) = build_trials([config])
     return experiment
 
 
 def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
-    """Builds trials that differ in the seed alone; they share model, algorithm and one copy of the images.
+    """Builds trials that differ only in their seeds; they share model, algorithm and one copy of the images.
 
     Args:
-      configs: R configurations, checked and resolved, equal but for `seed`.
+      configs: R configurations, checked and resolved, equal except for `seed`.
 
     Raises:
       UserError: as `build`.
@@ -88,7 +88,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active)
     algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
     algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
-    residency = config.data.residency if method.clients else 'host'  # images nobody reads stay where they are
+    residency = config.data.residency if method.clients else 'host'  # unread images stay on the host
     options = frequency.FrequencyOptions(
         rule=config.k_s_rule,
         alpha=config.frequency.alpha,
@@ -124,17 +124,17 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
 
 
 def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identity:
-    """Whose checkpoints a trial of `config` (resolved) writes."""
+    """The identity that checkpoints of a trial of `config` (resolved) carry."""
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
 
 
 def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None = None) -> list[footprint_lib.Share]:
-    """What a run holds in memory at the least, by shapes alone; nothing where no more is known of the data set.
+    """A lower bound on the memory of a run, from shapes alone; empty if the shapes of the data set are unknown.
 
     Args:
       config: resolved.
       trials: number of seeds.
-      loaded: of the data set, once it has been loaded. `config` may ask for other images or numbers of them.
+      loaded: outline of the data set once loaded. `config` may ask for another image size or number of images.
     """
     outline = data.outline(config.data)
     if loaded:
@@ -183,7 +183,7 @@ def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
 
 
 def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.SplitModel, mesh: Mesh | None) -> None:
-    """Clients of weight 0 have no part in any sum, but they would in the batch statistics of the server's BatchNorm."""
+    """Clients of weight 0 do not contribute to any sum, but would to the batch statistics of the server's BatchNorm."""
     active = config.federation.num_active
     if method.separate_clients:  # no statistics are shared between clients
         return
@@ -214,7 +214,7 @@ def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
 
 
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
-    """The views of `config.augment`, and the normalization of a data set."""
+    """The augmented views of `config.augment`, and the normalization of a data set."""
     settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
     mean, std = np.float32(dataset.mean), np.float32(dataset.std)
     middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
@@ -232,7 +232,7 @@ def _count(images: int) -> str:
 
 
 def _labels(experiment: Experiment) -> str:
-    """What clients hold with labels, beside or among what they hold."""
+    """Describes the labeled images of the clients, if any."""
     if experiment.config.data.client_labels == -1:
         return 'all of them labeled, '
     labeled = int(np.sum(experiment.held[1]))
@@ -240,7 +240,7 @@ def _labels(experiment: Experiment) -> str:
 
 
 def _origin(trials: Sequence[Experiment]) -> str:
-    """Where the split of these trials comes from."""
+    """Describes where the split of these trials comes from."""
     config = trials[0].config
     if config.data.partition_file:
         return f'the split of {config.data.partition_file}'
@@ -250,7 +250,7 @@ def _origin(trials: Sequence[Experiment]) -> str:
 
 
 def describe(trials: Sequence[Experiment]) -> list[str]:
-    """What a run of these trials, usually one, is about, in a few lines."""
+    """A description of a run of these trials, usually one, in a few lines."""
     experiment = trials[0]
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]

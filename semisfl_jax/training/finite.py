@@ -1,4 +1,4 @@
-"""A run stops rather than go on with numbers that are none; its last checkpoint is kept."""
+"""Stops a run at non-finite numbers; its last checkpoint is kept."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from semisfl_jax.training import checkpoint
 
 
 def check_losses(who: str, folder: Path, index: int, measured: Mapping[str, Any], clients: Clients | None) -> None:
-    """Checks the losses of a round that are trained on.
+    """Checks the training losses of a round.
 
     Args:
-      who: how the message begins.
+      who: prefix of the error message.
       folder: of the run.
       index: of the round, 0-based.
       measured: its metrics.
-      clients: of the round and how they fared; None for a round of the server alone.
+      clients: participation of the round's clients; None for a server-only round.
 
     Raises:
-      UserError: a loss is not a number, or infinite.
+      UserError: a loss is NaN or infinite.
     """
     every_loss = clients is not None and not failures.lost_all(clients)
     for name, value in measured.items():
@@ -36,10 +36,10 @@ def check_losses(who: str, folder: Path, index: int, measured: Mapping[str, Any]
 
 
 def check_weights(who: str, folder: Path, number: int, state: Any) -> None:
-    """Checks what is to be saved after `number` rounds: the last step of a round may have spoilt it.
+    """Checks the state to be saved after `number` rounds: the last step of a round may have made it non-finite.
 
     Raises:
-      UserError: a number of the state is none, or infinite.
+      UserError: the state contains NaN or infinity.
     """
     if not _all_finite(state):
         raise UserError(f'{who}weights are infinite or not a number after round {number}: stopped. {_kept(folder)}')

@@ -1,7 +1,7 @@
-"""What a run holds in memory at the least, from shapes alone: nothing is loaded, made or compiled.
+"""A lower bound on the memory of a run, from shapes alone: nothing is loaded, allocated or compiled.
 
-Every share is certain to be there, at the same time as the others. What a program holds on its way, such as the
-features between layers, is known when it is compiled, and not counted here.
+Every share is certain to be allocated, at the same time as the others. Temporary memory of a program, such as the
+features between layers, is known once it is compiled, and not counted here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.data import Outline
 from semisfl_jax.hparams import HParams
 
-INDEX = 4  # bytes of a row's number
+INDEX = 4  # bytes of a row index
 
 
 class Share(NamedTuple):
@@ -23,22 +23,22 @@ class Share(NamedTuple):
 
     what: str
     count: int  # bytes
-    on_host: bool = False  # not on the device, which on a CPU is the same memory
+    on_host: bool = False  # rather than on the device; on a CPU both are the same memory
 
 
 class Method(NamedTuple):
-    """What has to be known of a method."""
+    """What the footprint depends on in a method."""
 
-    state: Any  # shapes of what it carries from round to round
+    state: Any  # shapes of the state carried from round to round
     uses_clients: bool
     reads_sets: bool  # a client reads all its images
     server_trains: bool
-    uploads: Any  # shapes of what each client of a round holds of the model
-    rows_at_once: int = 0  # images of a batch that is not one of the configuration's
+    uploads: Any  # shapes of the part of the model that each client of a round holds
+    rows_at_once: int = 0  # images of a batch whose size is not a key of the configuration
 
 
 def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method, trials: int = 1) -> list[Share]:
-    """The parts of a run, those on one device where there are several.
+    """The shares of a run's memory; with several devices, those of one device.
 
     Args:
       config: resolved.
@@ -78,7 +78,7 @@ def size_of(tree: Any) -> int:
 
 
 def _images(config: ConfigDict, images: Outline, method: Method) -> int:
-    """Those on the device: the test set, and what server and clients hold."""
+    """Bytes of images on the device: the test set, and the images of server and clients."""
     train = images.train
     if config.data.residency == 'host' or not method.uses_clients:
         train = min(train, max(0, config.data.num_labeled - max(0, config.data.client_labels)))
@@ -86,7 +86,7 @@ def _images(config: ConfigDict, images: Outline, method: Method) -> int:
 
 
 def _server_steps(hparams: HParams, method: Method) -> int:
-    """The gradient of supervised training, and its momentum where that is not carried from round to round."""
+    """Bytes of the gradient of supervised training, and of its momentum if not carried from round to round."""
     if not method.server_trains:
         return 0
     carried = size_of(getattr(method.state, 'momentum', ()))
@@ -95,24 +95,24 @@ def _server_steps(hparams: HParams, method: Method) -> int:
 
 
 def _client_steps(active: int, method: Method) -> int:
-    """What the clients of a round have made of the model, before it is averaged."""
+    """Bytes of the models that the clients of a round have trained, before averaging."""
     return active * size_of(method.uploads) if method.uses_clients else 0
 
 
 def _rows_of_client(hparams: HParams, images: Outline) -> int:
-    """Images that a client may draw in a round, K_u batches or some passes, of which more cannot be known here."""
+    """Images that a client may draw in a round: K_u batches, or a lower bound for whole passes."""
     if not hparams.local.epochs:
         return hparams.k_u * hparams.batch_size
     return hparams.local.epochs * (1 if hparams.labeled_rows == hparams.batch_size else max(1, images.most_held))
 
 
 def _windows(config: ConfigDict) -> int:
-    """Means over windows of rounds (`frequency.FrequencyState`)."""
+    """Bytes of the means over windows of rounds (`frequency.FrequencyState`)."""
     return 4 * 8 * (config.frequency.horizon // config.frequency.period + 1)
 
 
 def _batches(config: ConfigDict, images: Outline, method: Method) -> int:
-    """One batch in floating-point numbers: of the server, of one client, or of evaluation, whichever is largest."""
+    """Bytes of one floating-point batch: of the server, of one client, or of evaluation, whichever is largest."""
     rows = [method.rows_at_once, min(config.eval_batch_size, images.test)]
     rows += [config.server_batch_size] if method.server_trains else []
     if method.uses_clients and not method.reads_sets:

@@ -1,4 +1,4 @@
-"""What a round of an experiment takes: its cohort, who of it fails, and the images they draw."""
+"""Inputs of the rounds of an experiment: the cohort, its failures, and the images that it draws."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from semisfl_jax.types import Array, Cohort, Federation
 
 
 def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Cohort]]:
-    """What the jitted round takes beside its state, for round `first` (0-based) and all after it.
+    """The inputs of the jitted round besides its state, for round `first` (0-based) and all later ones.
 
-    With the client images on the host, each federation holds the images that its round will draw.
+    If the client images are on the host, each federation holds the images that its round will draw.
     """
     federation, mesh = experiment.federation, experiment.mesh
     if isinstance(federation, data.HostFederation):
@@ -45,7 +45,7 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
 
 
 def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
-    """The cohorts of round `first` (0-based) and all after it, padded to the devices."""
+    """The cohorts of round `first` (0-based) and all later ones, padded to a multiple of the devices."""
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
     padded = parallel.padded_size(experiment.mesh, active)
@@ -64,13 +64,13 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
 
 
 def _started(experiment: Experiment, index: int) -> np.ndarray:
-    """Which active clients of round `index` (0-based) drew batches: all but those that failed before the round."""
+    """Active clients of round `index` (0-based) that drew batches: all except those that failed before the round."""
     clients = participation(experiment, index)
     return clients.ids[clients.started | ~clients.failed]
 
 
 def participation(experiment: Experiment, index: int) -> costs.Clients | None:
-    """The active clients of round `index` (0-based) and how they fared; None for a round of the server alone."""
+    """Participation of the active clients in round `index` (0-based); None for a server-only round."""
     if not has_cross_entity_phase(experiment, index):
         return None
     config, hparams = experiment.config, experiment.hparams
@@ -85,7 +85,7 @@ def participation(experiment: Experiment, index: int) -> costs.Clients | None:
 def rows(experiment: Experiment, cohort: Cohort) -> Array:
     """Rows of the training set that a cohort reads in one round: [A, K_u, B], or [A, S + S_l] of whole sets.
 
-    For client images on the host. Computed apart from the round, and in every process alike.
+    For client images on the host. Computed separately from the round, and identically in every process.
     """
     key, tables = rng.root(experiment.config.seed), experiment.federation.tables
     return _rows(key, tables, cohort, reads=experiment.method.reads, hparams=experiment.hparams)
@@ -101,8 +101,8 @@ def images_per_round(
 ) -> int:
     """Images that the student sees in round `index` (0-based): labeled ones and those of the active clients.
 
-    `measured` are the metrics of that round: where clients decide for themselves how many steps to make, or sit out,
-    they alone tell. Without them, all take part that have images and did not fail.
+    `measured` are the metrics of that round, the only source where clients choose their number of steps or sit out.
+    Without them, all clients that have images and did not fail are counted.
     """
     clients, count = participation(experiment, index), k_s * experiment.config.server_batch_size
     if clients is None or failures.lost_all(clients):
@@ -111,7 +111,7 @@ def images_per_round(
     if 'client_steps' in measured:
         trained = (1 - measured.get('clients_sitting_out', 0.0)) * np.sum(clients.survived)
         steps = round(float(measured['client_steps'] * trained))
-        if 'client_images' in measured:  # passes that end with a short batch, at the server as well
+        if 'client_images' in measured:  # passes end with a short batch, at the server as well
             labels, batch = len(experiment.partition.server_index), experiment.config.server_batch_size
             return round(k_s * labels / -(-labels // batch)) + round(float(measured['client_images'] * trained))
     return count + steps * experiment.config.batch_size

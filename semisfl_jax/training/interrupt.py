@@ -1,4 +1,4 @@
-"""A first Ctrl-C asks for an end after the current round, a second one ends at once."""
+"""The first Ctrl-C stops the run after the current round, the second one immediately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(Exception):
-    """The run was asked to stop and has saved its state. `signum`: the signal that asked."""
+    """The run was asked to stop and has saved its state. `signum`: the signal received."""
 
     def __init__(self, message: str, signum: int):
         super().__init__(message)
@@ -22,18 +22,18 @@ class Stopped(Exception):
 
 
 class Request:
-    """Whether somebody has asked for an end: `signum` is the signal, 0 as long as there was none."""
+    """A request to stop: `signum` is the signal received, 0 if none."""
 
     signum = 0
 
 
 @contextmanager
 def listen() -> Iterator[Request]:
-    """Turns SIGINT and SIGTERM into a request for the time of the block.
+    """Turns SIGINT and SIGTERM into a stop request for the duration of the block.
 
-    The main thread spends its time in compiled code, where Python runs no signal handler; so the signals wake a
-    thread through a socket, and the second one is obeyed even in the middle of a round. Outside the main thread,
-    where signals cannot be handled, nothing changes.
+    The main thread spends its time in compiled code, where Python runs no signal handlers; so the signals wake a
+    thread through a socket, and the second one takes effect even in the middle of a round. Outside the main thread,
+    where signals cannot be handled, this does nothing.
     """
     request = Request()
     if threading.current_thread() is not threading.main_thread():

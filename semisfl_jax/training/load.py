@@ -1,4 +1,4 @@
-"""A run's folder read back: its experiment, as it would be built again, and its state. Nothing in it is changed."""
+"""Loads a run from its folder: its experiment, rebuilt, and its state. The folder is not modified."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def config(folder: Path) -> ConfigDict:
     """The configuration of the run in `folder`.
 
     Raises:
-      UserError: there is none that can be read.
+      UserError: there is none, or it cannot be read.
     """
     try:
         return ConfigDict(own_files.read_object(folder / 'config.json'))
-    except (UserError, ValueError) as error:  # ConfigDict: a key that is none
+    except (UserError, ValueError) as error:  # ValueError: an invalid ConfigDict key
         raise UserError(f'{folder} holds no run: {error}') from error
 
 
 def experiment(folder: Path) -> Experiment:
-    """The experiment of one trial, for this process and one device, its client images on the host.
+    """The experiment of one trial, for this process and one device, with its client images on the host.
 
     Args:
       folder: of a run of one seed.
 
     Raises:
-      UserError: no run, one of several seeds, one of another version of this package, or its data are not there.
+      UserError: no run, one of several seeds or of another version of this package, or its data are missing.
     """
     own = config(folder)
     if own.get('seeds'):
@@ -51,7 +51,7 @@ def dataset(folder: Path) -> data.Dataset:
     """The data of the run in `folder`, of one seed or several.
 
     Raises:
-      UserError: no run, one of another version of this package, or its data are not there.
+      UserError: no run, one of another version of this package, or its data are missing.
     """
     own = config(folder)
     with _of_this_version(folder):
@@ -60,8 +60,7 @@ def dataset(folder: Path) -> data.Dataset:
 
 @contextmanager
 def _of_this_version(folder: Path) -> Iterator[None]:
-    """A block that reads the configuration of a run, which may lack keys, or have values that this version does not
-    take."""
+    """Context for reading the configuration of a run, which may lack keys or have values that this version rejects."""
     try:
         yield
     except (AttributeError, KeyError) as error:
@@ -71,7 +70,7 @@ def _of_this_version(folder: Path) -> Iterator[None]:
 
 
 def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
-    """The state after a round that was saved, the last one if not said otherwise; round 0 is the initial state.
+    """The state after a saved round, by default the last one; round 0 is the initial state.
 
     Args:
       folder: of a run of one seed.
@@ -82,7 +81,7 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
       The round, and the state.
 
     Raises:
-      UserError: there is no such checkpoint, or it cannot be read.
+      UserError: no such checkpoint, or an unreadable one.
     """
     if round_number == 0:
         return 0, jax.jit(built.algorithm.init)(built.key)

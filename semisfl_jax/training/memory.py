@@ -1,7 +1,7 @@
-"""Whether a run fits into memory: refused where it is certain not to, explained where it did not.
+"""Checks that a run fits into memory: refuses runs that certainly do not, and explains out-of-memory errors.
 
-What a run holds (`footprint`) is counted low and what there is (`machine`) high, so no run that works is refused. How
-much a compiled program takes beside that, XLA says.
+The need of a run (`footprint`) is underestimated and the available memory (`machine`) overestimated, so no run that
+works is refused. The additional need of a compiled program comes from XLA.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.training.footprint import Share
 from semisfl_jax.wording import shorten, size
 
-# Keys that make a run larger, any of which may have got a zero too many; those of single methods are in their options.
+# Keys that make a run larger, any of which may have been typed with an extra zero; methods mark their own options.
 _KNOBS = (
     'data.image_size',
     'data.fake_size',
@@ -36,7 +36,7 @@ _KNOBS = (
     'local.epochs',
     'frequency.horizon',
 )
-_SPARING = {  # a large share -> what makes it smaller
+_SPARING = {  # a large share -> how to reduce it
     'images': "data.residency='host', fewer data.fake_size or a smaller data.image_size",
     'images in host memory': 'fewer data.fake_size or a smaller data.image_size',
     'models of the server': 'a smaller model.name or model.projection_dim',
@@ -48,13 +48,13 @@ _SPARING = {  # a large share -> what makes it smaller
     'batches': 'a smaller server_batch_size, batch_size or eval_batch_size',
     'rows and images of a round': "a smaller k_u, batch_size or local.epochs, or data.residency='device'",
 }
-_SHOWN = 3  # shares in a message
+_SHOWN = 3  # shares listed in a message
 
 Shares = Callable[[ConfigDict], Sequence[Share]]
 
 
 class Place(NamedTuple):
-    """A memory, and what a run has in it."""
+    """A memory, and a run's shares in it."""
 
     name: str
     limit: int  # bytes
@@ -70,10 +70,10 @@ def check(config: ConfigDict, shares_of: Shares) -> None:
 
     Args:
       config: resolved.
-      shares_of: configuration -> what its run holds, by shapes alone.
+      shares_of: configuration -> memory shares of its run, from shapes alone.
 
     Raises:
-      UserError: it is certain not to.
+      UserError: it certainly does not.
     """
     for place in _places(shares_of(config)):
         if place.need > place.limit:
@@ -83,18 +83,18 @@ def check(config: ConfigDict, shares_of: Shares) -> None:
 
 
 def check_program(what: str, compiled: Any, config: ConfigDict, shares_of: Shares) -> None:
-    """Makes sure that a program may fit, as XLA has laid out its memory.
+    """Makes sure that a program may fit, given XLA's memory layout.
 
     Args:
       what: name of the program.
       compiled: a `jax.stages.Compiled`.
-      config, shares_of: as of `check`.
+      config, shares_of: as in `check`.
 
     Raises:
-      UserError: it is certain not to.
+      UserError: it certainly does not.
     """
     found = compiled.memory_analysis()
-    if found is None:  # a backend that does not say
+    if found is None:  # not reported by this backend
         return
     held = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
     way = found.temp_size_in_bytes
@@ -102,12 +102,12 @@ def check_program(what: str, compiled: Any, config: ConfigDict, shares_of: Share
         if place.need > place.limit:
             need = f'{size(place.need)} of memory in the compiled {what}, {size(way)} of it for results on the way'
             known = sum(share.count for share in shares_of(config))
-            most = known * place.limit / place.need / 2  # as if all of it grew alike
+            most = known * place.limit / place.need / 2  # assumes that everything scales alike
             raise UserError(_refusal(config, shares_of, place, need, _on_the_way(config), most))
 
 
 def explained(shares_of: Shares) -> Callable[[Callable], Callable]:
-    """Decorates a function of a configuration: where memory ends, it raises a UserError that says what held most."""
+    """Decorates a function of a configuration: out of memory becomes a UserError that names the largest shares."""
 
     def decorate(run: Callable) -> Callable:
         @wraps(run)
@@ -118,7 +118,7 @@ def explained(shares_of: Shares) -> Callable[[Callable], Callable]:
                 if not _is_lack_of_memory(error):
                     raise
                 reason = shorten(next(iter(str(error).splitlines()), '')) or 'no more memory'
-            raise UserError(_explanation(reason, config, shares_of))  # here the arrays of the run are gone
+            raise UserError(_explanation(reason, config, shares_of))  # the arrays of the run are freed by now
 
         return explaining
 
@@ -126,7 +126,7 @@ def explained(shares_of: Shares) -> Callable[[Callable], Callable]:
 
 
 def _places(shares: Sequence[Share]) -> Iterator[Place]:
-    """The memories that bound a run, as far as they are known; that of a CPU as a device is the host's."""
+    """The memories that limit a run, as far as known; a CPU device shares the host's."""
     on_host, on_device = machine.host_memory(), machine.device_memory()
     if on_device:
         yield Place('the device', on_device, [share for share in shares if not share.on_host])
@@ -136,9 +136,10 @@ def _places(shares: Sequence[Share]) -> Iterator[Place]:
 
 
 def _refusal(config: ConfigDict, shares_of: Shares, place: Place, need: str, advice: str, most: float) -> str:
-    """One line: what is needed, what there is, and the key that is to blame or `advice` where none is.
+    """One line: memory needed, memory available, and the key responsible, or `advice` if no single key is.
 
-    A value of the key is recommended with which the known shares take `most` bytes, so that there is room for the rest.
+    The recommended value of the key is one with which the known shares take at most `most` bytes, leaving room for the
+    rest.
     """
     key, value, fitting = _culprit(config, shares_of, place.name, most)
     there = f'and {place.name} has {size(place.limit)}'
@@ -148,9 +149,9 @@ def _refusal(config: ConfigDict, shares_of: Shares, place: Place, need: str, adv
 
 
 def _culprit(config: ConfigDict, shares_of: Shares, place: str, most: float) -> tuple[str, int, int]:
-    """The key whose default saves most, its value, and the largest round one with which the shares take `most` bytes.
+    """The key whose default saves most, its value, and the largest round value with shares of at most `most` bytes.
 
-    ('', 0, 0) where none saves a half of the known shares, and 0 as the last where no value is small enough.
+    ('', 0, 0) if none saves half of the known shares; the last is 0 if no value is small enough.
     """
 
     def need(key: str, value: int) -> float:
@@ -192,7 +193,7 @@ def _sparing(shares: Sequence[Share]) -> str:
 
 
 def _on_the_way(config: ConfigDict) -> str:
-    """What bounds the results that a program computes on its way."""
+    """Advice on how to reduce the temporary memory of a program."""
     names = ('batch_size', 'server_batch_size', 'eval_batch_size', 'queue_size')
     return f'federation.client_chunk=1, or less than {", ".join(f"{name}={config[name]}" for name in names)}'
 

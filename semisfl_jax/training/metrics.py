@@ -1,4 +1,4 @@
-"""metrics.jsonl, summary.json and TensorBoard events: what a run writes down."""
+"""Writes and reads the records of a run: metrics.jsonl, summary.json and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semisfl_jax import own_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import MODELS
 
-GIB = 2**30  # bytes: the unit of traffic in figures and tables, and what the paper calls GB
+GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
 _ACCURACIES = tuple(f'{model}_accuracy' for model in MODELS)
@@ -36,7 +36,7 @@ def plain(value) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` in one step: a reader, or a killed run, sees the old file or the new one."""
+    """Writes `value` atomically: a reader, or a killed run, sees either the old file or the new one."""
     _replace(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
@@ -52,15 +52,15 @@ def append(path: Path, record: dict[str, Any]) -> None:
 
 
 def chain(before: str, text: bytes) -> str:
-    """The running checksum of metrics.jsonl after one more line: SHA-256 over the checksum before it and its bytes."""
+    """The running checksum of metrics.jsonl after one more line: SHA-256 over the previous checksum and its bytes."""
     return hashlib.sha256(before.encode() + text).hexdigest()
 
 
 def fault(path: Path, rounds: int, expected: str) -> str:
-    """Why the first `rounds` lines of metrics.jsonl are not those of which `expected` is the checksum, '' if they are.
+    """Why the first `rounds` lines of metrics.jsonl do not match the checksum `expected`, '' if they do.
 
     Raises:
-      UserError: there is no such file.
+      UserError: no such file.
     """
     lines = own_files.content(path).split(b'\n')[:rounds]
     if functools.reduce(chain, (text + b'\n' for text in lines), '') == expected:
@@ -69,10 +69,10 @@ def fault(path: Path, rounds: int, expected: str) -> str:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of metrics.jsonl. A last line cut short by a kill is left out.
+    """The complete lines of metrics.jsonl; a last line truncated by a kill is skipped. Empty if there is no file.
 
     Raises:
-      UserError: it is no file, or a line is not one that a run writes.
+      UserError: it is not a regular file, or a line is not one that a run writes.
     """
     return [_record(text, f'{path}, line {number},') for number, text in enumerate(_lines(path), start=1)]
 
@@ -93,10 +93,10 @@ def _record(text: bytes, what: str) -> dict[str, Any]:
 
 
 def check_rounds(path: Path, rounds: int) -> None:
-    """Makes sure that metrics.jsonl holds the rounds 1 .. `rounds`, and maybe more, which a run may write anew.
+    """Makes sure that metrics.jsonl holds rounds 1 .. `rounds`, and possibly later ones, which a run may rewrite.
 
     Raises:
-      UserError: it does not, or it is somebody else's file.
+      UserError: it does not, or was not written by a run.
     """
     advice = 'restore the file, or start again in another --workdir'
     lines = _lines(path)[: max(rounds, 1)]
@@ -109,25 +109,25 @@ def check_rounds(path: Path, rounds: int) -> None:
 
 
 def cut_back(path: Path, rounds: int) -> None:
-    """Cuts metrics.jsonl to its first `rounds` lines."""
+    """Truncates metrics.jsonl to its first `rounds` lines."""
     kept = b''.join(text + b'\n' for text in _lines(path)[:rounds])
     if os.path.lexists(path) and kept != own_files.content(path):
         _replace(path, kept)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and standard error of the mean (NaN for a single value)."""
+    """Mean and standard error of the mean (NaN for a single value)."""
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
 def open_events(folder: Path, first_round: int) -> SummaryWriter:
-    """A TensorBoard writer; what an interrupted run wrote of `first_round` and later is hidden."""
+    """A TensorBoard writer; events of an interrupted run from `first_round` on are hidden."""
     return SummaryWriter(str(folder), purge_step=first_round, flush_secs=10)
 
 
 def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
-    """One line of metrics.jsonl as scalars. Those of made-up data are grouped under FAKE."""
+    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data."""
     group = 'FAKE/' if record.get('fake') else ''
     for key, value in record.items():
         if key not in ('round', 'fake') and value is not None:

@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, a plain line now and then in a log file."""
+"""The progress of a run: a bar on a terminal, an occasional plain line in a log file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class Progress:
-    """Shows round, losses, accuracy of the headline model, K_s and the time left."""
+    """Shows round, losses, accuracy of the headline model, K_s and the time remaining."""
 
     def __init__(self, done: int, rounds: int, headline: str):
         self._key = f'{headline}_accuracy'
@@ -24,7 +24,7 @@ class Progress:
             self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False)
 
     def update(self, *trials: dict[str, Any]) -> None:
-        """Takes in a round: a line of metrics.jsonl for each trial. Shows means over the trials."""
+        """Shows a round, given a line of metrics.jsonl for each trial; accuracies are means over the trials."""
         record = trials[0]
 
         def mean(key: str) -> float:
@@ -63,6 +63,6 @@ class Progress:
             print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(left)} left', flush=True)
 
     def close(self) -> None:
-        """Takes the bar off the screen."""
+        """Removes the bar from the screen."""
         if self._bar is not None:
             self._bar.close()

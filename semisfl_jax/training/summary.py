@@ -1,4 +1,4 @@
-"""What a run says of itself: the lines of metrics.jsonl, summary.json and the last words on the screen."""
+"""What a run reports: the lines of metrics.jsonl, summary.json and the final message on the screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semisfl_jax.training import metrics, totals, versions
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.totals import Account
 
-# The first of what a method measures in a line of metrics.jsonl, null if it does not; the rest follows by name.
+# Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
 ACCURACIES = ('final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy')
 
@@ -35,8 +35,7 @@ def record(
 ) -> dict[str, Any]:
     """A line of metrics.jsonl; see `metrics.plain` for the numbers.
 
-    `entries` are those of `accounts`. `seconds` and `images` are those of the round: of all trials, where it computes
-    several.
+    `entries` come from `totals.entries`. `seconds` and `images` are those of the round, over all of its trials.
     """
     names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
     return {
@@ -54,8 +53,8 @@ def record(
 def of_trial(
     experiment: Experiment, account: Account, compile_seconds: dict[str, float], together: int
 ) -> dict[str, Any]:
-    """The content of a trial's summary.json, one of `together` in a program, from its account after the last round.
-    Memory and compile time are those of the last process of the run."""
+    """The content of the summary.json of a trial, one of `together` in a program, from its account after the last
+    round. Memory and compile time are those of the last process of the run."""
     config = experiment.config
     return {
         'algorithm': config.algorithm,
@@ -68,17 +67,17 @@ def of_trial(
         'devices': config.parallel.devices,
         'processes': jax.process_count(),
         'config_hash': config_lib.identity_hash(config),
-        'partition_seed': experiment.partition.settings.get('seed'),  # None: of a file that does not say
+        'partition_seed': experiment.partition.settings.get('seed'),  # None: from a file without it
         'partition_hash': experiment.partition.content_hash,
     }
 
 
 def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The content of summary.json above several trials, from theirs: means, standard errors, and what all took."""
+    """The content of the summary.json of several trials, from theirs: means, standard errors, and shared values."""
     first = summaries[0]
     means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
     apart = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *means}
-    if len({own['partition_hash'] for own in summaries}) > 1:  # no split for all
+    if len({own['partition_hash'] for own in summaries}) > 1:  # no split shared by all
         apart |= {'partition_seed', 'partition_hash'}
     together = {key: value for key, value in first.items() if key not in apart}
 
@@ -96,7 +95,7 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
 
 
 def final_message(summary: dict[str, Any], folder: Path) -> str:
-    """What a run ends with on the screen, from its summary.json: one line, or a small table of trials."""
+    """The final message of a run, from its summary.json: two lines, or a small table of trials."""
     fake = ' on FAKE data' if summary['fake'] else ''
     head = f'{summary["headline"]} accuracy{fake}'
     if 'trials' not in summary:
@@ -116,7 +115,7 @@ def final_message(summary: dict[str, Any], folder: Path) -> str:
 
 
 def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:
-    """Facts of this process."""
+    """Measurements and versions of this process."""
     device = jax.devices()[0]
     on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)

@@ -1,8 +1,8 @@
-"""The running account of a trial: all that its summary says of the rounds so far, and what they sent and would have
-taken.
+"""The running totals of a trial: what its summary reports about the rounds so far, including traffic and simulated
+time.
 
-It is kept in the checkpoints. metrics.jsonl is written and never read back for it: what somebody changes there reaches
-no later line and no summary.
+They are kept in the checkpoints, never read back from metrics.jsonl, so edits to that file do not reach later lines
+or the summary.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LAST = 10  # evaluations that are averaged
 
 
 class Account(NamedTuple):
-    """Of a trial, after some rounds; accuracies are shares in [0, 1] of the model that its method is judged by."""
+    """Totals of a trial after some rounds; accuracies are shares in [0, 1], of the method's headline model."""
 
     rounds: int = 0
     k_s: int = 0  # of the last round
     bill: Bill = Bill()
-    wall_seconds: float = 0.0  # of the rounds, without compilation, evaluation and saving
+    wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
     evaluations: int = 0
     last_accuracies: tuple[float, ...] = ()  # at most `_LAST`, oldest first
     best_accuracy: float = 0.0
@@ -37,10 +37,10 @@ def pay(account: Account, bill: Bill, record: Mapping[str, Any], headline: str) 
     """The account after one more round.
 
     Args:
-      account: before it.
-      bill: of all rounds, this one included.
+      account: before that round.
+      bill: of all rounds, including this one.
       record: its line of metrics.jsonl.
-      headline: the model a method is judged by, one of `types.MODELS`.
+      headline: the model whose accuracy is the headline metric, one of `types.MODELS`.
     """
     new = [record[key] for key in (f'{headline}_accuracy',) if key in record]
     return Account(
@@ -56,18 +56,18 @@ def pay(account: Account, bill: Bill, record: Mapping[str, Any], headline: str) 
 
 
 def to_json(account: Account) -> dict[str, Any]:
-    """As a checkpoint keeps it."""
+    """The account as stored in a checkpoint."""
     return account._asdict()
 
 
 def from_json(value: Mapping[str, Any]) -> Account:
-    """What `to_json` made."""
+    """The inverse of `to_json`."""
     own = {'bill': Bill(*value['bill']), 'last_accuracies': tuple(value['last_accuracies'])}
     return Account(**{**value, **own})
 
 
 def figures(account: Account, headline: str, with_costs: bool) -> dict[str, Any]:
-    """What summary.json says of an account after the last round, which is evaluated."""
+    """The entries of summary.json for an account after the last round, which is always evaluated."""
     return {
         'headline': headline,
         'final_accuracy': account.last_accuracies[-1],
@@ -92,7 +92,7 @@ def after_round(
     """The bills of several trials for all rounds up to round `index` (0-based).
 
     Args:
-      experiments: R of them, whose accounts are kept.
+      experiments: R trials.
       index: the round.
       k_s: [R], its supervised steps.
       metrics_of_round: [R], its metrics.
@@ -107,7 +107,7 @@ def after_round(
 
 
 def entries(experiment: Experiment, clients: Clients | None, cumulative: Bill) -> dict[str, Any]:
-    """What a line of metrics.jsonl says of it and, where clients can fail, of their number."""
+    """The entries of a line of metrics.jsonl for the costs and, where clients can fail, for their numbers."""
     lines = dict(zip(metrics.COSTS, cumulative, strict=True)) if experiment.costs.enabled else {}
     if not failures.can_happen(experiment.config.failures):
         return lines

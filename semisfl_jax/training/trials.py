@@ -1,8 +1,8 @@
 """Several trials of one experiment, which differ in their seeds, in one compiled round.
 
-A trial is what a run of its seed alone would be: its own data split, weights, cohorts, batches and K_s. Trials share
-the program and one copy of the images; all the rest gains a leading axis [R]. Nothing below this module knows of it.
-Several devices divide the trials, which never meet, and hold a copy of the images each.
+A trial is equivalent to a run of its seed alone: its own data split, weights, cohorts, batches and K_s. Trials share
+the program and one copy of the images; everything else gains a leading axis [R], which lower-level modules never see.
+Several devices divide the trials, which are independent, and each hold a copy of the images.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from semisfl_jax.types import Array, Cohort, Federation, Metrics
 
 
 class Batch(NamedTuple):
-    """Trials that are computed together. One trial alone is left as it is, without an axis of its own."""
+    """Trials that are computed together. A single trial is left unchanged, without a trial axis."""
 
     map: str  # 'vmap' | 'loop', '' for one trial
     key: Array  # [R] root keys
-    round: Callable[..., tuple[Any, Metrics]]  # as Algorithm.round, all arguments and results of R trials
+    round: Callable[..., tuple[Any, Metrics]]  # as Algorithm.round, arguments and results of R trials
     inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as inputs.inputs
     stack: Callable[[Sequence[Any]], Any]  # R pytrees -> one, leaves [R, ...]
     part: Callable[[Any, int], Any]  # the inverse: pytree, r -> pytree of trial r
 
 
 def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Batch:
-    """Puts trials together.
+    """Combines trials into one batch.
 
     Args:
-      trials: R of them, from `experiment.build_trials`.
-      trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`; of the trials of one device.
-      devices: that divide the trials, a divisor of R.
+      trials: R trials, from `experiment.build_trials`.
+      trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`; for the trials of one device.
+      devices: number of devices that divide the trials, a divisor of R.
 
     Raises:
       UserError: there are fewer devices.
@@ -63,12 +63,12 @@ def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Bat
 
 
 def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
-    """Leaves [R, ...] divided over the devices, or a copy of each leaf on every device."""
+    """Divides leaves [R, ...] over the devices, or copies each leaf to every device."""
     return jax.device_put(tree, NamedSharding(mesh, P(parallel.AXIS) if divided else P())) if mesh else tree
 
 
 def _part(tree: Any, r: int) -> Any:
-    """Trial r of leaves [R, ...], on the first device where it was on another."""
+    """Trial r of leaves [R, ...], moved to the first device if necessary."""
 
     def part(x):
         own = x[r]
@@ -94,11 +94,11 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
     Args:
       round_: of one trial, as `Algorithm.round`.
       trial_map: a function with the meaning of `jax.vmap`.
-      mesh: the devices that divide the trials, where there are several.
+      mesh: the devices that divide the trials, None for one device.
 
     Returns:
       A function (keys [R], states, federation, cohorts, k_s [R]) -> states, metrics. Every leaf has a leading [R],
-      except for the images and labels of a federation as `stack_federations` makes them.
+      except the shared images and labels of a federation from `stack_federations`.
     """
 
     def one(shared, number, key, state, tables, cohort, k_s):
@@ -110,7 +110,7 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
         names = _shared(federation)
         shared = {name: getattr(federation, name) for name in names}
         tables = federation.replace(**dict.fromkeys(names))
-        # All trials are in the same round. Told once, it is no reason to compute both sides of a condition on it.
+        # All trials are in the same round; passed without a trial axis, conditions on it stay scalar under vmap.
         return mapped(shared, states.round[0], keys, states, tables, cohorts, k_s)
 
     def spread(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
@@ -124,20 +124,20 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
 
 
 def stack_federations(federations: Sequence[Federation]) -> Federation:
-    """The tables of R trials stacked [R, ...]; of images and labels, which they share, one copy."""
+    """The tables of R trials stacked [R, ...], with one copy of the images and labels that the trials share."""
     names = _shared(federations[0])
     tables = stack([federation.replace(**dict.fromkeys(names)) for federation in federations])
     return tables.replace(**{name: getattr(federations[0], name) for name in names})
 
 
 def _shared(federation: Federation) -> tuple[str, ...]:
-    """Fields without a trial axis. Streamed images are those that a trial's own clients are going to read."""
+    """Fields without a trial axis. Streamed images have one: they are those that each trial's own clients will read."""
     at_server = ('server_images', 'server_labels')
     return at_server if federation.streamed else (*at_server, 'client_images', 'client_labels')
 
 
 def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
-    """What the round of R trials takes beside its state, for round `first` (0-based) and all after it."""
+    """The inputs of the round of R trials besides its state, for round `first` (0-based) and all later ones."""
     on_host = isinstance(trials[0].federation, data.HostFederation)
     stacked = stack_federations([t.federation.tables if on_host else t.federation for t in trials])
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}

@@ -1,4 +1,4 @@
-"""The versions that a run's numbers may depend on."""
+"""Package versions that the numbers of a run may depend on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def installed() -> dict[str, str]:
-    """This package's version and those of the packages that it computes and saves with."""
+    """Versions of this package and of those that it computes and saves with."""
     return {
         'semisfl_jax': semisfl_jax.__version__,
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
@@ -18,7 +18,7 @@ def installed() -> dict[str, str]:
 
 
 def differing(there: dict[str, str]) -> list[str]:
-    """What is installed here in another version than `there`: 'jax 0.9 (here 0.10)'."""
+    """Packages whose installed version differs from `there`: 'jax 0.9 (here 0.10)'."""
     here = installed()
     return [
         f'{name} {there.get(name, "unknown")} (here {here.get(name, "unknown")})'

@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, and whether it can be written. A run of several seeds has one in it for each."""
+"""The folder of a run: which run owns it, and whether it is writable. With several seeds, each has a subfolder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUMMARY = 'summary.json'
 
 
 def of_trials(folder: Path, config: ConfigDict) -> list[Path]:
-    """The folder of every trial: `folder` itself, or with several seeds the folders seed_N in it."""
+    """The folder of every trial: `folder` itself, or with several seeds its subfolders seed_N."""
     return [folder / f'seed_{seed}' for seed in config.seeds] or [folder]
 
 
@@ -28,7 +28,7 @@ def check(folder: Path, config: ConfigDict) -> None:
     """Makes sure, without writing, that a run of `config` (resolved) may write to `folder` or create it.
 
     Raises:
-      UserError: it cannot be written, or holds something else.
+      UserError: it is not writable, or holds something else.
     """
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
@@ -51,10 +51,10 @@ def check(folder: Path, config: ConfigDict) -> None:
 
 
 def check_partition(folder: Path, partition: data.Partition) -> None:
-    """Makes sure that a split is the one that `folder` began with.
+    """Makes sure that a split is the one that the run in `folder` started with.
 
     Raises:
-      UserError: it is another one.
+      UserError: it is not.
     """
     file = folder / 'partition.npz'
     if file.exists() and data.load_partition(file).content_hash != partition.content_hash:
@@ -63,12 +63,13 @@ def check_partition(folder: Path, partition: data.Partition) -> None:
 
 @contextmanager
 def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> Iterator[None]:
-    """Creates `folder`, writes config.json and partition.npz, and keeps other processes out for the time of the block.
+    """Creates `folder`, writes config.json and partition.npz, and locks out other processes for the duration of the
+    block.
 
     `partition` is None for the folder of several trials, each of which has its own.
 
     Raises:
-      UserError: it cannot be written, or another process is running in it.
+      UserError: the folder is not writable, or another process is running in it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,13 +90,13 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
 
 
 def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
-    """summary.json, as a run wrote it, with `rounds` rounds or more; else None."""
+    """The intact summary.json of a run with at least `rounds` rounds; else None."""
     summary, _ = _summary(folder)
     return summary if summary and summary['rounds'] >= rounds else None
 
 
 def summary_of(folder: Path, config: ConfigDict) -> tuple[dict[str, Any] | None, str]:
-    """summary.json of a run of `config` (resolved) and '', or None and what is wrong with it, '' if there is none."""
+    """summary.json of a run of `config` (resolved) and '', or None and what is wrong with it ('' if it is missing)."""
     summary, fault = _summary(folder)
     if summary and summary.get('config_hash') != config_lib.identity_hash(config):
         return None, f'{folder / SUMMARY} is of another run'
@@ -114,9 +115,9 @@ def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def set_aside_summary(folder: Path, config: ConfigDict) -> None:
-    """Renames a summary.json that is none, or is not as a run of `config` wrote it, so that nothing of it is lost.
+    """Renames, rather than overwrites, a summary.json that is invalid or not from a run of `config`.
 
-    For a run that writes it anew and holds `folder`.
+    For a run that holds `folder` and is about to write a new one.
     """
     _, fault = summary_of(folder, config)
     if fault:
@@ -125,6 +126,6 @@ def set_aside_summary(folder: Path, config: ConfigDict) -> None:
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """Writes summary.json, and returns it: `summary` with a checksum of its own."""
+    """Writes summary.json and returns its content: `summary` with a checksum added."""
     metrics.write_json(folder / SUMMARY, sealed := own_files.seal(summary))
     return sealed

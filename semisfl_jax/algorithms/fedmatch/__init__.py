@@ -1,4 +1,4 @@
-"""FedMatch: the method, its disjoint learning, and the agreement of helpers."""
+"""FedMatch: the method, disjoint learning, and helper agreement."""
 
 from semisfl_jax.algorithms.fedmatch.method import METHOD, FedMatch, fedmatch
 

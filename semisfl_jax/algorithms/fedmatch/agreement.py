@@ -1,6 +1,6 @@
-"""How clients help each other to label (FedMatch): whose models are alike, on which class they agree, how far apart.
+"""How clients help each other label (FedMatch): nearest models, agreement labels, divergence.
 
-A client gets the models of H helpers. Where fewer are known, the rest of the H rows is there but does not count.
+A client gets the models of H helpers. If fewer are known, the remaining rows of H are invalid and ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MEAN, _DEVIATION, _HIGHEST = 125.0, 125.0, 255.0
 
 
 def noise(key: Array, shape: tuple[int, ...]) -> Array:
-    """The image that models are compared on: pixels uint8 of a Gaussian (mean 125, sd 125) truncated to 0 .. 255."""
+    """The image on which models are compared: uint8 pixels from a Gaussian (mean 125, sd 125) truncated to 0 .. 255."""
     low, high = -_MEAN / _DEVIATION, (_HIGHEST - _MEAN) / _DEVIATION
     pixels = _MEAN + _DEVIATION * jax.random.truncated_normal(key, low, high, shape)
     return jnp.round(pixels).astype(jnp.uint8)
@@ -23,12 +23,12 @@ def noise(key: Array, shape: tuple[int, ...]) -> Array:
 def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple[Array, Array]:
     """The helpers of a client: the `count` other known clients whose embeddings are nearest by Euclidean distance.
 
-    Among equally near ones those of the lowest number. The authors search the same in a KD-tree.
+    Ties go to the lowest client number. The authors use a KD-tree for the same search.
 
     Args:
-      embeddings: [N, K], rows of unknown clients are not looked at.
+      embeddings: [N, K]; rows of unknown clients are ignored.
       known: [N] bool, whether a client has reported before.
-      client: [] int32, whose helpers; a client that is not known itself gets none.
+      client: [] int32, the client that needs helpers; one that is not known itself gets none.
       count: H, at most N.
 
     Returns:
@@ -41,12 +41,12 @@ def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple
 
 
 def label(own: Array, votes: Array, valid: Array, classes: int) -> Array:
-    """Agreement labels: the class with most votes of the client and its helpers, the lowest of equals.
+    """Agreement labels: the class with the most votes from the client and its helpers; ties go to the lowest class.
 
     Args:
-      own: [B] int32, the client's classes.
-      votes: [H, B] int32, those of the helpers.
-      valid: [H] bool, whose votes count; without any the label is the client's own class.
+      own: [B] int32, the client's predicted classes.
+      votes: [H, B] int32, the helpers' predicted classes.
+      valid: [H] bool, the helpers that vote; without any, the label is the client's own class.
       classes: K.
 
     Returns:
@@ -57,10 +57,10 @@ def label(own: Array, votes: Array, valid: Array, classes: int) -> Array:
 
 
 def divergence(helpers: Array, own: Array, valid: Array) -> Array:
-    """Inter-client consistency of every row: the mean of KL(p_h || p) over the valid helpers, 0 without one.
+    """Inter-client consistency of every row: the mean of KL(p_h || p) over the valid helpers, 0 if there are none.
 
     Args:
-      helpers: [H, B, K], logits of the helpers; nothing is differentiated through them.
+      helpers: [H, B, K], logits of the helpers; no gradient flows through them.
       own: [B, K], logits of the client.
       valid: [H] bool.
 

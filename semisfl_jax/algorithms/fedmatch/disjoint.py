@@ -1,7 +1,7 @@
-"""Disjoint learning: the parameters of a model are a sum of parts, sigma + psi, each trained by a loss of its own.
+"""Disjoint learning: the parameters of a model are a sum of parts, sigma + psi, each trained on its own loss.
 
-What is not a parameter, the running statistics of BatchNorm, belongs to the sum: `statistics` are variables without
-parameters, which `with_parameters` fills.
+BatchNorm's running statistics are not parameters and belong to the sum: `statistics` are variables without
+parameters, which `with_parameters` fills in.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, SplitParams, Views
 
 Parts = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
-# loss(part, parts, statistics, t) -> loss [], (statistics moved, means, counts), for descent on `part`
+# loss(part, parts, statistics, t) -> loss [], (updated statistics, means, counts), for descent on `part`
 Loss = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]]
 
 
 class Helpers(NamedTuple):
-    """Models of other clients, which label with one's own."""
+    """Models of other clients, which label together with the client's own."""
 
     parameters: SplitParams  # leaves [H, ...], sigma + psi
-    statistics: SplitParams  # what all of them run with
-    valid: Array  # [H] bool, False: does not count
+    statistics: SplitParams  # shared by all helpers
+    valid: Array  # [H] bool, False: ignored
 
 
 def total(sigma: SplitParams, psi: SplitParams) -> SplitParams:
-    """theta = sigma + psi. Where one of them has a leading axis more, so has the sum."""
+    """theta = sigma + psi. An extra leading axis of either one is broadcast."""
     return jax.tree.map(jnp.add, sigma, psi)
 
 
@@ -47,7 +47,7 @@ def statistics(variables: SplitParams) -> SplitParams:
 
 
 def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
-    """The model whose parameters are those that it is given plus `psi`. It is for training them with psi fixed."""
+    """A model that adds `psi` to the parameters it is given, for training them with psi fixed."""
 
     def plus(variables, shift):
         return {**variables, 'params': jax.tree.map(jnp.add, variables['params'], shift)}
@@ -59,23 +59,23 @@ def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
 
 
 def _run(model: SplitModel, theta: SplitParams, batch_stats: SplitParams, x: Array, key: Array | None = None):
-    """Logits [B, K] of normalized images and the statistics, which move in training, that is with a key."""
+    """Logits [B, K] of normalized images, and the statistics, updated in training mode, that is, with a key."""
     logits, variables = forward(model, with_parameters(batch_stats, theta), x, key, key is not None)
     return logits, statistics(variables)
 
 
 def _size(x: Array) -> Array:
-    """|x|, with the gradient 0 at 0, where that of `jnp.abs` is 1: entries that are 0, as biases at first, stay."""
+    """|x| with gradient 0 at 0 (that of `jnp.abs` is 1), so that entries at 0, such as initial biases, stay there."""
     return x * jax.lax.stop_gradient(jnp.sign(x))
 
 
 def only_changes(
     trained: SplitParams, received: SplitParams, threshold: float, smallest: float = 0.0
 ) -> tuple[SplitParams, Array]:
-    """What the server gets of a part when a client sends only the entries that it changed.
+    """A part as it arrives at the server when a client sends only the entries that it changed.
 
-    An entry is sent, as it is, if it is more than `threshold` away from the one received; entries up to `smallest` in
-    size are taken for 0 in that comparison. One that is not sent stays at the value received.
+    An entry is sent, unmodified, if it differs from the one received by more than `threshold`; in that comparison,
+    trained entries of magnitude up to `smallest` count as 0. An entry that is not sent keeps the received value.
 
     Returns:
       the part, and the share [] of its entries that were sent.
@@ -94,7 +94,8 @@ def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Calla
     """The loss of sigma at a client: lambda_s times the cross-entropy of the labeled images in a batch.
 
     Returns:
-      loss(sigma, parts, statistics, batch, key) -> as `Loss`. Without a labeled image it is 0, and nothing moves.
+      loss(sigma, parts, statistics, batch, key) -> as `Loss`. Without a labeled image it is 0, and the statistics are
+      unchanged.
     """
     head, scale = hparams.labeled_rows, hparams.options.lambda_s
 
@@ -120,8 +121,8 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
         + lambda_l2 ||sigma - psi||^2 + lambda_l1 |psi|
 
     The first two are means over the unlabeled u whose p reaches the threshold, 0 without any, as in the authors' code.
-    p is the client's own prediction of the image as it is, in evaluation mode, and the p_j those of the helpers. The
-    label is what most of them say; of p alone where there is no helper.
+    p is the client's own prediction for the unaugmented image, in evaluation mode, and the p_j are the helpers'
+    predictions. The label is their majority vote, or p's class if there is no helper.
 
     Returns:
       loss(psi, parts, statistics, batch, key, helpers or None) -> as `Loss`.
@@ -162,19 +163,19 @@ def alternating_sgd(
     sgd: dict[str, optax.GradientTransformation],
     steps: Array | int,
 ) -> tuple[Parts, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
-    """The optimizer steps of one client: in each iteration one step of every part that has a loss, in their order.
+    """The optimizer steps of one client: in each iteration one step of every part that has a loss, in order.
 
     Args:
-      terms: the losses of the parts that are trained.
-      parts: all parts, at the start.
+      terms: the losses of the trained parts.
+      parts: all parts at the start.
       batch_stats: the statistics at the start.
-      client_state: state of each trained part's optimizer from the client's last round, () for a fresh one.
+      client_state: each trained part's optimizer state from the client's last round, () for a fresh one.
       sgd: the optimizers.
-      steps: iterations; 0 leaves everything as it is.
+      steps: iterations; 0 changes nothing.
 
     Returns:
-      parts, statistics, states of the optimizers (() where `client_state` was), means over the iterations, sums of
-      counts. Where several losses measure something under the same name, it is added up.
+      parts, statistics, optimizer states (() where `client_state` was ()), means over the iterations, sums of
+      counts. Values that several losses report under the same name are added.
     """
 
     def iteration(t, parts, batch_stats, momenta):

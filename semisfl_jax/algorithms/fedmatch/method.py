@@ -69,45 +69,45 @@ class FedMatch:
 
 
 class Sent(NamedTuple):
-    """What a client is sent of its helpers."""
+    """The helper models sent to a client."""
 
     psi: SplitParams  # leaves [H, ...]
-    valid: Array  # [H] bool, False where fewer are known
+    valid: Array  # [H] bool, False for rows without a known helper
 
 
 class Record(NamedTuple):
-    """What a client keeps, and what the server knows of it; `State.clients` has a leading [N].
+    """What a client keeps, and what the server knows about it; `State.clients` has a leading [N].
 
-    All but `momentum` is () where `fedmatch.helpers` is 0: the psi of all take N times the memory of the model.
+    All fields but `momentum` are () if `fedmatch.helpers` is 0: every psi together take N times the model's memory.
     """
 
-    momentum: dict[str, Any]  # of each part that the client trains, () with fresh optimizers
-    psi: SplitParams = ()  # as the client uploaded it last
-    embedding: Array = ()  # [K], the probabilities that its model then gave to the image of noise
+    momentum: dict[str, Any]  # optimizer state of each part that the client trains, () with fresh optimizers
+    psi: SplitParams = ()  # the client's last upload
+    embedding: Array = ()  # [K], class probabilities that its model then assigned to the noise image
     known: Array = ()  # [] bool, whether it ever uploaded
-    sent: Sent = ()  # with `helpers_persist`, what it was sent last: H times the memory of `psi`
+    sent: Sent = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
 
 
 def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds FedMatch. Parameters are theta = sigma + psi: `State.student` has sigma, `State.server` is psi.
 
     One round, labels at the server: K_s steps of sigma on lambda_s times the cross-entropy of f(sigma + psi), psi
-    fixed; both go to the cohort; each client makes its steps of psi on L_u (`disjoint.build_agreement_loss`), sigma
+    fixed; both go to the cohort; each client takes its steps of psi on L_u (`disjoint.build_agreement_loss`), sigma
     fixed; the server averages psi. With labels at the clients, each of their iterations is a step of sigma on labeled
-    images, then one of psi on the others, and the server averages both, after K_s steps of its own where K_s is not 0.
+    images, then one of psi on the others, and the server averages both, after K_s steps of its own if K_s is not 0.
 
-    With `delta_threshold`, an entry of what a client trains is sent only if it changed by more than that, and in the
-    average, as in what the server keeps of the client, the value that it had given out stands for an entry not sent.
-    Downloads are whole.
+    With `delta_threshold`, an entry that a client trains is sent only if it changed by more than that; otherwise the
+    average, and the server's copy of the client's psi, use the value that the server had sent out. Downloads are always
+    complete.
 
-    In every `helper_every`-th round, a client that has taken part before is sent the last psi of the H others whose
-    models predict one image of noise most alike. With the sigma that it has received itself, they are its helpers: in
-    that round alone, as in the authors' code, or with `helpers_persist` until it is sent others. Where fewer than H
-    others are known, these few help (the authors' search fails then).
+    In every `helper_every`-th round, a client that has participated before is sent the last psi of the H other clients
+    whose models give the most similar predictions for one noise image. Combined with the sigma it has received, they
+    are its helpers: only in that round, as in the authors' code, or with `helpers_persist` until it is sent new ones.
+    If fewer than H others are known, only those help (the authors' search fails in that case).
 
-    It is judged by sigma + psi, entries of psi up to `l1_threshold` in size set to zero. Statistics of BatchNorm, which
-    the authors' model has not, are moved by whoever trains, and averaged. Arguments as of `semisfl`; the model runs
-    whole.
+    The headline model is sigma + psi, with entries of psi of magnitude up to `l1_threshold` set to zero. BatchNorm
+    statistics, which the authors' model does not have, are updated by every training step and averaged. Arguments as in
+    `semisfl`; the model is not split.
     """
     own, labels_at_clients = hparams.options, hparams.labeled_rows > 0
     label_loss = disjoint.build_label_loss(model, views, hparams)
@@ -121,7 +121,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         key: Array, inputs: phases.ClientInput, record: Record, state: phases.State, federation: Federation, lr: Array
     ) -> phases.ClientOutput:
         sigma, batch_stats = trainable(state.student), disjoint.statistics(state.student)
-        has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma stays
+        has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
         sgd = {'sigma': optimizer(hparams, lr * has_labels), 'psi': optimizer(hparams, lr)}
 
         def train(sent: Sent | None):
@@ -145,7 +145,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             parts, shares = arriving(parts, state)
             record = Record(momentum)
         else:
-            # The conditions are on the round alone, so that rounds without helpers do not pay for their predictions.
+            # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
             due = (state.round + 1) % own.helper_every == 0
             new, sent, helped = partial(send, inputs.id, state.clients), (), due
             if own.helpers_persist:
@@ -164,7 +164,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         )
 
     def arriving(parts: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
-        """The parts as the server gets them and, where some entries are not sent, the shares of those that are."""
+        """The parts as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
         if not own.delta_threshold:
             return parts, {}
         psi, share = disjoint.only_changes(parts['psi'], state.server, own.delta_threshold, own.l1_threshold)
@@ -220,19 +220,19 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """FedMatch as its authors' code runs it, with the labels where the configuration has them.
+    """FedMatch as run by its authors' code, with the labels where the configuration puts them.
 
     100 clients, 5 active, one local epoch, 200 rounds, SGD with 1e-3 and neither momentum nor weight decay (theirs is
-    declared and never added), threshold 0.85 (the paper's; the code has 0.75), their weights of the losses. Labels at
-    the server: one pass over them a round, batches of 100. Labels at the clients: 10 in a batch beside 100 unlabeled
-    images. In theirs all labels are here or there; where the server keeps some, it trains on these.
+    declared but never added), threshold 0.85 (the paper's; the code has 0.75), their loss weights. Labels at
+    the server: one pass over them per round, in batches of 100. Labels at the clients: 10 per batch along with 100
+    unlabeled images. In their code all labels are on one side; if the server keeps some here, it trains on them.
 
-    Unlabeled images have the RandAugment of their file as the only augmentation, labeled ones none. Of an upload only
-    entries that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) count.
+    Unlabeled images are augmented only by the RandAugment of their file, labeled ones not at all. Only the entries of
+    an upload that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) are sent.
 
-    Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations, and
-    no images are held out for that here, so it stays; one pass of a client is one over its unlabeled images, in full
-    batches; images are normalized as in every method, theirs are divided by 255. docs/ledger.md has each.
+    Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations; no
+    images are held out for that here, so it is constant. One pass of a client is over its unlabeled images, in full
+    batches. Images are normalized as in every method; theirs are divided by 255. docs/ledger.md lists each.
     """
     at_clients = flat['data.client_labels'] > 0
     kept = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
@@ -259,7 +259,7 @@ def official(flat: Flat) -> dict[str, Any]:
         'augment.cutout': 0,
         'augment.flip': False,
         'augment.crop': 0.0,
-        'augment.supervised': 'weak',  # which without flip and crop is the image itself
+        'augment.supervised': 'weak',  # without flip and crop, the image itself
         'fedmatch.lambda_s': 10.0,
         'fedmatch.lambda_a': 1e-2,
         'fedmatch.lambda_i': 1e-2,
@@ -276,10 +276,10 @@ def official(flat: Flat) -> dict[str, Any]:
 def price(context: costs.CostContext) -> costs.ClientCost:
     """sigma + psi down, psi up, and sigma as well where clients have labels; in helper rounds the psi of helpers down.
 
-    How many helpers there were is a mean over clients (`helpers_used`); before the round, all there can be. With
-    `delta_threshold` the entries that were sent are billed, on average over the clients (`psi_sent`, `sigma_sent`);
-    which ones they are travels free, as in the authors' count. Downloads are billed whole. Statistics of BatchNorm,
-    which their model has not, go along once.
+    The number of helpers is a mean over clients (`helpers_used`); before the round, the maximum. With
+    `delta_threshold` only the entries sent are billed, averaged over the clients (`psi_sent`, `sigma_sent`); their
+    indices are free, as in the authors' count. Downloads are billed in full. BatchNorm statistics, which the authors'
+    model does not have, are included once in each direction.
     """
     h, pieces = context.hparams, context.pieces
     work = pieces.whole_work
@@ -303,7 +303,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 
 def check(flat: Flat) -> None:
-    """Raises UserError where there are fewer clients than helpers, or nothing to keep of them."""
+    """Raises UserError if there are too few clients for the helpers, or no helpers to keep."""
     helpers, persist = flat['fedmatch.helpers'], flat['fedmatch.helpers_persist']
     clients, every = flat['federation.num_clients'], flat['fedmatch.helper_every']
     if helpers >= clients:
