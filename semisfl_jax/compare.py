@@ -52,7 +52,7 @@ def report(runs: list[Run], last: int) -> list[str]:
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if unknown:
         lines.append(f'not compared, for some of the runs do not know it: {", ".join(unknown)}')
-    return [*lines, '* what the method is judged by']
+    return [*lines, '* headline model of the method']
 
 
 def main(argv: list[str]) -> int:

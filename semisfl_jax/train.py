@@ -178,7 +178,7 @@ def run(config: ConfigDict, folder: str | os.PathLike | None = None, name: str =
                         finite.check_weights(trial.name, trial.folder, number, own)
                     hosts.on_first(partial(_save, trials, outputs, number, states, controllers, accounts))
                 if stop:
-                    message = f'stopped after round {number}; the same command goes on from there'
+                    message = f'stopped after round {number}; the same command resumes from there'
                     raise interrupt.Stopped(message, signum)
 
             final = hosts.from_first(
@@ -252,7 +252,7 @@ def _start(trials: list[Trial], batch: trials_lib.Batch) -> Start:
     if restored is None:
         states = [init(trial.experiment.key) for trial in trials]
         return Start(0, batch.stack(states), [controller for _ in trials], [Account() for _ in trials])
-    hosts.say(f'going on from the checkpoint of round {restored.round}', flush=True)
+    hosts.say(f'resuming from the checkpoint of round {restored.round}', flush=True)
     mesh = experiment.mesh
     states = [parallel.replicate(mesh, jax.tree.map(jnp.array, own['algorithm'])) for own in restored.state]
     controllers = [own['frequency'] for own in restored.state]
@@ -274,7 +274,7 @@ def _restore(trials: list[Trial], rounds: int, template: Any) -> checkpoint.Rest
     for folder in folders:
         if not behind and os.path.lexists(folder / workdir.SUMMARY):
             raise UserError(
-                f'{folder} holds a {workdir.SUMMARY} and no checkpoint to go on from; restore its checkpoints, or '
+                f'{folder} holds a {workdir.SUMMARY} and no checkpoint to resume from; restore its checkpoints, or '
                 'choose another --workdir'
             )
         metrics.check_rounds(folder / 'metrics.jsonl', behind)

@@ -53,7 +53,7 @@ def test_a_copy_of_another_round_is_set_aside(folder, longer, capsys):
     capsys.readouterr()
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
     printed = capsys.readouterr()
-    assert 'going on from the checkpoint of round 2' in printed.out
+    assert 'resuming from the checkpoint of round 2' in printed.out
     expected = f'warning: the checkpoint of round 4 in {saved} is set aside as damaged-4: it is of round 2\n'
     assert printed.err == expected
     assert runs.lines(folder) == runs.lines(longer)
@@ -96,7 +96,7 @@ def test_odd_names_among_the_checkpoints_are_ignored(folder, longer, capsys):
     (folder / 'checkpoints' / '9').write_text('a file')
     capsys.readouterr()
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
-    assert 'going on from the checkpoint of round 4' in capsys.readouterr().out
+    assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
     assert runs.lines(folder) == runs.lines(longer)
     assert checkpoint.rounds_saved(folder / 'checkpoints') == [4, 6]
 
@@ -179,7 +179,7 @@ def test_a_finished_run_without_checkpoints_is_not_begun_again(folder, capsys):
     assert runs.run(folder, **CHEAP) == 0  # it is finished
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f'error: {folder} holds a summary.json and no checkpoint to go on from; ')
+    assert error.startswith(f'error: {folder} holds a summary.json and no checkpoint to resume from; ')
     assert error.count('\n') == 1
     assert runs.files(folder) == before
 
@@ -347,4 +347,4 @@ def test_a_key_that_is_not_ours_is_no_traceback(folder, tmp_path, capsys, name, 
 def test_a_folder_named_like_the_digest_of_earlier_versions_is_no_matter(folder, capsys):
     (folder / 'checkpoints' / '4' / 'SHA256').mkdir()
     assert runs.run(folder, **CHEAP | {'rounds': 5}) == 0
-    assert 'going on from the checkpoint of round 4' in capsys.readouterr().out
+    assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out

@@ -152,7 +152,7 @@ def test_more_rounds_go_on_from_the_last(reference, tmp_path, capsys):
     folder = tmp_path / 'run'
     assert runs.run(folder, rounds=3) == 0
     assert runs.run(folder, rounds=4) == 0
-    assert 'going on from the checkpoint of round 3' in capsys.readouterr().out
+    assert 'resuming from the checkpoint of round 3' in capsys.readouterr().out
     assert runs.lines(folder) == runs.lines(reference)
     assert json.loads((folder / 'summary.json').read_text())['rounds'] == 4
     assert json.loads((folder / 'config.json').read_text())['rounds'] == 4

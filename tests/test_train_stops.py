@@ -83,7 +83,7 @@ metrics.log_events = lambda events, record: record['round'] == 1 and os.kill(os.
     assert stopped.returncode == 128 + signum
     assert 'Traceback' not in stopped.stderr
     done = checkpoint.rounds_saved(tmp_path / 'checkpoints')[-1]
-    assert f'stopped after round {done}; the same command goes on from there' in stopped.stdout
+    assert f'stopped after round {done}; the same command resumes from there' in stopped.stdout
     assert done < 200
     assert runs.run(tmp_path, rounds=max(done, 4)) == 0
     assert runs.lines(tmp_path)[:4] == runs.lines(reference)
@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, tmp_path, c
     printed = capsys.readouterr()
     assert printed.err.startswith('warning: the checkpoint of round 3 in ')
     assert printed.err.count('\n') == 1
-    assert 'going on from the checkpoint of round 2' in printed.out
+    assert 'resuming from the checkpoint of round 2' in printed.out
     assert runs.lines(folder) == runs.lines(reference)
 
 

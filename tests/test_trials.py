@@ -353,7 +353,7 @@ def test_a_trial_can_go_on_alone_and_all_can_go_further(tmp_path, capsys):
     assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=2, **CHEAP) == 0
     assert runs.run(tmp_path / 'all' / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
     assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=4, **CHEAP) == 0
-    assert 'going on from the checkpoint of round 2' in capsys.readouterr().out  # the newest that both have
+    assert 'resuming from the checkpoint of round 2' in capsys.readouterr().out  # the newest that both have
     for seed in (0, 1):
         assert runs.run(tmp_path / f'{seed}', seed=seed, **CHEAP) == 0
         assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')

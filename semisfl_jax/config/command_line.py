@@ -17,44 +17,45 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
 
 HELP = """\
-Trains an image classifier by semi-supervised split federated learning (SemiSFL), or by a baseline: a server with few
-labeled images, many clients with unlabeled ones.
+Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by a baseline method: a server with
+few labeled images, many clients with unlabeled ones.
 
     python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
 
-Where the package is installed without its repository: python -m semisfl_jax, or semisfl, and --config=NAME.
+If the package is installed without its repository: `semisfl` or `python -m semisfl_jax`, with --config=NAME.
 
 configurations
 {configs}
 
-studies, a table or figure of the paper each, made of many runs (configs/studies/NAME.py:SCALE; smoke, cpu or full)
+studies: each reproduces a table or figure of the paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu, full)
   {studies}
 
 options
-  --config=FILE[:code]  a configuration; with ':code' the settings of the authors' code in place of the paper's.
-                        Those above also by name: --config=digits, --config=studies/table4:smoke
-  --config.KEY=VALUE    changes one key of it; configs/default.py and docs/options.md have all keys and meanings
-  --workdir=DIR         folder of the outputs; without it runs/NAME-HASH, the same for the same experiment
-  --help                this text
+  --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
+                        Those listed above also work by name: --config=digits, --config=studies/table4:smoke
+  --config.KEY=VALUE    overrides a key; configs/default.py and docs/options.md document all keys
+  --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
+  --help                shows this text
 
 examples
   python launch.py --config=configs/digits.py                              needs no download
   python launch.py --config=configs/digits.py --config.algorithm=supervised_only --config.seed=1
   python launch.py --config=configs/digits.py --config.seeds=0,1,2         three seeds in one program
   python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
-  python launch.py --config=configs/stl10.py --config.data.fake=True       made-up images, to try a machine
+  python launch.py --config=configs/stl10.py --config.data.fake=True       synthetic images, to test a machine
   python launch.py --config=configs/studies/table4.py:smoke                a table of the paper, tried out in minutes
 
-outputs in the folder
-  metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   the final figures
-  config.json       the configuration, complete                          partition.npz  which client holds what
-  tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to go on from
+outputs
+  metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   final results
+  config.json       the full configuration                               partition.npz  which client holds which image
+  tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to resume from
   diagnostics/      with config.diagnostics_every: arrays on pseudo-labels, queue and teacher
-  with several seeds all this in a folder seed_N for each, and above them a summary.json with means and errors
+  With several seeds, each has all of this in its own folder seed_N, and the summary.json above them has the means and
+  standard errors.
 
-The same command again goes on from the last checkpoint, and further when `rounds` grew. Ctrl-C finishes the round,
-saves and stops; a second Ctrl-C ends at once. Exit status: 0 finished, 2 a mistake in the command or the run,
-130 stopped by Ctrl-C, 143 by SIGTERM.
+Running the same command again resumes from the last checkpoint, and trains further if `rounds` has grown. Ctrl-C
+finishes the round, saves and stops; a second Ctrl-C stops at once. Exit status: 0 finished, 2 error in the command or
+the run, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 

@@ -90,7 +90,7 @@ def _wait(folder: Path, request: interrupt.Request) -> None:
     said = False
     while _busy(folder):
         if request.signum:
-            raise interrupt.Stopped('stopped; the same command goes on from there', request.signum)
+            raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
         if not said:
             print(f'waiting for the process that runs in {folder}', flush=True)
             said = True
@@ -137,7 +137,7 @@ def _make(
             time.sleep(_POLL_SECONDS)
             board.look()
     if request.signum and not _finished(home, job):
-        raise interrupt.Stopped('stopped; the same command goes on from there', request.signum)
+        raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
     if child.returncode == 0:
         return ''
     lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
