@@ -166,7 +166,7 @@ def _check_seeds(seed: int, seeds: list) -> None:
             raise UserError(f'config.seeds holds {value} more than once; give each seed once')
     if seeds and seed:
         raise UserError(
-            f'config.seed={seed} is ignored when config.seeds={tuple(seeds)} is given; leave one of the two out'
+            f'config.seed={seed} and config.seeds={tuple(seeds)} contradict each other; give one of the two'
         )
 
 
