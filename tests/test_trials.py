@@ -344,7 +344,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment
     for own in seeds_of(tmp_path / 'run').values():
         assert runs.lines(own) == runs.lines(expected / own.name)
         assert checkpoint.rounds_saved(own / 'checkpoints') == [2, 4]
-    assert ('going on from' in capsys.readouterr().out) == ('first save' not in moment)
+    assert ('resuming from' in capsys.readouterr().out) == ('first save' not in moment)
     assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
 
 
