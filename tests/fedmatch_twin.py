@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng, sampling
+from semisfl_jax import rng
 from semisfl_jax.algorithms.fedmatch import agreement
 from semisfl_jax.types import Cohort, SplitParams
+from tests import draws
 from tests.local_twin import softmax
 from tests.twin import Sgd
 
@@ -86,7 +87,7 @@ class Twin:
         uploads, found = [], []
         for client, visit in zip(ids, visits, strict=True):
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-            rows, known = sampling.client_rows(self.key, federation, cohort, *self.h.batches)
+            rows, known = draws.client_rows(self.key, federation, cohort, *self.h.batches)
             result = self.train(federation, client, np.asarray(rows[0]), np.asarray(known[0]), lr)
             uploads.append(result[0])
             found.append(result[1])
