@@ -19,7 +19,7 @@ from tests import linear, linear_local, toy
 ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))
 EMPTY = 3  # the client without images
 CASES = {
-    'the paper': ('semisfl', {'labeled_rows': 1}),
+    'the paper': ('semisfl', {'labeled_rows': 1, 'weight_decay': 0.1}),
     'the code': (
         'semisfl',
         {
