@@ -3,15 +3,17 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, rng
+from semisfl_jax import algorithms, phases, rng, sampling
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.splitfed import SplitFed
-from semisfl_jax.hparams import Local, Uda
+from semisfl_jax.hparams import Local, Uda, optimizer
+from semisfl_jax.phases.state import trainable
 from tests import linear, linear_local, toy
 
 # Cohort, its visits, K_s. Client 0 has no labeled image. Beside the cohort stand a client of weight 0 and, in `ROUNDS`
@@ -149,3 +151,55 @@ def test_rounds_of_whole_models_equal_the_ones_in_numpy(case):
     assert run._cache_size() == 1, 'compiled again'
     assert any(0 < rate < 1 for rate in rates), rates
     assert shares - {0.0, 1.0}, 'all clients trust the same'
+
+
+PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}
+
+
+def supervised(label_weight=1.0, **changes):
+    """The compiled phase without a queue, (state, K_s) -> state, metrics, and the first state."""
+    hparams = dataclasses.replace(toy.HPARAMS, **changes)
+    phase = phases.build_supervised(linear.model(), toy.VIEWS, hparams, memory=None, label_weight=label_weight)
+    state = phases.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    run = jax.jit(phase)
+    return lambda state, k_s: run(rng.root(0), state, federation(), jnp.int32(k_s), jnp.float32(0.1)), state, hparams
+
+
+def test_the_weight_of_the_labels():
+    """A step of plain SGD is as many times as long."""
+    moves = []
+    for weight in (1.0, 2.5):
+        run, state, _ = supervised(weight, **PLAIN_SGD)
+        after, metrics = run(state, 1)
+        np.testing.assert_allclose(metrics['loss_supervised'], weight * metrics['loss_supervised_ce'], rtol=1e-6)
+        moves.append(after.student.top['params']['w'] - state.student.top['params']['w'])
+    np.testing.assert_allclose(moves[1], 2.5 * moves[0], rtol=1e-4, atol=1e-6)
+
+
+def test_an_optimizer_that_is_kept_goes_on():
+    """Two steps at once are one step and another."""
+    run, state, hparams = supervised()
+    state = state.replace(momentum=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
+    together, _ = run(state, 2)
+    one, _ = run(state, 1)
+    after, _ = run(one, 1)
+    chex.assert_trees_all_close(after, together, rtol=1e-6)
+    fresh, _ = run(one.replace(momentum=state.momentum), 1)
+    assert not np.allclose(fresh.student.top['params']['w'], after.student.top['params']['w'], rtol=1e-3)
+
+
+def test_rows_beyond_the_end_of_a_pass_count_nothing():
+    """Of 12 images in batches of 5, the third has two: its loss and accuracy are theirs."""
+    run, state, hparams = supervised(short_batches=True)
+    _, metrics = run(state.replace(step=jnp.int32(2)), 1)
+    rows, valid = sampling.server_pass_rows(rng.root(0), jnp.int32(2), 5, 12)
+    np.testing.assert_array_equal(valid, [True, True, False, False, False])
+    data, key = federation(), rng.fold(rng.root(0), 'supervised', 2)
+    server = linear.Server(rng.root(0), hparams, state.student, 'student')
+    x = server.pixels('supervised', rng.fold(key, 'views'), data.server_images[data.server_index[rows]])
+    features, _ = server.bottom(server.student, x, rng.fold(key, 'dropout', 'bottom'))
+    logits = features @ server.student['top'] * linear.factor(rng.fold(key, 'dropout', 'top'))
+    labels = np.asarray(data.server_labels[data.server_index[rows]])
+    expected = linear.cross_entropies(logits, labels)[:2].mean()
+    np.testing.assert_allclose(metrics['loss_supervised'], expected, rtol=1e-4)
+    np.testing.assert_allclose(metrics['supervised_accuracy'], np.mean(logits.argmax(axis=1)[:2] == labels[:2]))
