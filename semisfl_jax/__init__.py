@@ -3,7 +3,10 @@
     import semisfl_jax as sfl
 
     config = sfl.get_config('digits', algorithm='semisfl', rounds=50)
-    simulation = sfl.build(config)
+    result = sfl.train(config, 'runs/a')  # summary, metrics as arrays, final state; files in runs/a
+    print(result.summary['final_accuracy'], result.metrics['loss_supervised'])
+
+    simulation = sfl.build(config)  # the same experiment round by round, without files
     carry = simulation.init()
     carry, metrics = simulation.round(carry)  # data, cohort and K_s are filled in
     simulation.evaluate(carry)
@@ -23,11 +26,14 @@ if not Path(__file__).with_name('configs').is_dir():
 
 _PUBLIC = {
     'Method': 'algorithms',
+    'Result': 'loop',
     'UserError': 'errors',
     'build': 'training.simulation',
+    'console': 'training.console',
     'get_config': 'config',
     'option': 'algorithms',
     'register': 'algorithms',
+    'train': 'loop',
 }
 _MODULES = [
     'algorithms',
@@ -44,6 +50,7 @@ _MODULES = [
     'failures',
     'frequency',
     'hparams',
+    'loop',
     'losses',
     'models',
     'parallel',
@@ -54,7 +61,6 @@ _MODULES = [
     'runs',
     'sampling',
     'studies',
-    'train',
     'training',
     'trees',
     'types',

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warnings_on_stderr
 from semisfl_jax.runs import Run, group, read, trials
 from semisfl_jax.training import metrics
 from semisfl_jax.types import MODELS
@@ -63,8 +63,9 @@ def main(argv: list[str]) -> int:
         print(__doc__)
         return 0 if len(argv) > 1 else 2
     try:
-        folders = [own for folder in values(argv)[1:] for own in trials(Path(folder))]
-        print('\n'.join(report([read(folder) for folder in folders], values.last)))
+        folders = [trial for folder in values(argv)[1:] for trial in trials(Path(folder))]
+        with warnings_on_stderr():
+            print('\n'.join(report([read(folder) for folder in folders], values.last)))
     except (UserError, flags.Error) as error:
         print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2

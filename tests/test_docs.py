@@ -166,7 +166,7 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
     assert source.count('rounds=50') == 1
     namespace = {}
     exec(compile(source.replace('rounds=50', 'rounds=2'), 'README.md', 'exec'), namespace)
-    assert namespace['summary']['rounds'] == 2
+    assert namespace['result'].summary['rounds'] == 2
     assert namespace['metrics']['round'] == 1
     assert (tmp_path / 'runs' / 'a' / 'summary.json').exists()
     loss, accuracy = capsys.readouterr().out.splitlines()[-1].split(' ', 1)
@@ -177,8 +177,9 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     found = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
-    assert found['summary']['rounds'] == 2
-    assert (found['summary']['algorithm'], found['summary']['data']) == ('mean_teacher', 'stripes')
+    summary = found['result'].summary
+    assert summary['rounds'] == 2
+    assert (summary['algorithm'], summary['data']) == ('mean_teacher', 'stripes')
     records = runs.records(tmp_path / 'runs' / 'your_own')
     assert [set(record) >= {'loss_distance', 'teacher_accuracy', 'student_accuracy'} for record in records][-1]
     split = data.load_partition(tmp_path / 'runs' / 'your_own' / 'partition.npz')

@@ -63,12 +63,6 @@ def first() -> bool:
     return jax.process_index() == 0
 
 
-def say(*words: str, **options) -> None:
-    """Prints, in process 0 only."""
-    if first():
-        print(*words, **options)
-
-
 @contextmanager
 def together() -> Iterator[None]:
     """A block that every process runs, without JAX programs in it: a UserError or OSError in one ends all of them.

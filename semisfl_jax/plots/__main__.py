@@ -19,7 +19,7 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import runs
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warnings_on_stderr
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
 
@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
         return 0 if len(argv) > 1 else 2
     try:
         folders = [Path(word) for word in values(argv)[1:]]
-        write(folders, values.out, tuple(values.format), tuple(values.only))
+        with warnings_on_stderr():
+            write(folders, values.out, tuple(values.format), tuple(values.only))
     except (UserError, flags.Error) as error:
         print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2
