@@ -54,7 +54,7 @@ def rates(ax, found: Rates, of: str = 'Class'):
       of: label of the x axis.
     """
     place = np.arange(len(found.mask))
-    mask, accuracy = (100.0 * own for own in found)
+    mask, accuracy = (100.0 * rate for rate in found)
     names = 'confident', 'right among confident'
     if len(place) <= MOST_BARS:
         edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
@@ -103,10 +103,10 @@ def queue(ax, counts: np.ndarray, empty: int, level: str):
       level: its name.
     """
     unsure, sure = counts
-    place, right = np.arange(counts.shape[2]), np.diagonal(sure)
+    place, correct = np.arange(counts.shape[2]), np.diagonal(sure)
     parts = {
-        'right': (right, style.GREEN, ''),
-        'wrong': (sure[:-1].sum(axis=0) - right, style.VERMILION, '////'),
+        'right': (correct, style.GREEN, ''),
+        'wrong': (sure[:-1].sum(axis=0) - correct, style.VERMILION, '////'),
         'class unknown': (sure[-1], style.SKY, '....'),
         'not confident': (unsure.sum(axis=0), 'white', ''),
     }
@@ -137,11 +137,11 @@ def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str]
     """
     left, right = axes
     names = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
-    there = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
-    known = looks.of([*names, *map(str, pieces)])
-    for place in there:
+    present = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
+    piece_looks = looks.of([*names, *map(str, pieces)])
+    for place in present:
         name = str(pieces[place])
-        left.plot(rounds, distance[:, place], label=names.get(name, name), **known[name].line(len(rounds), place))
+        left.plot(rounds, distance[:, place], label=names.get(name, name), **piece_looks[name].line(len(rounds), place))
     left.set_ylabel('Distance / norm of the student')
     left.set_ylim(bottom=0)
     legends.below(left.figure)
