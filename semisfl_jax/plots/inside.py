@@ -45,16 +45,16 @@ def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
     return ax
 
 
-def rates(ax, found: Rates, of: str = 'Class'):
+def rates(ax, values: Rates, of: str = 'Class'):
     """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points if there are many, in percent.
 
     Args:
       ax: Axes.
-      found: rates [n] of classes or clients; NaN is not drawn.
+      values: rates [n] of classes or clients; NaN is not drawn.
       of: label of the x axis.
     """
-    place = np.arange(len(found.mask))
-    mask, accuracy = (100.0 * rate for rate in found)
+    place = np.arange(len(values.mask))
+    mask, accuracy = (100.0 * rate for rate in values)
     names = 'confident', 'right among confident'
     if len(place) <= MOST_BARS:
         edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
