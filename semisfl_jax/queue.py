@@ -59,10 +59,10 @@ def push(
     place, pushed = jnp.arange(rows), jnp.asarray(rows)
     if mask is not None:
         place, pushed = jnp.cumsum(mask) - 1, jnp.sum(mask)
-    kept = place >= pushed - size
+    written = place >= pushed - size
     if mask is not None:
-        kept &= mask
-    slots = jnp.where(enabled & kept, (queue.head + place) % size, size)  # out of range: dropped by the scatter
+        written &= mask
+    slots = jnp.where(enabled & written, (queue.head + place) % size, size)  # out of range: dropped by the scatter
     flags = queue.confident if confident is None else queue.confident.at[slots].set(confident, mode='drop')
     return Queue(
         keys=queue.keys.at[slots].set(keys, mode='drop'),

@@ -131,20 +131,20 @@ def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
     count up.
     """
     _check_streamed(federation, 'sets')
-    found = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
-    labeled = jnp.broadcast_to(jnp.arange(found.shape[1]) >= federation.index.shape[1], found.shape)
-    return _counted_up(found) if federation.streamed else found, labeled
+    row_indices = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
+    labeled = jnp.broadcast_to(jnp.arange(row_indices.shape[1]) >= federation.index.shape[1], row_indices.shape)
+    return _counted_up(row_indices) if federation.streamed else row_indices, labeled
 
 
-def _counted_up(found: Array) -> Array:
-    return jnp.arange(found.size, dtype=jnp.int32).reshape(found.shape)
+def _counted_up(row_indices: Array) -> Array:
+    return jnp.arange(row_indices.size, dtype=jnp.int32).reshape(row_indices.shape)
 
 
 def _check_streamed(federation: Federation, reads: str) -> None:
     if federation.streamed not in ('', reads):
         raise UserError(
-            f"the clients of this method read '{reads}', and Method.reads says '{federation.streamed}', so the "
-            f"images of its rounds are others; give its Method reads='{reads}' (docs/your-own.md)"
+            f"the clients of this method read '{reads}', but its Method has reads='{federation.streamed}', so its "
+            f"rounds have the wrong images; use reads='{reads}' (docs/your-own.md)"
         )
 
 
@@ -242,10 +242,10 @@ def client_rows(
         if labeled_rows:
             seed_bits = jax.random.bits(rng.fold(stream, 'labeled'))
             place = jnp.minimum(slot, labeled_rows - 1)
-            own = federation.labeled_index[client][images(seed_bits, place, labeled_rows, labeled_size)]
-            rows = jnp.where(labeled, own, rows)
+            labeled_indices = federation.labeled_index[client][images(seed_bits, place, labeled_rows, labeled_size)]
+            rows = jnp.where(labeled, labeled_indices, rows)
         return rows, labeled
 
     steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs)
-    found, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
-    return _counted_up(found) if federation.streamed else found, labeled
+    row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
+    return _counted_up(row_indices) if federation.streamed else row_indices, labeled

@@ -206,5 +206,5 @@ def test_a_rule_that_loses_images_is_refused(registries):
     config = runs.config()
     with config.unlocked():
         config.federation.partition = 'own'
-    with pytest.raises(ValueError, match="partition 'own' does not deal every image once"):
+    with pytest.raises(ValueError, match="partition 'own' does not assign every image exactly once"):
         data.make_partition(data.load(config.data), config)

@@ -105,7 +105,7 @@ class Method:
     rows_at_once: Callable[[Any], int] = lambda options: 0
     in_parts: bool = False
     check: Callable[[Flat], None] = lambda flat: None
-    official: Callable[[Flat], Flat] | str = 'no values of its papers are known here'
+    official: Callable[[Flat], Flat] | str = 'no values from its papers are recorded'
     price: Callable[[CostContext], ClientCost] | None = None
     metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     look: Look | None = None
@@ -187,17 +187,21 @@ def register(method: Method) -> Method:
     Raises:
       ValueError: an inconsistent record, or a name or group that is already taken.
     """
-    known = METHODS.get(method.name)
-    if known and known.build.__module__.startswith(_OURS) and known.build is not method.build:
-        raise ValueError(f"method '{method.name}': the package has a method of that name; choose another")
+    existing = METHODS.get(method.name)
+    if existing and existing.build.__module__.startswith(_OURS) and existing.build is not method.build:
+        raise ValueError(f"method '{method.name}': the package has a method of that name; choose another name")
     if wrong := [name for name in method.uses if name not in FEATURES]:
-        raise ValueError(f"method '{method.name}': uses '{wrong[0]}' is no feature; {use_one_of(wrong[0], FEATURES)}")
+        raise ValueError(
+            f"method '{method.name}': '{wrong[0]}' in uses is not a feature; {use_one_of(wrong[0], FEATURES)}"
+        )
     for field, value, values in (('reads', method.reads, sampling.READS), ('server', method.server, SERVER)):
         if value not in values:
             raise ValueError(f"method '{method.name}': {field}='{value}'; use one of {', '.join(values)}")
     if method.options is not None and not _is_frozen(method.options):
-        raise ValueError(f"method '{method.name}': options must be a frozen dataclass whose fields `option` makes")
-    owner = next((own for own in METHODS.values() if own.option_group == method.option_group != ''), None)
+        raise ValueError(
+            f"method '{method.name}': options must be a frozen dataclass whose fields are made with `option`"
+        )
+    owner = next((other for other in METHODS.values() if other.option_group == method.option_group != ''), None)
     if owner and owner.name != method.name and owner.options is not method.options:
         raise ValueError(f"method '{method.name}': config.{method.option_group} holds the options of {owner.name}")
     METHODS[method.name] = method

@@ -89,7 +89,7 @@ def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
     """FIX and MIX of a client with `size` [] images; `confident` [S] is False from `size` on."""
     # A separate key per draw, so that no draw depends on S, the size of the largest client.
     keys = jax.vmap(lambda place: rng.fold(key, place))(jnp.arange(confident.shape[0]))
-    mix = jax.vmap(lambda own: jax.random.randint(own, (), 0, jnp.maximum(size, 1)))(keys)
+    mix = jax.vmap(lambda place_key: jax.random.randint(place_key, (), 0, jnp.maximum(size, 1)))(keys)
     return Sets(jnp.argsort(~confident, stable=True).astype(jnp.int32), mix, jnp.sum(confident, dtype=jnp.int32))
 
 
@@ -139,27 +139,27 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
 
     Arguments as in `semisfl`; the model is not split.
     """
-    own = hparams.options
-    epochs, server_first, batch = hparams.local.epochs, own.order == 'server_first', own.pass_batch_size
-    hparams = dataclasses.replace(hparams, clip_norm=own.clip_norm, short_batches=epochs > 0)
+    options = hparams.options
+    epochs, server_first, batch = hparams.local.epochs, options.order == 'server_first', options.pass_batch_size
+    hparams = dataclasses.replace(hparams, clip_norm=options.clip_norm, short_batches=epochs > 0)
     server = phases.build_server(model, views, hparams)
-    statistics = phases.build_statistics(model, views, own.batch_norm_data, batch)
-    global_step = optax.sgd(1.0, momentum=own.global_momentum)
+    statistics = phases.build_statistics(model, views, options.batch_norm_data, batch)
+    global_step = optax.sgd(1.0, momentum=options.global_momentum)
 
     def label(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> tuple[Array, Array]:
         """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
         size = federation.size[inputs.id]
 
-        def one(t, guessed):
-            place = t * batch + jnp.arange(batch)
-            images = federation.client_images[inputs.rows.at[place].get(mode='clip')]
+        def label_batch(t, all_labels):
+            positions = t * batch + jnp.arange(batch)
+            images = federation.client_images[inputs.rows.at[positions].get(mode='clip')]
             x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
             labels, confident = pseudo_label.guess(phases.forward(model, student, x, None, False)[0], hparams.threshold)
-            guesses = jnp.where(place < size, labels, 0), confident & (place < size)
-            return jax.tree.map(lambda all_, own: all_.at[place].set(own, mode='drop'), guessed, guesses)
+            batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
+            return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
 
-        nothing = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
-        return jax.lax.fori_loop(0, -(-size // batch), one, nothing)
+        empty = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
+        return jax.lax.fori_loop(0, -(-size // batch), label_batch, empty)
 
     def client(
         inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
@@ -170,8 +170,8 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
         steps, rows = inputs.steps, hparams.batch_size
         if epochs:
             steps = epochs * -(-sets.count // rows)
-        elif own.max_passes:
-            steps = jnp.minimum(steps, -(-own.max_passes * sets.count // rows))
+        elif options.max_passes:
+            steps = jnp.minimum(steps, -(-options.max_passes * sets.count // rows))
 
         def loss(parameters, student, _, t):
             key, valid = rng.fold(inputs.key, t), None
@@ -184,15 +184,15 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
             strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
             weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
             other = views.normalize(views.weak(rng.fold(key, 'other'), others))
-            share = jax.random.beta(rng.fold(key, 'share'), own.mixup_alpha, own.mixup_alpha)
-            now, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True, valid)
-            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True, valid)
+            share = jax.random.beta(rng.fold(key, 'share'), options.mixup_alpha, options.mixup_alpha)
+            variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
+            logits, variables = phases.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
+            mixed_logits, variables = phases.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
             loss_fix = losses.cross_entropy(logits, labels[fix], weight)
             loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
             value = loss_fix + loss_mix
             means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
-            return value, (now, means, {})
+            return value, (variables, means, {})
 
         def train():
             student, kept_on, means, _ = phases.local_sgd(
@@ -225,8 +225,8 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
             student = with_parameters(state.student, optax.apply_updates(start, updates))
             return statistics(key, student, federation) if server_first else student, momentum
 
-        somebody = metrics['clients_sitting_out'] < 1  # False in warm-up rounds, where it is NaN
-        student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server.momentum))
+        any_trained = metrics['clients_sitting_out'] < 1  # False in warm-up rounds, where it is NaN
+        student, momentum = jax.lax.cond(any_trained, step, lambda: (state.student, state.server.momentum))
         return state.replace(
             student=student, server=state.server._replace(momentum=momentum), clients=client_state
         ), metrics
@@ -260,10 +260,10 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
         return state.replace(round=state.round + 1), {'lr': lr, **metrics, **client_metrics}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        judged = {'student': phases.predict(model, views, state.student, images)}
+        predictions = {'student': phases.predict(model, views, state.student, images)}
         if not server_first:
-            return judged
-        return judged | {'after_server': phases.predict(model, views, state.server.trained, images)}
+            return predictions
+        return predictions | {'after_server': phases.predict(model, views, state.server.trained, images)}
 
     return Algorithm(init, round_, predict, headline='student')
 
@@ -347,8 +347,8 @@ def check(flat: Flat) -> None:
     """Raises UserError for keys that contradict each other."""
     if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
         raise UserError(
-            f'config.semifl.max_passes={flat["semifl.max_passes"]} bounds the k_u iterations, and with '
-            f'local.epochs={flat["local.epochs"]} that number of passes is made; leave it at {SemiFL.max_passes}'
+            f'config.semifl.max_passes={flat["semifl.max_passes"]} has no effect with '
+            f'local.epochs={flat["local.epochs"]}, which sets the number of passes; leave it at {SemiFL.max_passes}'
         )
     if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
         raise UserError(
@@ -357,8 +357,8 @@ def check(flat: Flat) -> None:
         )
     if flat['data.residency'] == 'host' and flat['semifl.batch_norm_data'] == 'all':
         raise UserError(
-            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, and with "
-            "data.residency='host' there are those of the active ones; use batch_norm_data='server' or "
+            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, but "
+            "data.residency='host' puts only those of the active clients there; use batch_norm_data='server' or "
             "residency='device'"
         )
 

@@ -32,14 +32,14 @@ def get_config(name: str, changes: dict[str, Any] | None = None, **others: Any) 
     spec.loader.exec_module(module)
     config = module.get_config(settings) if colon else module.get_config()
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    known = keys.flat(config)
+    values = keys.flat(config)
     for key, value in given.items():
-        if key not in known:
-            raise UserError(f'config.{key} is not a key of this configuration; {keys.meant(key, known)}')
+        if key not in values:
+            raise UserError(f'config.{key} is not a key of this configuration; {keys.meant(key, values)}')
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
-            kind = type(known[key]).__name__
+            kind = type(values[key]).__name__
             raise UserError(f'config.{key}={value!r}: the value must be of type {kind}') from error
     presets.apply(config, given=given.keys())
     return config

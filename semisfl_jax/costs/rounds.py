@@ -101,9 +101,9 @@ def bill(
     """
     server = server_speed(model.options)
     context = _context(model, index, clients, metrics)
-    alone = k_s * supervised_work(context, model.clustering) / server
+    server_seconds = k_s * supervised_work(context, model.clustering) / server
     if clients is None:
-        return Bill(0, 0, alone)
+        return Bill(0, 0, server_seconds)
     cost = model.price(context)
     up = clients.started * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
     down = clients.started * (cost.download + clients.made * cost.step_download)
@@ -112,7 +112,7 @@ def bill(
         paces = paces._replace(start=np.where(clients.late, np.minimum(paces.start, model.deadline), paces.start))
     wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
     tail = np.where(clients.survived, paces.end, wait)
-    seconds = alone + _client_seconds(cost.order, clients, paces, tail, cost.server_work / server)
+    seconds = server_seconds + _client_seconds(cost.order, clients, paces, tail, cost.server_work / server)
     inactive = model.num_clients - model.num_active
     bytes_up = round(float(np.sum(up))) + inactive * cost.inactive_upload
     bytes_down = round(float(np.sum(down))) + inactive * cost.inactive_download

@@ -83,8 +83,8 @@ def _in_memory(array: np.ndarray | None) -> bool:
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
-    known = NORMALIZATION.get(name)
-    return known if known and len(known[0]) == images.shape[-1] else channel_statistics(images)
+    tabulated = NORMALIZATION.get(name)
+    return tabulated if tabulated and len(tabulated[0]) == images.shape[-1] else channel_statistics(images)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -51,7 +51,7 @@ class UnbiasedBatchNorm(nn.BatchNorm):
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
         """x [B, ..., C]; `mask` [B, 1, ...] bool, the valid rows, only without mapped axes; None: all."""
-        before = self.get_variable('batch_stats', 'var')
+        old_variance = self.get_variable('batch_stats', 'var')
         y = super().__call__(x, mask=mask)
         if self.use_running_average or self.is_initializing():
             return y
@@ -59,9 +59,9 @@ class UnbiasedBatchNorm(nn.BatchNorm):
         if self.axis_name:
             rows *= jax.lax.axis_size(self.axis_name)
         fewer = max(rows - 1, 1) if mask is None else jnp.maximum(rows // x.shape[0] * jnp.sum(mask) - 1, 1)
-        after = self.get_variable('batch_stats', 'var')
-        share = after - self.momentum * before  # (1 - momentum) times the biased variance
-        self.put_variable('batch_stats', 'var', after + share / fewer)
+        new_variance = self.get_variable('batch_stats', 'var')
+        share = new_variance - self.momentum * old_variance  # (1 - momentum) times the biased variance
+        self.put_variable('batch_stats', 'var', new_variance + share / fewer)
         return y
 
 

@@ -95,8 +95,8 @@ def patches(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
     if padding:
         x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     height, width = ((length - size) // stride + 1 for length in x.shape[1:3])
-    down, right = stride * (height - 1) + 1, stride * (width - 1) + 1
-    slices = [x[:, i : i + down : stride, j : j + right : stride] for i in range(size) for j in range(size)]
+    height_span, width_span = stride * (height - 1) + 1, stride * (width - 1) + 1
+    slices = [x[:, i : i + height_span : stride, j : j + width_span : stride] for i in range(size) for j in range(size)]
     columns = jnp.concatenate(slices, axis=-1)  # [B, H', W', k * k * C]
     product = columns.reshape(-1, size * size * channels) @ kernel.reshape(-1, features)
     return product.reshape(x.shape[0], height, width, features)

@@ -67,9 +67,9 @@ def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], ar
     """The function with its shared arguments bound, and the remaining arguments, which have a client axis."""
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
 
-    def one(own: tuple):
-        own = iter(own)
-        return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
+    def one(client_arguments: tuple):
+        client_arguments = iter(client_arguments)
+        return function(*(next(client_arguments) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
 
     return one, tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
 

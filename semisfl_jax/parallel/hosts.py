@@ -71,14 +71,14 @@ def together() -> Iterator[None]:
       UserError, OSError: as raised by the block.
       UserError: the block failed in another process.
     """
-    own = None
+    local_error = None
     try:
         yield
     except (UserError, OSError) as error:
-        own = error
-    faults = _gather(str(own or ''))
-    if own:
-        raise own
+        local_error = error
+    faults = _gather(str(local_error or ''))
+    if local_error:
+        raise local_error
     for index, fault in enumerate(faults):
         if fault:
             raise UserError(fault if index == 0 else f'process {index}: {fault}')
@@ -115,7 +115,7 @@ def check_same(what: str, value: Any) -> None:
     expected = from_first(lambda: value)
     with together():
         if value != expected:
-            raise UserError(f'{what} are not those of process 0; give all processes the same')
+            raise UserError(f'{what} differ from those of process 0; give all processes the same')
 
 
 def largest(number: int) -> int:

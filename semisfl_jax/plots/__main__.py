@@ -59,10 +59,10 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('no run to draw; give the folders of runs')
     if not out:
         raise UserError('--out is missing; give a folder for the figures')
-    for option, given, known in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
-        if unknown := [name for name in given if name not in known]:
-            raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], known)}")
-    groups, _ = runs.group([runs.read(own) for folder in folders for own in runs.trials(folder)])
+    for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
+        if unknown := [name for name in given if name not in choices]:
+            raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
+    groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
     with style.context():
         try:
             Path(out).mkdir(parents=True, exist_ok=True)

@@ -106,9 +106,9 @@ def losses(axes, by_name: dict[str, Sequence[Curve]]):
       axes: as many Axes as there are losses, or more.
       by_name: name in metrics.jsonl -> curves.
     """
-    found = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
+    styled = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
     for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
-        lines(ax, [next(found) for _ in curves])
+        lines(ax, [next(styled) for _ in curves])
         ax.set_title(LOSS_LABELS.get(name, name))
         place = ax.get_subplotspec()
         if place is None or place.is_first_col():
@@ -122,8 +122,8 @@ def losses(axes, by_name: dict[str, Sequence[Curve]]):
 
 def _with_looks(curves: Sequence[Curve]) -> list[Curve]:
     """The curves of a figure, with looks assigned to those that have none."""
-    known = looks.of([curve.label for curve in curves])
-    return [curve if curve.look else curve._replace(look=known[curve.label]) for curve in curves]
+    assigned = looks.of([curve.label for curve in curves])
+    return [curve if curve.look else curve._replace(look=assigned[curve.label]) for curve in curves]
 
 
 def _x(ax, x: str) -> None:

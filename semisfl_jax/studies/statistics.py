@@ -45,7 +45,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
-    a, b = (np.array([own[seed] for seed in seeds]) for own in (first, second))
+    a, b = (np.array([values[seed] for seed in seeds]) for values in (first, second))
     mean, error = metrics.mean_and_error(list(a - b))
     scatter = len(seeds) > 1 and np.ptp(a - b) > 1e-12 * max(1.0, float(np.abs(a - b).max()))
     p = float(stats.ttest_rel(a, b).pvalue) if scatter else math.nan

@@ -109,12 +109,12 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     statistics, which the authors' model does not have, are updated by every training step and averaged. Arguments as in
     `semisfl`; the model is not split.
     """
-    own, labels_at_clients = hparams.options, hparams.labeled_rows > 0
+    options, labels_at_clients = hparams.options, hparams.labeled_rows > 0
     label_loss = disjoint.build_label_loss(model, views, hparams)
     agreement_loss = disjoint.build_agreement_loss(model, views, hparams)
 
     def send(client: Array, records: Record) -> Sent:
-        ids, valid = agreement.nearest(records.embedding, records.known, client, own.helpers)
+        ids, valid = agreement.nearest(records.embedding, records.known, client, options.helpers)
         return Sent(trees.gather(records.psi, ids), valid)
 
     def client(
@@ -140,24 +140,24 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             trained = disjoint.alternating_sgd(terms, parts, batch_stats, record.momentum, sgd, inputs.steps)
             return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
 
-        if not own.helpers:
+        if not options.helpers:
             used, (parts, new_batch_stats, momentum, means, counts) = train(None)
             parts, shares = arriving(parts, state)
             record = Record(momentum)
         else:
             # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
-            due = (state.round + 1) % own.helper_every == 0
+            due = (state.round + 1) % options.helper_every == 0
             new, sent, helped = partial(send, inputs.id, state.clients), (), due
-            if own.helpers_persist:
+            if options.helpers_persist:
                 sent = jax.lax.cond(due, new, lambda: record.sent)
-                new, helped = lambda: sent, state.round + 1 >= own.helper_every
+                new, helped = lambda: sent, state.round + 1 >= options.helper_every
             used, (parts, new_batch_stats, momentum, means, counts) = jax.lax.cond(
                 helped, lambda: train(new()), lambda: train(None)
             )
             parts, shares = arriving(parts, state)
             image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
-            whole = with_parameters(new_batch_stats, disjoint.total(**parts))
-            embedding = jax.nn.softmax(phases.predict(model, views, whole, image[None])[0])
+            variables = with_parameters(new_batch_stats, disjoint.total(**parts))
+            embedding = jax.nn.softmax(phases.predict(model, views, variables, image[None])[0])
             record = Record(momentum, parts['psi'], embedding, jnp.array(True), sent)
         return phases.ClientOutput(
             upload(parts, new_batch_stats), record, means | {'helpers_used': used} | shares, counts
@@ -165,12 +165,12 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 
     def arriving(parts: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
         """The parts as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
-        if not own.delta_threshold:
+        if not options.delta_threshold:
             return parts, {}
-        psi, share = disjoint.only_changes(parts['psi'], state.server, own.delta_threshold, own.l1_threshold)
+        psi, share = disjoint.only_changes(parts['psi'], state.server, options.delta_threshold, options.l1_threshold)
         parts, shares = parts | {'psi': psi}, {'psi_sent': share}
         if labels_at_clients:
-            sigma, share = disjoint.only_changes(parts['sigma'], trainable(state.student), own.delta_threshold)
+            sigma, share = disjoint.only_changes(parts['sigma'], trainable(state.student), options.delta_threshold)
             parts, shares = parts | {'sigma': sigma}, shares | {'sigma_sent': share}
         return parts, shares
 
@@ -183,25 +183,31 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 
     def init(key: Array) -> phases.State:
         state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
-        psi = jax.tree.map(lambda w: own.psi_start * w, trainable(state.student))
+        psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
         trained = ('sigma', 'psi') if labels_at_clients else ('psi',)
         records = Record({name: phases.init_clients(key, model, hparams) for name in trained})
-        if own.helpers:
+        if options.helpers:
             records = Record(records.momentum, *trees.replicate(unknown(state, psi), hparams.num_clients))
         return state.replace(server=psi, clients=records)
 
     def unknown(state: phases.State, psi: SplitParams) -> tuple:
         features = jnp.zeros((1, model.feature_size))
         classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
-        nothing = jax.tree.map(jnp.zeros_like, psi)
-        sent = Sent(trees.replicate(nothing, own.helpers), jnp.zeros(own.helpers, bool)) if own.helpers_persist else ()
-        return nothing, jnp.zeros(classes), jnp.array(False), sent
+        zeros = jax.tree.map(jnp.zeros_like, psi)
+        sent = (
+            Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
+            if options.helpers_persist
+            else ()
+        )
+        return zeros, jnp.zeros(classes), jnp.array(False), sent
 
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[phases.State, Metrics]:
         lr = learning_rate(hparams, state.round)
-        server = phases.build_server(disjoint.shifted(model, state.server), views, hparams, label_weight=own.lambda_s)
+        server = phases.build_server(
+            disjoint.shifted(model, state.server), views, hparams, label_weight=options.lambda_s
+        )
         state, metrics = server(key, state, federation, k_s, lr)
         local = phases.build_local(partial(client, key), hparams, axis, received)
         mean, clients, client_metrics = phases.skip_during_warmup(hparams, local, received)(
@@ -212,9 +218,9 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         return state, {'lr': lr, **metrics, **client_metrics}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > own.l1_threshold, w, 0.0), state.server)
-        whole = with_parameters(state.student, disjoint.total(trainable(state.student), psi))
-        return {'student': phases.predict(model, views, whole, images)}
+        psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > options.l1_threshold, w, 0.0), state.server)
+        variables = with_parameters(state.student, disjoint.total(trainable(state.student), psi))
+        return {'student': phases.predict(model, views, variables, images)}
 
     return Algorithm(init, round_, predict, headline='student')
 
@@ -235,14 +241,14 @@ def official(flat: Flat) -> dict[str, Any]:
     batches. Images are normalized as in every method; theirs are divided by 255. docs/ledger.md lists each.
     """
     at_clients = flat['data.client_labels'] > 0
-    kept = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
+    server_labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     values = {
         'federation.num_clients': 100,
         'federation.num_active': 5,
         'data.labeled_split': 'balanced',
         'rounds': 200,
         'lr_rounds': 200,
-        'k_s': -(-kept // 100),
+        'k_s': -(-server_labels // 100),
         'k_s_rule': 'fixed',
         'pre_rounds': 0,
         'nesterov': False,
@@ -308,13 +314,13 @@ def check(flat: Flat) -> None:
     clients, every = flat['federation.num_clients'], flat['fedmatch.helper_every']
     if helpers >= clients:
         raise UserError(
-            f'config.fedmatch.helpers={helpers} is more than the other clients there are '
+            f'config.fedmatch.helpers={helpers} is more than the number of other clients '
             f'(federation.num_clients={clients}); use at most {clients - 1}'
         )
     if persist and (not helpers or every == 1):
         raise UserError(
-            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, and with '
-            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every} there is nothing to keep; use False'
+            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, but there are none with '
+            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every}; use False'
         )
 
 
