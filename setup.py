@@ -40,7 +40,15 @@ setup(
         'tqdm>=4.66,<5',
     ],
     extras_require={
-        'test': ['hypothesis>=6,<7', 'matplotlib>=3.9,<4', 'pytest>=8,<10', 'pytest-xdist>=3.6,<4', 'ruff==0.17.5'],
+        'test': [
+            'hypothesis>=6,<7',
+            'matplotlib>=3.9,<4',
+            'pdoc>=16,<17',
+            'pytest>=8,<10',
+            'pytest-xdist>=3.6,<4',
+            'ruff==0.17.5',
+        ],
+        'docs': ['pdoc>=16,<17'],
         'plots': ['matplotlib>=3.9,<4'],
         'prepare': ['tensorflow>=2.18'],
         'benchmark': ['matplotlib>=3.9,<4', 'torch>=2.8,<3'],

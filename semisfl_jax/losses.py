@@ -73,7 +73,8 @@ def contrastive_rows(
 
     For anchor j with positives P_j, the confident references that share its label:
 
-        C_j = -1 / max(1, |P_j|) * sum_{a in P_j} (z_j . k_a / kappa - log sum_{a in A} exp(z_j . k_a / kappa))
+        C_j = -1 / max(1, |P_j|) * sum_{p in P_j} log(exp(z_j . k_p / kappa) / S_j)
+        S_j = sum_{a in A} exp(z_j . k_a / kappa)
 
     A is the set of all references in `mask`, confident or not. An anchor without a positive has C_j = 0.
 

@@ -36,12 +36,13 @@ def _mix(x: Array) -> Array:
 def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
     """The image of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
 
+    The arguments broadcast against each other.
+
     Args:
       seed_bits: uint32, the key of the sequence.
       epoch: int32, index of the permutation.
       position: int32 in [0, size).
       size: int32, at least 1.
-      All broadcast against each other.
 
     Returns:
       int32 in [0, size); each value occurs once over all positions.

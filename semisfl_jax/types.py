@@ -4,7 +4,7 @@ Letters used in shapes, here and in every docstring of the package:
 
     A   active clients of a round (N_h in the paper)   N   clients in total
     B   images of one client's mini-batch              S   samples of the largest client
-    L   labeled images at the server                  M   images held by all clients together
+    L   labeled images at the server                   M   images held by all clients together
     H, W, C   height, width and channels of an image   K   classes
     D   features at the cut, flattened                 P   width of the projection
     Q   slots of one feature queue

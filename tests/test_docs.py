@@ -34,7 +34,8 @@ def anchors(page):
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    links = re.findall(r'\]\(([^)\s]+)\)', prose(page))
+    links = re.findall(r'\]\(([^)\s]+)\)|<img src="([^"]+)"', prose(page))
+    links = [markdown or html for markdown, html in links]
     assert links or page.name not in ('README.md', 'algorithm.md', 'ledger.md')
     for link in links:
         if re.match(r'\w+:', link):
@@ -45,6 +46,26 @@ def test_links_lead_somewhere(page):
         assert target.is_relative_to(ROOT), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_commands_fit_a_page(page):
+    """A command needs no scrolling on a page of GitHub, which is 112 characters wide."""
+    for language, block in FENCE.findall(page.read_text()):
+        if language != 'python':
+            assert [line for line in block.splitlines() if len(line) > 112] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / 'README.md').read_text().split()) <= 1100
+
+
+def test_pictures_say_what_they_show():
+    for page in PAGES:
+        text = prose(page)
+        for alt in re.findall(r'!\[([^\]]*)\]\(', text):
+            assert len(alt.split()) > 5, f'{page.name}: {alt}'
+        assert text.count('<img') == len(re.findall(r'<img [^>]*alt="[^"]{30,}"', text)), page.name
 
 
 def named_keys(text):

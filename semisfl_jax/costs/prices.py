@@ -57,8 +57,9 @@ class ClientCost(NamedTuple):
     server_work: float = 0  # operations of the server per iteration, for one client's rows
     inactive_download: int = 0  # bytes to each client outside the cohort
     inactive_upload: int = 0
-    order: str = 'independent'  # clients wait for each other only at the end | 'synchronized': in every iteration |
+    # 'independent': clients wait for each other only at the end | 'synchronized': in every iteration |
     # 'sequential': one trains after another
+    order: str = 'independent'
 
 
 def supervised_work(context: CostContext, clustering: bool = False) -> float:
