@@ -86,8 +86,8 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     ) -> phases.ClientOutput:
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
-            counts = count(inputs, state.student, federation)
-            trusts_student = ~switching.by_teacher(counts, hparams.options.beta_iid)
+            of_class = count(inputs, state.student, federation)
+            trusts_student = ~switching.by_teacher(of_class, hparams.options.beta_iid)
 
         def loss(parameters, student, teacher, t):
             labeler = jax.tree.map(

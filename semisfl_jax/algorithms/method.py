@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from semisfl_jax import sampling
 from semisfl_jax.costs import ClientCost, CostContext
 from semisfl_jax.errors import UserError
-from semisfl_jax.types import Algorithm
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Algorithm, ClientAxis, Views
 from semisfl_jax.wording import use_one_of
 
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
@@ -49,13 +51,20 @@ class Look(NamedTuple):
     dash: str | tuple[int, tuple[float, ...]]
 
 
+class Build(Protocol):
+    """Builds a method."""
+
+    def __call__(self, model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis, /) -> Algorithm:
+        """`axis`: the clients of a round as the method sees them."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
     """A federated method: how it is built, and everything the rest of the package needs to know about it.
 
     Attributes:
       name: value of `config.algorithm`.
-      build: (model, views, hparams, axis) -> Algorithm.
+      build: the method, from a model and a configuration.
       title: name in figures and tables; defaults to `name`.
       source: the paper.
       options: a frozen dataclass whose fields, made by `option`, are configuration keys with their defaults;
@@ -87,7 +96,7 @@ class Method:
     """
 
     name: str
-    build: Callable[..., Algorithm]
+    build: Build
     title: str = ''
     source: str = ''
     options: type | None = None

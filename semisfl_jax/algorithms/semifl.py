@@ -75,9 +75,9 @@ class SemiFL:
 class Sets(NamedTuple):
     """The images a client trains on in one round, as indices into its S images."""
 
-    fix: Array  # [S] int32, the first `count`: its confident images, each once
-    mix: Array  # [S] int32, the first `count`: drawn from all its images, with replacement
-    count: Array  # [] int32
+    fix: Array  # [S] int32, the first `num_confident`: its confident images, each once
+    mix: Array  # [S] int32, the first `num_confident`: drawn from all its images, with replacement
+    num_confident: Array  # [] int32
 
 
 class AtServer(NamedTuple):
@@ -97,8 +97,11 @@ def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
 
 def pair(key: Array, sets: Sets, offset: Array) -> tuple[Array, Array]:
     """Elements `offset` [B] int32 of the endless sequences over FIX and over MIX, each epoch in a new order."""
-    fix, mix = (jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix'))
-    return sets.fix[sampling.read(fix, offset, sets.count)], sets.mix[sampling.read(mix, offset, sets.count)]
+
+    def read(name: str, places: Array) -> Array:
+        return places[sampling.read(jax.random.bits(rng.fold(key, name)), offset, sets.num_confident)]
+
+    return read('fix', sets.fix), read('mix', sets.mix)
 
 
 def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) -> tuple[Array, Array, Array]:
@@ -107,8 +110,8 @@ def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) ->
     Returns:
       fix [B], mix [B] and valid [B] bool. MIX is redrawn at every access, so no two passes share it.
     """
-    offset, valid = sampling.of_pass(t, batch_size, sets.count)
-    fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.count)]
+    offset, valid = sampling.of_pass(t, batch_size, sets.num_confident)
+    fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.num_confident)]
     return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), valid
 
 
@@ -227,7 +230,7 @@ def train_client(
     epochs, size = parts.hparams.local.epochs, federation.size[inputs.id]
     labels, confident = label_images(parts, inputs, state.student, federation)
     sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
-    steps = client_steps(parts, inputs.steps, sets.count)
+    steps = client_steps(parts, inputs.steps, sets.num_confident)
     loss = partial(client_loss, parts, inputs, sets, labels, federation)
 
     def train():
@@ -235,17 +238,17 @@ def train_client(
         student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, sgd, steps)
         means['client_steps'] = jnp.float32(steps)
         if epochs:
-            means['client_images'] = jnp.float32(epochs * sets.count)
+            means['client_images'] = jnp.float32(epochs * sets.num_confident)
         return student, next_client_state, means
 
     def sit_out():
         return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
 
-    participates = sets.count > 0
-    work = jax.lax.cond(participates, train, sit_out)
+    participates = sets.num_confident > 0
+    student, next_client_state, means = jax.lax.cond(participates, train, sit_out)
     truth = federation.client_labels[inputs.rows]
     counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
-    return phases.ClientOutput(*work, counts, participates)
+    return phases.ClientOutput(student, next_client_state, means, counts, participates)
 
 
 def label_images(
@@ -405,7 +408,8 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     work, statistics = pieces.whole_work, pieces.statistics
     parameters = context.whole - statistics
     everywhere = h.options.batch_norm_data == 'all' and statistics > 0
-    trains, rows = 1.0, h.batch_size  # images in a step
+    trains: float = 1.0
+    rows: float | np.ndarray = h.batch_size  # images in a step
     if h.local.epochs:  # the last step of a pass may have fewer
         rows = h.local.epochs * np.asarray(context.images) / np.maximum(context.steps, 1)
     if metrics is not None and context.survivors:

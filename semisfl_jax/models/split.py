@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import chex
 import flax.linen as nn
@@ -174,7 +174,8 @@ def _run(
     rows: Array | None = None,
 ) -> tuple[Array, Variables]:
     if not train:
-        return module.apply(variables, inputs, train=False).astype(jnp.float32), variables
+        predicted: Any = module.apply(variables, inputs, train=False)
+        return predicted.astype(jnp.float32), variables
     rngs = None if key is None else {'dropout': key}
     with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
         outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])

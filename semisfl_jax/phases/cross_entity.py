@@ -12,7 +12,6 @@ teacher's keys and labels, with which every anchor is compared, are an `all_gath
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.labeling import Labeler, build_labeler
-from semisfl_jax.phases.state import State, nan_metrics, trainable, with_parameters
+from semisfl_jax.phases.state import CrossEntityPhase, State, nan_metrics, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
@@ -71,8 +70,17 @@ class Round(NamedTuple):
     mask: Array  # [A' * B] bool, their rows
     global_mask: Array  # [A * B] bool, those of all clients
     num_participating: Array  # [] float32, of all clients
-    count: Array  # [] float32, their rows
+    num_rows: Array  # [] float32, their rows
     sgd: optax.GradientTransformation
+
+
+class Targets(NamedTuple):
+    """What the rows of the local clients are trained toward."""
+
+    keys: Array | None  # [A' * B, P] the teacher's projections, None without a queue
+    labels: Array  # [A' * B] int32
+    confident: Array  # [A' * B] bool
+    mask: Array  # [A' * B] bool, rows of participating clients
 
 
 class Exchange(NamedTuple):
@@ -92,7 +100,7 @@ def build_cross_entity(
     memory: Memory | None,
     axis: ClientAxis = LOCAL_CLIENTS,
     labels_by: str = 'teacher',
-) -> Callable[..., tuple[State, Metrics]]:
+) -> CrossEntityPhase:
     """Builds the phase, from the broadcast of the bottoms to their average.
 
     In each of K_u iterations each of the A active clients sends student features of a strong view and teacher
@@ -138,7 +146,7 @@ def run(
     weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data does not participate
     mask = jnp.repeat(weight > 0, hparams.batch_size)
     global_mask = axis.all_gather(mask)
-    num_participating, count = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
+    num_participating, num_rows = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
     context = Round(
         key=round_key(key, state.round),
         teacher=state.teacher,
@@ -148,7 +156,7 @@ def run(
         mask=mask,
         global_mask=global_mask,
         num_participating=num_participating,
-        count=count,
+        num_rows=num_rows,
         sgd=optimizer(hparams, lr),
     )
     start = broadcast(phase, context, state)
@@ -208,16 +216,15 @@ def iteration(phase: CrossEntity, context: Round, exchange: Exchange, inputs: tu
     targets, guesses, counts = make_targets(phase, teacher, *weak_rows, truth, labeled.reshape(-1), context.mask)
     references = None
     if memory is not None:
-        all_targets = References(
-            *axis.all_gather((targets.keys, targets.labels, targets.confident)), mask=context.global_mask
-        )
+        all_keys, all_labels, all_confident = axis.all_gather((targets.keys, targets.labels, targets.confident))
+        all_targets = References(all_keys, all_labels, all_confident, context.global_mask)
         references = memory.cross_entity_references(exchange.memory, all_targets)
     if phase.switched:
         counts['by_student'] = jnp.sum(~by_teacher * context.weight)
 
     parameters = trainable(exchange.student)
     gradient, (student, metrics) = jax.grad(partial(loss, phase), has_aux=True)(
-        parameters, exchange.student, x_strong, targets, references, context.count, keys
+        parameters, exchange.student, x_strong, targets, references, context.num_rows, keys
     )
     top, proj = axis.psum((gradient.top, gradient.proj))
     # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 8).
@@ -229,7 +236,7 @@ def iteration(phase: CrossEntity, context: Round, exchange: Exchange, inputs: tu
     if phase.hparams.client_teacher_ema:
         teacher_bottom = ema.update(teacher_bottom, student.bottom, phase.hparams.ema_decay)
     queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, all_targets, t)
-    labeled_so_far = labeler.count(exchange.counts, targets.labels, guesses)
+    labeled_so_far = labeler.tally(exchange.counts, targets.labels, guesses)
     return Exchange(student, teacher_bottom, momentum, queued, labeled_so_far), (metrics, counts)
 
 
@@ -259,7 +266,7 @@ def make_targets(
     truth: Array,
     labeled: Array,
     mask: Array,
-) -> tuple[References, Array, dict[str, Array]]:
+) -> tuple[Targets, Array, dict[str, Array]]:
     """Targets and keys of weak features [A' * B, D], a mask of the confident pseudo-labels, and counts.
 
     A client's own labels take precedence over pseudo-labels. Without a queue there are no keys.
@@ -268,7 +275,7 @@ def make_targets(
     unlabeled = mask & ~labeled
     counts = pseudo_label.count(labels, confident, truth, unlabeled)
     keys = None if phase.memory is None else phase.model.project(teacher.proj, features)
-    targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, mask)
+    targets = Targets(keys, jnp.where(labeled, truth, labels), confident | labeled, mask)
     return targets, unlabeled & confident, counts
 
 
@@ -277,7 +284,7 @@ def loss(
     parameters: SplitParams,
     student: SplitParams,
     x: Array,
-    targets: References,
+    targets: Targets,
     references: References | None,
     count: Array,
     keys: dict[str, Array],

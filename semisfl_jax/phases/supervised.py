@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from semisfl_jax import ema, losses, rng, sampling
 from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import State, trainable, with_parameters
+from semisfl_jax.phases.state import ServerPhase, State, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import (
     Array,
@@ -49,7 +48,7 @@ class Batch(NamedTuple):
 
 def build_supervised(
     model: SplitModel, views: Views, hparams: HParams, memory: Memory | None, label_weight: float = 1.0
-) -> Callable[..., tuple[State, Metrics]]:
+) -> ServerPhase:
     """The server-side supervised phase (Section III, step 1).
 
     Each of the K_s steps draws a labeled batch and two views of it. The student sees view 1; its loss is the
@@ -118,7 +117,7 @@ def step(
         step=state.step + 1,
         student=student,
         teacher=ema.update(state.teacher, student, keep) if state.teacher else (),
-        memory=state.memory if keys is None else memory.push_supervised(state.memory, keys),
+        memory=state.memory if memory is None or keys is None else memory.push_supervised(state.memory, keys),
     )
     return state, momentum, metrics
 
@@ -173,9 +172,9 @@ def loss(
     logits, top = model.top(student.top, features, next(dropout_keys), True, valid)
     cross_entropy = losses.cross_entropy(logits, labels, weight)
     contrastive = jnp.zeros(())
-    if batch.keys is not None:
+    if phase.memory is not None and batch.keys is not None:
         rows = model.project(student.proj, features)
-        contrastive = contrastive_loss(phase, state, rows, labels, batch.keys, weight)
+        contrastive = contrastive_loss(hparams, phase.memory, state.memory, rows, labels, batch.keys, weight)
     value = phase.label_weight * cross_entropy + hparams.contrastive_weight * contrastive
     accuracy = losses.row_mean(jnp.argmax(logits, axis=-1) == labels, weight)
     metrics = dict(zip(SUPERVISED_METRICS, (value, cross_entropy, contrastive, accuracy), strict=True))
@@ -183,15 +182,24 @@ def loss(
 
 
 def contrastive_loss(
-    phase: Supervised, state: State, rows: Array, labels: Array, keys: References, weight: Array
+    hparams: HParams, memory: Memory, queue: Any, rows: Array, labels: Array, keys: References, weight: Array
 ) -> Array:
-    """The supervised-contrastive loss [] (Eq. 3) of the student's projections `rows` [B_s, P]."""
-    hparams, memory = phase.hparams, phase.memory
+    """The supervised-contrastive loss [] (Eq. 3).
+
+    Args:
+      hparams: settings.
+      memory: queue policy.
+      queue: its state.
+      rows: the student's projections of view 1 [B_s, P].
+      labels: [B_s].
+      keys: the teacher's, of view 2 [B_s, P].
+      weight: [B_s].
+    """
     if hparams.supervised_references == 'teacher_keys':
-        references = memory.supervised_references(state.memory, keys)
+        references = memory.supervised_references(queue, keys)
         return losses.contrastive(rows, labels, references, hparams.temperature, weight)
     # Eq. 3 taken literally: the batch's own student projections, except the anchor itself, and the queue
-    references = memory.supervised_references(state.memory, keys._replace(keys=rows))
+    references = memory.supervised_references(queue, keys._replace(keys=rows))
     batch = labels.shape[0]
     itself = jnp.eye(batch, references.labels.shape[0], dtype=bool)  # the batch comes first
     return losses.contrastive(rows, labels, references, hparams.temperature, weight, comparable=~itself)

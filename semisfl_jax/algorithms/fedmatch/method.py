@@ -83,10 +83,10 @@ class Record(NamedTuple):
     """
 
     momentum: dict[str, Any]  # optimizer state of each part that the client trains, () with fresh optimizers
-    psi: SplitParams = ()  # the client's last upload
-    embedding: Array = ()  # [K], class probabilities that its model then assigned to the noise image
-    known: Array = ()  # [] bool, whether it ever uploaded
-    sent: Sent = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
+    psi: Any = ()  # SplitParams, the client's last upload
+    embedding: Any = ()  # [K], class probabilities that its model then assigned to the noise image
+    known: Any = ()  # [] bool, whether it ever uploaded
+    sent: Any = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
 
 
 class Parts(NamedTuple):
@@ -162,10 +162,9 @@ def init(parts: Parts, key: Array) -> phases.State:
     if options.helpers:
         features = jnp.zeros((1, model.feature_size))
         classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
-        zeros, sent = jax.tree.map(jnp.zeros_like, psi), ()
-        if options.helpers_persist:
-            sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
-        unknown = zeros, jnp.zeros(classes), jnp.array(False), sent
+        zeros = jax.tree.map(jnp.zeros_like, psi)
+        sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
+        unknown = zeros, jnp.zeros(classes), jnp.array(False), sent if options.helpers_persist else ()
         records = Record(records.momentum, *trees.replicate(unknown, hparams.num_clients))
     return state.replace(server=psi, clients=records)
 
@@ -196,7 +195,8 @@ def train_client(
     else:
         # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
         due = (state.round + 1) % options.helper_every == 0
-        new, sent, helped = partial(choose_helpers, parts, inputs.id, state.clients), (), due
+        new: Callable[[], Sent] = partial(choose_helpers, parts, inputs.id, state.clients)
+        sent, helped = (), due
         if options.helpers_persist:
             sent = jax.lax.cond(due, new, lambda: record.sent)
             new, helped = lambda: sent, state.round + 1 >= options.helper_every
