@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -21,6 +22,8 @@ def weighted_mean(tree, weight: Array, otherwise, psum: Callable = lambda sums: 
     BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
     `otherwise`, a tree of leaves [...]. `psum` is that of a `ClientAxis`, if `tree` holds only some of the clients.
     """
+    chex.assert_trees_all_equal_structs(tree, otherwise)
+    chex.assert_tree_shape_prefix(tree, weight.shape)
     total = psum(jnp.sum(weight))
     share = weight / jnp.where(total > 0, total, 1.0)
     means = psum(jax.tree.map(lambda x: jnp.tensordot(share.astype(x.dtype), x, axes=1), tree))
