@@ -61,7 +61,7 @@ def of_survivors(metrics: dict[str, np.ndarray], clients: Clients | None) -> dic
     """The metrics of a round; if all clients were lost, the clients' metrics are NaN."""
     if not lost_all(clients):
         return metrics
-    return {name: value if name in SERVER_METRICS else np.float32(np.nan) for name, value in metrics.items()}
+    return {name: value if name in SERVER_METRICS else np.array(np.nan, np.float32) for name, value in metrics.items()}
 
 
 def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:

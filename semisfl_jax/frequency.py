@@ -47,8 +47,8 @@ class FrequencyState(NamedTuple):
     Columns: supervised loss, unlabeled loss, learning rate, K_s.
     """
 
-    k_s: np.ndarray  # [] int64
-    rounds: np.ndarray  # [] int64, rounds observed
+    k_s: np.int64 | np.ndarray  # [] int64
+    rounds: np.int64 | np.ndarray  # [] int64, rounds observed
     current: np.ndarray  # [4] float64, sums over the unfinished window
     windows: np.ndarray  # [horizon / period + 1, 4] float64, means of the last windows, oldest first
 

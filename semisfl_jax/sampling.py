@@ -113,7 +113,12 @@ def _of_server(key: Array) -> Array:
 
 
 def rows(
-    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: tuple[int, ...], order: str = 'epochs'
+    reads: str,
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    batches: tuple[int, int, int, int],
+    order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 

@@ -53,6 +53,6 @@ def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda 
     return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop'), tree, new)
 
 
-def squared_distance(tree, other) -> Array:
-    """|| tree - other ||^2 [] over all leaves."""
+def squared_distance(tree, other) -> Array | int:
+    """|| tree - other ||^2 [] over all leaves; the number 0 if there are none."""
     return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))

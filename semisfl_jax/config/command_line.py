@@ -169,7 +169,7 @@ def _check_lengths(words: list[str]) -> None:
 
 def _meant(path: Path) -> str:
     """A hint for a configuration file that does not exist."""
-    files = {}
+    files: dict[str, Path] = {}
     for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
         for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
             if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):

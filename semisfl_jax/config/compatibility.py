@@ -10,7 +10,7 @@ from semisfl_jax import algorithms
 from semisfl_jax.algorithms.method import FEATURES, Method, option_fields
 from semisfl_jax.config import presets
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams
+from semisfl_jax.hparams import GROUPS, HParams
 
 
 def unused(method: Method) -> dict[str, Any]:
@@ -28,12 +28,13 @@ def unused(method: Method) -> dict[str, Any]:
 
 def shared_defaults() -> dict[str, Any]:
     """The defaults of the keys in FEATURES, as configs/default.py has them."""
-    defaults = {'model.split_index': None}
+    defaults: dict[str, Any] = {'model.split_index': None}
     for field in dataclasses.fields(HParams):
-        if dataclasses.is_dataclass(field.default):
-            defaults |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(field.default).items()}
+        default: Any = field.default
+        if field.name in GROUPS:
+            defaults |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(default).items()}
         else:
-            defaults[field.name] = field.default
+            defaults[field.name] = default
     return defaults
 
 

@@ -42,7 +42,7 @@ def meant(key: str, known: Collection[str]) -> str:
 
 def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
     """The dotted keys of a configuration and their values."""
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in config.items():
         values |= flat(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
     return values

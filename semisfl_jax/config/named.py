@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -27,9 +28,11 @@ def get_config(name: str, changes: dict[str, Any] | None = None, **others: Any) 
     """
     file, colon, settings = name.partition(':')
     path = command_line.find(file)
-    spec = importlib.util.spec_from_file_location(f'semisfl_jax_configuration_{path.stem}', path)
+    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     config = module.get_config(settings) if colon else module.get_config()
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
     values = keys.flat(config)

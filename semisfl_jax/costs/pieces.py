@@ -129,7 +129,9 @@ def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 
 
 def _operations(function: Callable, *arguments) -> float:
-    return float(jax.jit(function).lower(*arguments).cost_analysis().get('flops', 0.0))
+    analysis = jax.jit(function).lower(*arguments).cost_analysis()
+    assert analysis is not None
+    return float(analysis.get('flops', 0.0))
 
 
 def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool = True) -> Work:

@@ -27,7 +27,7 @@ class CostContext(NamedTuple):
     whole: int  # bytes at which a whole model is billed
     hparams: HParams
     active: int  # A
-    index: int = 0  # round, 0-based
+    index: int = 0  # type: ignore[assignment]  # round, 0-based; hides tuple.index
     labels: np.ndarray | bool = False  # [A], whether a client's batches hold labeled images
     steps: np.ndarray | int = 0  # [A], iterations
     images: np.ndarray | int = 0  # [A], images that a client trains on

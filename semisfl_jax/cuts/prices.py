@@ -78,7 +78,7 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
     labels = np.full(model.num_active, h.labeled_rows > 0)
     steps = np.full(model.num_active, h.k_u)
     context = CostContext(pieces, model.whole, h, model.num_active, labels=labels[:1], steps=steps[:1])
-    cost = model.price(context)
+    cost = model.client_cost(context)
     bills = []
     for index in range(_ROUNDS):
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
@@ -92,7 +92,7 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
         down=first.bytes_down // model.num_active,
         up=first.bytes_up // model.num_active,
         all_clients=first.bytes_down + first.bytes_up,
-        client_flop=cost.step_work,
+        client_flop=float(cost.step_work),
         server_flop=model.num_active * cost.server_work,
         memory=costs.client_memory(pieces, h.batch_size, teacher=teacher, whole=uncut),
         seconds=float(np.mean([bill.simulated_seconds for bill in bills])),
@@ -112,7 +112,7 @@ def as_text(pricing: Pricing) -> str:
         'server GFLOP',
         'client MiB',
     )
-    rows = [(*head, 'seconds')]
+    rows: list[tuple[str, ...]] = [(*head, 'seconds')]
     for price in (*pricing.cuts, pricing.whole):
         mib = (f'{size / _MIB:.1f}' for size in (price.bottom, price.down, price.up))
         flop = (f'{work / 1e9:.3g}' for work in (price.client_flop, price.server_flop))

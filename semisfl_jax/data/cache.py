@@ -75,7 +75,7 @@ def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
     shape, limit = streams['train'].shape, machine.host_memory()
     if not limit:
         return
-    images = sum(stream.count for stream in streams.values())
+    images = sum(stream.samples for stream in streams.values())
     chunk, total = (count * math.prod(shape) for count in (min(CHUNK, images), images))
     description = f'{name} in images of {"x".join(map(str, shape))}'
     if chunk > limit:
@@ -131,7 +131,7 @@ def _write(entry: Path, name: str, streams: dict[str, Stream]) -> None:
 
 def _write_images(images_path: Path, labels_path: Path, name: str, split: str, stream: Stream) -> None:
     """Appends one chunk at a time: only one is in memory, and a full disk raises OSError rather than a signal."""
-    header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.count, *stream.shape)}
+    header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.samples, *stream.shape)}
     labels = []
     with images_path.open('wb') as file:
         np.lib.format.write_array_header_1_0(file, header)
@@ -143,10 +143,10 @@ def _write_images(images_path: Path, labels_path: Path, name: str, split: str, s
 
 def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
     """Decodes into arrays in memory, the same as those of a cache entry."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
-        images = np.empty((stream.count, *stream.shape), np.uint8)
-        labels = np.empty(stream.count, np.int32)
+        images = np.empty((stream.samples, *stream.shape), np.uint8)
+        labels = np.empty(stream.samples, np.int32)
         start = 0
         for some_images, some_labels in _progress(name, split, stream):
             images[start : start + len(some_images)] = some_images
@@ -159,7 +159,7 @@ def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
 def _progress(name: str, split: str, stream: Stream) -> Iterator[Chunk]:
     """The chunks of a stream, with a progress bar and the time left if decoding takes long."""
     with tqdm(
-        total=stream.count,
+        total=stream.samples,
         desc=f'decoding {name} {split}',
         unit=' images',
         delay=PROGRESS_DELAY,

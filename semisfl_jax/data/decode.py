@@ -28,9 +28,9 @@ Chunk = tuple[np.ndarray, np.ndarray]  # images [n, H, W, C] uint8, labels [n] i
 class Stream(NamedTuple):
     """The images and labels of one split, decoded lazily."""
 
-    count: int
+    samples: int
     shape: tuple[int, int, int]  # H, W, C
-    chunks: Callable[[], Iterator[Chunk]]  # `count` samples in total
+    chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
 
 
 class Source(NamedTuple):

@@ -12,7 +12,8 @@ import functools
 import hashlib
 import json
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -253,7 +254,7 @@ PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
     'dirichlet': _dirichlet_counts,
 }
 # Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
-LABELED_PARTITIONS = ChainMap({'same': None}, PARTITIONS)
+LABELED_PARTITIONS: Mapping[str, Any] = ChainMap({'same': None}, PARTITIONS)
 
 
 def _fill_empty(counts: np.ndarray) -> None:

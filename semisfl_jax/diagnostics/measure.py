@@ -47,13 +47,13 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
     queued = _build_queue(experiment, views, jit)
 
     def diagnose(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
-        arrays = {'round': np.int32(number), **_pseudo_labels(trial, guess, state, number)}
+        arrays = {'round': np.array(number, np.int32), **_pseudo_labels(trial, guess, state, number)}
         arrays |= _on_test_images(trial, classify, state)
         if queued:
             arrays |= queued(trial, state, number, k_s)
         if state.teacher:
-            names, distance, norm = ('bottom', 'top', 'proj'), *jax.device_get(gap(state))
-            arrays |= {'pieces': np.array(names), 'distance': distance, 'norm': norm}
+            distance, norm = jax.device_get(gap(state))
+            arrays |= {'pieces': np.array(['bottom', 'top', 'proj']), 'distance': distance, 'norm': norm}
         return arrays
 
     return diagnose

@@ -41,7 +41,7 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
     """
     if not coordinator or jax.distributed.is_initialized():
         return
-    named = {}
+    named: dict[str, Any] = {}
     if coordinator != AUTO:
         named = {'coordinator_address': coordinator, 'num_processes': num_processes, 'process_id': process_id}
     try:
@@ -95,9 +95,9 @@ def on_first(function: Callable[[], Result]) -> Result | None:
 
 def from_first(function: Callable[[], Result]) -> Result:
     """Calls `function` in process 0; returns its (picklable) result in all processes. A UserError is raised in all."""
-    result = on_first(function)
     if jax.process_count() == 1:
-        return result
+        return function()
+    result = on_first(function)
     content = np.frombuffer(pickle.dumps(result), np.uint8)
     size = np.array(divmod(len(content), 2**30), np.int32)
     high, low = multihost_utils.broadcast_one_to_all(size).tolist()

@@ -157,4 +157,9 @@ def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np
     """
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, P(AXIS)), lambda index: fetch(index[0]))
+    sharding = NamedSharding(mesh, P(AXIS))
+    return jax.make_array_from_callback(
+        shape,
+        sharding,
+        lambda index: fetch(index[0]),  # type: ignore[index]  # JAX never passes None here
+    )

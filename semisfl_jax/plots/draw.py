@@ -127,7 +127,7 @@ def _gap(run: Run):
     distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)
     agreement = [np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
     figure, axes = style.figure(1, 2, 'page')
-    inside.gap(axes, [int(arrays['round']) for arrays in history], distance, history[0]['pieces'], agreement)
+    inside.gap(axes, [int(arrays['round']) for arrays in history], distance, history[0]['pieces'].tolist(), agreement)
     return figure
 
 

@@ -153,8 +153,8 @@ def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str]
 
 
 def _middles(rounds: Sequence[int]) -> np.ndarray:
-    rounds = np.asarray(rounds, float)
-    return (rounds[1:] + rounds[:-1]) / 2.0
+    at = np.asarray(rounds, float)
+    return (at[1:] + at[:-1]) / 2.0
 
 
 def _half(rounds: Sequence[int], end: int) -> float:

@@ -53,11 +53,11 @@ class Board:
 
     def look(self) -> None:
         """Shows the progress of the current run periodically."""
-        now = time.monotonic()
-        if now - self._last_look < _SECONDS_BETWEEN_LOOKS:
+        now, job = time.monotonic(), self._current
+        if job is None or now - self._last_look < _SECONDS_BETWEEN_LOOKS:
             return
-        self._last_look, name = now, self._current.name
-        self._rounds[name] = self._made(self._current)
+        self._last_look, name = now, job.name
+        self._rounds[name] = self._made(job)
         if self._bar is not None:
             self._bar.n = sum(self._rounds.values())
             self._bar.refresh()

@@ -44,7 +44,9 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
     read: dict[str, tuple[dict[int, Run], list[dict[str, str]], str]] = {}
     results = {}
     for title, cell in [(table.title, cell) for table in study.tables for cell in table.cells]:
-        jobs, members, made, missing = plan.jobs_of(cell), {}, [], []
+        jobs = plan.jobs_of(cell)
+        members: dict[int, Run] = {}
+        made, missing = [], []
         for job in jobs:
             if job.name not in read:
                 read[job.name] = _read(root / plan.RUNS / job.name, job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterat
         for kind in kinds:
             cells = _run(table, results, kind)
             title = 'hollow: the paper' if any(cell.paper for cell in cells) else ''
-            yield ('' if len(kinds) == 1 else kind), title, lambda cells=cells: _values(table, results, cells)
+            yield ('' if len(kinds) == 1 else kind), title, partial(_values, table, results, cells)
         return
     drawn = set()
     for column in table.columns:
@@ -68,7 +69,7 @@ def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterat
         folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
         if folders and folders not in drawn:  # columns that read several values from the same runs share a figure
             drawn.add(folders)
-            yield _slug(title), title, lambda groups=groups: _curves(name, groups, looks.of(table.rows))
+            yield _slug(title), title, partial(_curves, name, groups, looks.of(table.rows))
 
 
 def _run(table: Table, results: Mapping[Place, Found], kind: str) -> list[Cell]:

@@ -101,7 +101,7 @@ def cell_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, An
                 **_place(table, cell),
                 'seeds_asked': len(result.seeds),
                 'seeds_run': len(result.runs),
-                'seeds_counted': summary.count if summary else 0,
+                'seeds_counted': summary.seeds if summary else 0,
                 'mean': summary.mean if summary else None,
                 'standard_error': summary.error if summary else None,
                 'paper_mean': cell.paper.mean if cell.paper else None,
@@ -229,7 +229,7 @@ def _ours(values: dict[int, float], result: Found, cell: Cell) -> str:
     head = ''
     if summary:
         unit = collect.KINDS[cell.measure.kind].unit
-        head = f'{_number(summary.mean, unit)} ± {_number(summary.error, unit)} ({summary.count})'
+        head = f'{_number(summary.mean, unit)} ± {_number(summary.error, unit)} ({summary.seeds})'
     return ', '.join(filter(None, (head, *notes)))
 
 
@@ -284,8 +284,9 @@ def _hardware(result: Found) -> str:
 
 def _paper(paper: Paper, unit: str) -> str:
     """Mean and standard error as printed in the paper: percentages with one decimal."""
-    mean, error = (x if x is None else format(x, '.1f' if unit == '%' else 'g') for x in paper[:2])
-    return mean if error is None else f'{mean} ({error})'
+    digits = '.1f' if unit == '%' else 'g'
+    mean = format(paper.mean, digits)
+    return mean if paper.error is None else f'{mean} ({paper.error:{digits}})'
 
 
 def _number(value: float, unit: str, sign: str = '') -> str:

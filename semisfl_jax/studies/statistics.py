@@ -13,19 +13,19 @@ from semisfl_jax.training import metrics
 
 
 class Summary(NamedTuple):
-    """Summary of `count` values."""
+    """Summary of the values of several seeds."""
 
     mean: float
     error: float  # standard error of the mean, NaN for one value
-    count: int
+    seeds: int
 
 
 class Difference(NamedTuple):
-    """Difference of `count` pairs of values."""
+    """Difference of pairs of values, one for each seed."""
 
     mean: float
     error: float
-    count: int
+    seeds: int
     p: float  # two-sided, paired t-test; NaN if undefined
 
 
