@@ -19,6 +19,7 @@ setup(
     python_requires='>=3.11',
     packages=[*find_packages(include=['semisfl_jax', 'semisfl_jax.*']), *CONFIGS],
     package_dir=CONFIGS,
+    package_data={'semisfl_jax': ['py.typed']},
     entry_points={'console_scripts': ['semisfl = semisfl_jax.__main__:command']},
     install_requires=[
         'absl-py>=2.1,<3',
@@ -40,7 +41,16 @@ setup(
         'tqdm>=4.66,<5',
     ],
     extras_require={
-        'test': ['hypothesis>=6,<7', 'matplotlib>=3.9,<4', 'pytest>=8,<10', 'pytest-xdist>=3.6,<4', 'ruff==0.17.5'],
+        'test': [
+            'hypothesis>=6,<7',
+            'matplotlib>=3.9,<4',
+            'mypy==2.4.1',
+            'pdoc>=16,<17',
+            'pytest>=8,<10',
+            'pytest-xdist>=3.6,<4',
+            'ruff==0.17.5',
+        ],
+        'docs': ['pdoc>=16,<17'],
         'plots': ['matplotlib>=3.9,<4'],
         'prepare': ['tensorflow>=2.18'],
         'benchmark': ['matplotlib>=3.9,<4', 'torch>=2.8,<3'],

@@ -19,19 +19,19 @@ def figure(result: dict):
     matplotlib.use('Agg')
     from matplotlib import pyplot
 
-    found = [
+    panels = [
         (draw, records) for study, draw in PANELS for records in [of_study(result, study)] if series(records, 'seconds')
     ]
-    columns = min(3, len(found))
-    rows = -(-len(found) // columns)
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
     drawn, axes = pyplot.subplots(
         rows, columns, figsize=(3.8 * columns, 3.2 * rows), squeeze=False, layout='constrained'
     )
-    for axis, (draw, records) in zip(axes.flat, found, strict=False):
+    for axis, (draw, records) in zip(axes.flat, panels, strict=False):
         draw(axis, records)
         axis.spines[['top', 'right']].set_visible(False)
         axis.legend(frameon=False, fontsize=8)
-    for axis in axes.flat[len(found) :]:
+    for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     return drawn
 
@@ -69,9 +69,9 @@ def _few(axis, records: list[dict]) -> None:
 def _active_seconds(axis, records: list[dict]) -> None:
     axis.set_xscale('log')
     axis.set_yscale('log')
-    for number, (name, own) in enumerate(series(records).items()):
-        _line(axis, number, name, own, seconds)
-    last = max((own for own in records if own['seconds']), key=lambda record: point(record).value)
+    for number, (name, line_records) in enumerate(series(records).items()):
+        _line(axis, number, name, line_records, seconds)
+    last = max((record for record in records if record['seconds']), key=lambda record: point(record).value)
     ends = [min(point(record).value for record in records), point(last).value]
     axis.plot(ends, [seconds(last) * end / ends[1] for end in ends], label='linear', **GUIDE)
     _label(axis, 'Active clients: time', 'active clients', 'seconds per round')
@@ -81,8 +81,8 @@ def _active_memory(axis, records: list[dict]) -> None:
     axis.set_xscale('log')
     axis.set_yscale('log')
     lines = series(records, 'facts')
-    for number, (name, own) in enumerate(lines.items()):
-        _line(axis, number, name, own, lambda record: record['facts']['temporary_bytes'] / MIB)
+    for number, (name, line_records) in enumerate(lines.items()):
+        _line(axis, number, name, line_records, lambda record: record['facts']['temporary_bytes'] / MIB)
     most = max(lines.values(), key=len)
     values = [point(record).value for record in most]
     axis.plot(values, [held(record) / MIB for record in most], label='held per client (arithmetic)', **GUIDE)
@@ -92,38 +92,38 @@ def _active_memory(axis, records: list[dict]) -> None:
 def _total(axis, records: list[dict]) -> None:
     axis.set_xscale('log')
     axis.set_yscale('log')
-    ((_, own),) = series(records).items()
-    _line(axis, 0, 'a round', own, seconds)
-    _line(axis, 1, 'start: partition', own, lambda record: record['facts']['start_s']['partition'])
-    _line(axis, 2, 'start: federation', own, lambda record: record['facts']['start_s']['federation'])
+    ((_, line_records),) = series(records).items()
+    _line(axis, 0, 'a round', line_records, seconds)
+    _line(axis, 1, 'start: partition', line_records, lambda record: record['facts']['start_s']['partition'])
+    _line(axis, 2, 'start: federation', line_records, lambda record: record['facts']['start_s']['federation'])
     _label(axis, 'Clients in total', 'clients in total', 'seconds')
 
 
 def _devices(axis, records: list[dict]) -> None:
-    ((_, own),) = series(records).items()
-    _line(axis, 0, 'a round', own, seconds)
-    _few(axis, own)
-    on_cpu = own[0]['facts']['device'].startswith('cpu')
+    ((_, line_records),) = series(records).items()
+    _line(axis, 0, 'a round', line_records, seconds)
+    _few(axis, line_records)
+    on_cpu = line_records[0]['facts']['device'].startswith('cpu')
     _label(axis, f'Devices{" (fake, on the same cores)" if on_cpu else ""}', 'devices', 'seconds per round')
 
 
 def _seeds_seconds(axis, records: list[dict]) -> None:
     lines = series(records)
-    for number, (name, own) in enumerate(lines.items()):
-        _line(axis, number, f'one program, {name}', own, seconds)
+    for number, (name, line_records) in enumerate(lines.items()):
+        _line(axis, number, f'one program, {name}', line_records, seconds)
     first = next(iter(lines.values()))
     _line(axis, 2, 'single runs in turn', first, lambda record: seconds(record, 'alone'))
-    _few(axis, [record for own in lines.values() for record in own])
+    _few(axis, [record for line_records in lines.values() for record in line_records])
     _label(axis, 'Seeds: time', 'seeds', 'seconds per round and seed')
 
 
 def _seeds_compile(axis, records: list[dict]) -> None:
     lines = series(records, 'facts')
-    for number, (name, own) in enumerate(lines.items()):
-        _line(axis, number, f'one program, {name}', own, lambda record: record['facts']['compile_s']['round'])
+    for number, (name, line_records) in enumerate(lines.items()):
+        _line(axis, number, f'one program, {name}', line_records, lambda record: record['facts']['compile_s']['round'])
     first = next(iter(lines.values()))
     _line(axis, 2, 'a single run', first, lambda record: record['facts']['compile_s']['alone'])
-    _few(axis, [record for own in lines.values() for record in own])
+    _few(axis, [record for line_records in lines.values() for record in line_records])
     _label(axis, 'Seeds: compilation', 'seeds', 'seconds')
 
 

@@ -34,11 +34,11 @@ def of_study(result: dict, study: str) -> list[dict]:
 
 def series(records: list[dict], needs: str = 'seconds') -> dict[str, list[dict]]:
     """Records that have the needed entry, by the line of the plot that they are on."""
-    found: dict[str, list[dict]] = {}
+    lines: dict[str, list[dict]] = {}
     for record in records:
         if record[needs]:
-            found.setdefault(point(record).series, []).append(record)
-    return found
+            lines.setdefault(point(record).series, []).append(record)
+    return lines
 
 
 def seconds(record: dict, task: str = 'round') -> float:
@@ -168,50 +168,50 @@ def _failures(records: list[dict]) -> list[str]:
     return [f'{point(r).value:,}, {point(r).series}: {r["failed"]}.' for r in records if r['failed']]
 
 
-def _growth(records: list[dict], what: str) -> list[str]:
+def _growth(records: list[dict], variable: str) -> list[str]:
     """How seconds grow along each line."""
-    found = [(name, fit) for name, own in series(records).items() if (fit := exponent(own))]
-    words = [f'{name} {slope:.2f} (from {first:,} to {last:,})' for name, (slope, first, last) in found]
-    text = f'Seconds grow with this power of {what}, where 1 is linear and 0 flat, in the larger half of the points'
+    fits = [(name, fit) for name, line_records in series(records).items() if (fit := exponent(line_records))]
+    words = [f'{name} {slope:.2f} (from {first:,} to {last:,})' for name, (slope, first, last) in fits]
+    text = f'Seconds grow with this power of {variable}, where 1 is linear and 0 flat, in the larger half of the points'
     return [f'{text}: {"; ".join(words)}.'] if words else []
 
 
 def _notes_active(records: list[dict]) -> list[str]:
     notes = _growth(records, 'the active clients')
-    known = [record for record in records if record['facts']]
-    for name, own in series(records, 'facts').items():
-        if len(own) > 1:
-            last = [(point(r).active, r['facts']['temporary_bytes']) for r in own[-2:]]
+    compiled = [record for record in records if record['facts']]
+    for name, line_records in series(records, 'facts').items():
+        if len(line_records) > 1:
+            last = [(point(r).active, r['facts']['temporary_bytes']) for r in line_records[-2:]]
             (a, less), (b, more) = last
             notes.append(
                 f'{name}: {mib((more - less) / (b - a))} of temporary memory for each client between {a:,} and {b:,}.'
             )
-    if not known:
+    if not compiled:
         return notes
-    largest = max(map(point, known), key=lambda own: own.active)
-    share = {name: mib(size) for name, size in known[0]['facts']['per_client_bytes'].items()}
+    largest = max(map(point, compiled), key=lambda candidate: candidate.active)
+    share = {name: mib(size) for name, size in compiled[0]['facts']['per_client_bytes'].items()}
     notes.append(
         'Temporary memory is what XLA says the round needs beside its arguments and results. By arithmetic '
-        f'{mib(sum(known[0]["facts"]["per_client_bytes"].values()))} of it is held for each client, however few are '
+        f'{mib(sum(compiled[0]["facts"]["per_client_bytes"].values()))} of it is held for each client, however few are '
         f'computed at a time: its bottom with momentum and gradient ({share["weights"]}), two views of its batch '
         f'({share["views"]}), its features twice and their gradient ({share["features"]}). The rest is the activations '
         'of the clients computed at a time, and what the server computes on all rows.'
     )
     if largest.model in arithmetic.FORWARD:
-        whole = arithmetic.cross_entity(largest.model) * largest.active * largest.batch_size
+        linear = arithmetic.cross_entity(largest.model) * largest.active * largest.batch_size
         square = arithmetic.similarity(largest.active, largest.batch_size)
         notes.append(
             'Every row is compared with all rows of the iteration, which grows with the square of the clients: '
-            f'{square / (whole + square):.0%} of the arithmetic at {largest.active:,} clients.'
+            f'{square / (linear + square):.0%} of the arithmetic at {largest.active:,} clients.'
         )
     return notes
 
 
 def _notes_total(records: list[dict]) -> list[str]:
-    own, measured = point(records[0]), [record for record in records if record['seconds']]
+    first, measured = point(records[0]), [record for record in records if record['seconds']]
     notes = [
         *_growth(records, 'all clients'),
-        f'{own.unlabeled:,} images are dealt to ever more clients, of whom {own.active} are active. Partition and '
+        f'{first.unlabeled:,} images are dealt to ever more clients, of whom {first.active} are active. Partition and '
         'federation are made once, when a run starts.',
     ]
     if len(measured) > 1:
@@ -241,13 +241,14 @@ NOTES = {'active': _notes_active, 'total': _notes_total, 'devices': _notes_devic
 
 
 def _measured_on(result: dict) -> list[str]:
-    own, machine = point(result['points'][0]), result['machine']
-    found = [record['facts'] for record in result['points'] if record['facts']]
+    first, machine = point(result['points'][0]), result['machine']
+    facts = [record['facts'] for record in result['points'] if record['facts']]
     size = (
-        f'{report.NAMES[own.model]}, batches of {own.batch_size}, K_s {own.k_s}, K_u {own.k_u}, augmented views of '
-        f'made-up images, precision {own.precision}. Medians; peak memory is that of a process with this point alone.'
+        f'{report.NAMES[first.model]}, batches of {first.batch_size}, K_s {first.k_s}, K_u {first.k_u}, augmented '
+        f'views of made-up images, precision {first.precision}. Medians; peak memory is that of a process with this '
+        'point alone.'
     )
-    device = f'{found[0]["device"]}; ' if found else ''
-    versions = {'python': result['python'], **(found[0]['versions'] if found else {})}
+    device = f'{facts[0]["device"]}; ' if facts else ''
+    versions = {'python': result['python'], **(facts[0]['versions'] if facts else {})}
     words = ', '.join(f'{name} {number}' for name, number in versions.items())
     return [size, f'{device}{machine["cores"]} cores, {machine["platform"]}; {words}.']

@@ -41,14 +41,14 @@ def run_point(point: Point, repeats: int) -> dict:
 def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
     """Measures one point after another, and writes all results after each, in case a long run is interrupted."""
     result = {'machine': report.machine(), 'python': platform.python_version(), 'points': []}
-    took = []
+    durations = []
     for number, point in enumerate(todo, start=1):
         words = f'{point.study} {point.value:,}' + (f', {point.series}' if point.study in ('active', 'seeds') else '')
         print(f'[{number}/{len(todo)}] {words} …', end=' ', flush=True)
         start = time.perf_counter()
         result['points'].append(run_point(point, repeats))
-        took.append(time.perf_counter() - start)
-        minutes = math.ceil(remaining(result['points'], took, todo[number:]) / 60)
+        durations.append(time.perf_counter() - start)
+        minutes = math.ceil(remaining(result['points'], durations, todo[number:]) / 60)
         left = f'; about {minutes} min left' if minutes else ''
         print(growth_report.in_words(result['points'][-1]) + left, flush=True)
         (out / 'growth.json').write_text(json.dumps(result, indent=1) + '\n')
@@ -56,11 +56,11 @@ def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
     return result
 
 
-def remaining(records: list[dict], took: list[float], todo: list[Point]) -> float:
+def remaining(records: list[dict], durations: list[float], todo: list[Point]) -> float:
     """Estimated seconds of the remaining points, from the measured ones: start-up of each, and time per image."""
-    measured = [(record, seconds) for record, seconds in zip(records, took, strict=True) if record['memory']]
+    measured = [(record, seconds) for record, seconds in zip(records, durations, strict=True) if record['memory']]
     if not measured:
-        return sum(took) / len(took) * len(todo)
+        return sum(durations) / len(durations) * len(todo)
     running = [sum(map(sum, record['seconds'].values())) for record, _ in measured]
     starts = [seconds - ran for (_, seconds), ran in zip(measured, running, strict=True)]
     images = [Point(**record['point']).images * len(record['seconds']['round']) for record, _ in measured]

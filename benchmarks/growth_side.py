@@ -70,10 +70,10 @@ def measure(point: Point) -> Side:
     rounds = prepare(config, experiments)
     tasks, facts['compile_s'] = {'round': rounds.run}, {'round': rounds.compile_s}
     if point.study == 'seeds':
-        alone = [prepare(config, experiments[:1])]  # one program serves all seeds
-        alone += [prepare(config, [experiment], alone[0]) for experiment in experiments[1:]]
-        tasks['alone'] = lambda: sum(single.run() for single in alone)
-        facts['compile_s']['alone'] = alone[0].compile_s
+        single_rounds = [prepare(config, experiments[:1])]  # one program serves all seeds
+        single_rounds += [prepare(config, [experiment], single_rounds[0]) for experiment in experiments[1:]]
+        tasks['alone'] = lambda: sum(rounds_of_one.run() for rounds_of_one in single_rounds)
+        facts['compile_s']['alone'] = single_rounds[0].compile_s
 
     memory = rounds.program.memory_analysis()
     facts['temporary_bytes'] = memory.temp_size_in_bytes

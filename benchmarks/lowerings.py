@@ -81,8 +81,8 @@ def main(argv: list[str]) -> None:
         times[pair].append(seconds())
     print('\n| client_map | convolution | ms, median | lowest |\n|---|---|---|---|')
     for pair in sorted(pairs, key=lambda pair: statistics.median(times[pair])):
-        found = [1000 * value for value in times[pair]]
-        print(f'| {pair[0]} | {pair[1]} | {statistics.median(found):,.1f} | {min(found):,.1f} |')
+        milliseconds = [1000 * value for value in times[pair]]
+        print(f'| {pair[0]} | {pair[1]} | {statistics.median(milliseconds):,.1f} | {min(milliseconds):,.1f} |')
 
 
 if __name__ == '__main__':

@@ -33,9 +33,9 @@ def methods(names: tuple[str, ...] = ()) -> list[Method]:
         for name, method in algorithms.METHODS.items()
         for form, keys in method.variants.items()
     ]
-    known = {name for method in every for name in (method.name, method.algorithm)}
+    known_names = {name for method in every for name in (method.name, method.algorithm)}
     for name in names:
-        if name not in known:
+        if name not in known_names:
             raise KeyError(name)
     return [method for method in every if not names or {method.name, method.algorithm} & set(names)]
 

@@ -34,11 +34,11 @@ def table(result: dict) -> str:
 
 
 def _row(result: dict, name: str) -> list[str]:
-    own, facts = result['seconds'][name], result['facts']['methods'][name]
+    values, facts = result['seconds'][name], result['facts']['methods'][name]
     ratio = f'{seconds(result, name) / seconds(result, REFERENCE):.2f}' if REFERENCE in result['seconds'] else NOTHING
     return [
         name,
-        f'{digits(seconds(result, name))} ({digits(min(own))} to {digits(max(own))})',
+        f'{digits(seconds(result, name))} ({digits(min(values))} to {digits(max(values))})',
         ratio,
         f'{facts["images"] / seconds(result, name):,.0f}',
         f'{facts["compile_s"]:.1f}',
@@ -81,9 +81,9 @@ def plot(result: dict, folder: Path) -> None:
         [max(result['seconds'][name]) - median for median, name in zip(medians, names, strict=True)],
     ]
     figure, axis = pyplot.subplots(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
-    known = looks.of([looks.title(name) for name in names])
-    colors = [look.color for look in known.values()]
-    axis.barh(list(known), medians, xerr=spread, capsize=2, color=colors, ecolor='gray', linewidth=0)
+    method_looks = looks.of([looks.title(name) for name in names])
+    colors = [look.color for look in method_looks.values()]
+    axis.barh(list(method_looks), medians, xerr=spread, capsize=2, color=colors, ecolor='gray', linewidth=0)
     axis.set_xlabel('seconds per round')
     axis.spines[['top', 'right']].set_visible(False)
     for suffix in ('png', 'svg'):

@@ -52,10 +52,10 @@ def measure(case: Case) -> Side:
     facts, tasks, start = {**programs.facts(), 'methods': {}}, {}, time.perf_counter()
     for number, method in enumerate(case.methods, start=1):
         print(f'[{number}/{len(case.methods)}] compiling {method.name} …', end=' ', flush=True)
-        tasks[method.name], found = prepare(configuration(case, method))
-        facts['methods'][method.name] = found
+        tasks[method.name], method_facts = prepare(configuration(case, method))
+        facts['methods'][method.name] = method_facts
         left = (time.perf_counter() - start) / number * (len(case.methods) - number)
-        print(f'{found["compile_s"]:.1f} s; about {math.ceil(left)} s left to compile', flush=True)
+        print(f'{method_facts["compile_s"]:.1f} s; about {math.ceil(left)} s left to compile', flush=True)
     return Side(tasks, facts, programs.device_memory)
 
 

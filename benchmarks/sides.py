@@ -146,7 +146,10 @@ def trial_side(case: Case) -> Side:
     short = dataclasses.replace(case, k_u=1, augment=False)
     rounds = {mode: _torch_rounds(short, mode) for mode in MODES}
     return Side(
-        {mode: lambda own=own: own.run(supervised=False) for mode, own in rounds.items()},
+        {
+            mode: lambda rounds_of_mode=rounds_of_mode: rounds_of_mode.run(supervised=False)
+            for mode, rounds_of_mode in rounds.items()
+        },
         {'modes': MODES},
         lambda: None,
     )

@@ -260,7 +260,9 @@ class Rounds:
             server_views, client_views = self._unchanged(server), self._unchanged(clients.reshape(o.k_u, -1))
         if supervised:
             labels = self.labels[torch.from_numpy(server).to(self.device)]
-            self.method.supervised((*pair, own) for pair, own in zip(server_views, labels, strict=True))
+            self.method.supervised(
+                (*pair, batch_labels) for pair, batch_labels in zip(server_views, labels, strict=True)
+            )
         return self.method.cross_entity(client_views).item()
 
     def _draw(self, rows: np.ndarray, count: int, batch: int) -> np.ndarray:

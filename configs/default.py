@@ -144,7 +144,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     for group, options in option_groups().items():
         if group in config:
             raise UserError(
-                f'a method names its options config.{group}, which is a key already; give it another `group`'
+                f'config.{group} is already a key, so a method cannot use it for its options; choose another `group`'
             )
         config[group] = ConfigDict({field.name: field.default for field in dataclasses.fields(options)})
 

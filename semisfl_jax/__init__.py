@@ -3,7 +3,10 @@
     import semisfl_jax as sfl
 
     config = sfl.get_config('digits', algorithm='semisfl', rounds=50)
-    simulation = sfl.build(config)
+    result = sfl.train(config, 'runs/a')  # summary, metrics as arrays, final state; files in runs/a
+    print(result.summary['final_accuracy'], result.metrics['loss_supervised'])
+
+    simulation = sfl.build(config)  # the same experiment round by round, without files
     carry = simulation.init()
     carry, metrics = simulation.round(carry)  # data, cohort and K_s are filled in
     simulation.evaluate(carry)
@@ -13,7 +16,99 @@ Names are loaded when they are first used; modules too: sfl.losses, sfl.queue, s
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` loads these names
+    from semisfl_jax import (
+        algorithms as algorithms,
+    )
+    from semisfl_jax import (
+        augment as augment,
+    )
+    from semisfl_jax import (
+        compare as compare,
+    )
+    from semisfl_jax import (
+        config as config,
+    )
+    from semisfl_jax import (
+        costs as costs,
+    )
+    from semisfl_jax import (
+        cuts as cuts,
+    )
+    from semisfl_jax import (
+        data as data,
+    )
+    from semisfl_jax import (
+        diagnostics as diagnostics,
+    )
+    from semisfl_jax import (
+        ema as ema,
+    )
+    from semisfl_jax import (
+        errors as errors,
+    )
+    from semisfl_jax import (
+        failures as failures,
+    )
+    from semisfl_jax import (
+        frequency as frequency,
+    )
+    from semisfl_jax import (
+        hparams as hparams,
+    )
+    from semisfl_jax import (
+        loop as loop,
+    )
+    from semisfl_jax import (
+        losses as losses,
+    )
+    from semisfl_jax import (
+        models as models,
+    )
+    from semisfl_jax import (
+        parallel as parallel,
+    )
+    from semisfl_jax import (
+        phases as phases,
+    )
+    from semisfl_jax import (
+        plots as plots,
+    )
+    from semisfl_jax import (
+        queue as queue,
+    )
+    from semisfl_jax import (
+        rng as rng,
+    )
+    from semisfl_jax import (
+        runs as runs,
+    )
+    from semisfl_jax import (
+        sampling as sampling,
+    )
+    from semisfl_jax import (
+        studies as studies,
+    )
+    from semisfl_jax import (
+        training as training,
+    )
+    from semisfl_jax import (
+        trees as trees,
+    )
+    from semisfl_jax import (
+        types as types,
+    )
+    from semisfl_jax.algorithms import Method as Method
+    from semisfl_jax.algorithms import option as option
+    from semisfl_jax.algorithms import register as register
+    from semisfl_jax.config import get_config as get_config
+    from semisfl_jax.errors import UserError as UserError
+    from semisfl_jax.loop import Result as Result
+    from semisfl_jax.loop import train as train
+    from semisfl_jax.training.console import console as console
+    from semisfl_jax.training.simulation import build as build
 
 __version__ = '0.1.0'
 
@@ -23,11 +118,14 @@ if not Path(__file__).with_name('configs').is_dir():
 
 _PUBLIC = {
     'Method': 'algorithms',
+    'Result': 'loop',
     'UserError': 'errors',
     'build': 'training.simulation',
+    'console': 'training.console',
     'get_config': 'config',
     'option': 'algorithms',
     'register': 'algorithms',
+    'train': 'loop',
 }
 _MODULES = [
     'algorithms',
@@ -44,6 +142,7 @@ _MODULES = [
     'failures',
     'frequency',
     'hparams',
+    'loop',
     'losses',
     'models',
     'parallel',
@@ -54,7 +153,6 @@ _MODULES = [
     'runs',
     'sampling',
     'studies',
-    'train',
     'training',
     'trees',
     'types',

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
-from semisfl_jax.training.interrupt import Stopped
+from semisfl_jax.errors import UserError, warnings_on_stderr
+from semisfl_jax.training import interrupt
 
 
 def main(argv: list[str]) -> int:
@@ -15,25 +15,42 @@ def main(argv: list[str]) -> int:
         print(command_line.help_text(), end='')
         return 0
     try:
-        command = command_line.parse(argv, studies=True)
-        if command_line.STUDY in command.config:
-            from semisfl_jax.studies import engine
-
-            engine.run(command.config.study, command.given, command.workdir)
-            return 0
-        from semisfl_jax import train
-
-        train.run(command.config, command.workdir or None, name=command.name)
+        with warnings_on_stderr():
+            _run(command_line.parse(argv, studies=True))
     except UserError as error:
         print('error:', ' '.join(str(error).split()), file=sys.stderr)
         return 2
-    except Stopped as stop:
+    except interrupt.Stopped as stop:
         print(stop)
         return 128 + stop.signum
     except KeyboardInterrupt:
         print('interrupted before the first round: nothing to save', file=sys.stderr)
         return 130
     return 0
+
+
+def _run(command: command_line.Command) -> None:
+    if command_line.STUDY in command.config:
+        from semisfl_jax.studies import engine
+
+        engine.run(command.config.study, command.given, command.workdir)
+    else:
+        _train(command)
+
+
+def _train(command: command_line.Command) -> None:
+    """Trains, with what the run reports on the screen; Ctrl-C stops it after the current round."""
+    from semisfl_jax import config as config_lib
+    from semisfl_jax import loop
+    from semisfl_jax.parallel import hosts
+    from semisfl_jax.training.console import console
+
+    config = command.config
+    config_lib.check(config)
+    hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
+    folder = command.workdir or config_lib.default_workdir(config, command.name)
+    with console() as show:
+        loop.train(config, folder, show, interrupts=interrupt.listen)
 
 
 def command() -> int:

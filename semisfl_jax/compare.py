@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warnings_on_stderr
 from semisfl_jax.runs import Run, group, read, trials
 from semisfl_jax.training import metrics
 from semisfl_jax.types import MODELS
@@ -23,12 +23,12 @@ from semisfl_jax.types import MODELS
 
 def accuracies(run: Run, last: int) -> dict[str, float]:
     """Model -> accuracy in percent, mean of the `last` evaluations."""
-    found = {}
+    means = {}
     for model in MODELS:
         values = [record[f'{model}_accuracy'] for record in run.records if f'{model}_accuracy' in record]
         if values:
-            found[model] = 100.0 * float(np.mean(values[-last:]))
-    return found
+            means[model] = 100.0 * float(np.mean(values[-last:]))
+    return means
 
 
 def report(runs: list[Run], last: int) -> list[str]:
@@ -51,7 +51,7 @@ def report(runs: list[Run], last: int) -> list[str]:
             mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if unknown:
-        lines.append(f'not compared, for some of the runs do not know it: {", ".join(unknown)}')
+        lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
     return [*lines, '* headline model of the method']
 
 
@@ -63,8 +63,9 @@ def main(argv: list[str]) -> int:
         print(__doc__)
         return 0 if len(argv) > 1 else 2
     try:
-        folders = [own for folder in values(argv)[1:] for own in trials(Path(folder))]
-        print('\n'.join(report([read(folder) for folder in folders], values.last)))
+        folders = [trial for folder in values(argv)[1:] for trial in trials(Path(folder))]
+        with warnings_on_stderr():
+            print('\n'.join(report([read(folder) for folder in folders], values.last)))
     except (UserError, flags.Error) as error:
         print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import chex
 import jax.numpy as jnp
 
 from semisfl_jax import trees
@@ -21,4 +22,5 @@ def coefficient(t: Array, decay: float, warmup: bool) -> Array:
 
 def update(teacher, student, keep: Array | float):
     """`keep` * teacher + (1 - `keep`) * student over parameters and BatchNorm statistics alike."""
+    chex.assert_trees_all_equal_shapes_and_dtypes(teacher, student)
     return trees.mix(teacher, student, keep)

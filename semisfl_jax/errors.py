@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from semisfl_jax.wording import one_line
+
+_log = logging.getLogger('semisfl_jax')
 
 
 class UserError(Exception):
     """An error that the user can fix: one line that names the value, why it is wrong and what to do.
 
-    `launch.py` prints only the message, without a traceback, and exits with status 2. Long values in it are truncated.
+    The command prints only the message, without a traceback, and exits with status 2. Long values in it are truncated.
     """
 
     def __str__(self) -> str:
@@ -18,5 +23,19 @@ class UserError(Exception):
 
 
 def warn(message: str) -> None:
-    """Prints a one-line warning; the program continues."""
-    print(f'warning: {one_line(message)}', file=sys.stderr, flush=True)
+    """Logs a one-line warning to the logger `semisfl_jax`; the program continues."""
+    _log.warning(one_line(message))
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Prints warnings as lines 'warning: MESSAGE', for the commands of this package."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter('warning: %(message)s'))
+    propagated, _log.propagate = _log.propagate, False
+    _log.addHandler(handler)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        _log.propagate = propagated

@@ -57,11 +57,11 @@ def lost_all(clients: Clients | None) -> bool:
     return clients is not None and bool(clients.failed.any()) and not clients.survived.any()
 
 
-def of_survivors(found: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
+def of_survivors(metrics: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
     """The metrics of a round; if all clients were lost, the clients' metrics are NaN."""
     if not lost_all(clients):
-        return found
-    return {name: value if name in SERVER_METRICS else np.float32(np.nan) for name, value in found.items()}
+        return metrics
+    return {name: value if name in SERVER_METRICS else np.array(np.nan, np.float32) for name, value in metrics.items()}
 
 
 def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
@@ -84,7 +84,7 @@ def read_trace(path: str) -> Trace:
     try:
         header, *lines = csv.reader(text.splitlines())
     except csv.Error as error:
-        raise UserError(f'config.failures.trace={path} is no CSV file ({error}); give another') from error
+        raise UserError(f'config.failures.trace={path} is not a CSV file ({error}); use another') from error
     except ValueError as error:
         raise UserError(f'config.failures.trace={path} is empty; it begins with {",".join(COLUMNS)}') from error
     if header != COLUMNS:
@@ -97,11 +97,11 @@ def read_trace(path: str) -> Trace:
         try:
             round_, client, done = int(line[0]), int(line[1]), float(line[2])
         except (ValueError, IndexError) as error:
-            raise UserError(f'{where} is no round, client and share') from error
+            raise UserError(f'{where} must be a round, a client and a share') from error
         if round_ < 1 or client < 0 or not 0 <= done < 1:
             raise UserError(f'{where}: rounds count from 1, clients from 0, and done is in [0, 1)')
         if client in trace.setdefault(round_ - 1, {}):
-            raise UserError(f'{where}: this client fails in this round on an earlier line already')
+            raise UserError(f'{where}: an earlier line already has this client and round')
         trace[round_ - 1][client] = done
     return trace
 
@@ -116,7 +116,7 @@ def check(flat: dict[str, Any]) -> None:
         if flat[f'failures.{key}'] and not algorithms.get(flat['algorithm']).clients:
             raise UserError(
                 f'config.failures.{key}={flat[f"failures.{key}"]}: {flat["algorithm"]} has no clients that could fail; '
-                'leave it out'
+                'omit it'
             )
     before, inside, trace = (flat[f'failures.{key}'] for key in ('before', 'inside', 'trace'))
     for key in ('before', 'inside'):
@@ -124,13 +124,13 @@ def check(flat: dict[str, Any]) -> None:
             raise UserError(f'config.failures.{key}={flat[f"failures.{key}"]} must be a probability, in [0, 1]')
     if before + inside > 1:
         raise UserError(
-            f'config.failures.before={before} and failures.inside={inside} are more than 1 together; '
-            'a client fails once in a round'
+            f'config.failures.before={before} and failures.inside={inside} add up to more than 1; '
+            'a client fails at most once in a round'
         )
     if flat['failures.deadline_seconds'] and algorithms.get(flat['algorithm']).price is None:
         raise UserError(
             f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]}: how long a client of '
-            f'{flat["algorithm"]} takes is not known, for the method has no price (docs/your-own.md); leave it at 0'
+            f'{flat["algorithm"]} takes is unknown, as the method has no price (docs/your-own.md); leave it at 0'
         )
     if not 0 <= flat['failures.deadline_seconds'] < np.inf:
         raise UserError(
@@ -140,13 +140,13 @@ def check(flat: dict[str, Any]) -> None:
         return
     if before or inside:
         raise UserError(
-            f'config.failures.trace={trace} says who fails; leave failures.before={before} and '
+            f'config.failures.trace={trace} already says which clients fail; leave failures.before={before} and '
             f'failures.inside={inside} at 0'
         )
     clients = flat['federation.num_clients']
     for index, lost in read_trace(trace).items():
         if max(lost) >= clients:
             raise UserError(
-                f'config.failures.trace={trace} names client {max(lost)} in round {index + 1}, and there are '
-                f'federation.num_clients={clients}, counted from 0'
+                f'config.failures.trace={trace} names client {max(lost)} in round {index + 1}, but clients are '
+                f'numbered 0 .. {clients - 1} (federation.num_clients={clients})'
             )

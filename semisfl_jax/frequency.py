@@ -4,10 +4,10 @@ It runs on the host between rounds, in float64, on the two mean losses of the ro
 windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
 `horizon` rounds, and K_s shrinks when the unlabeled loss decreases faster in at least half of the pairs.
 
-    paper: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
-    code:  decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is
-           larger by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
-    fixed: K_s is constant
+- `paper`: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
+- `code`: decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is larger
+  by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
+- `fixed`: K_s is constant
 
 with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for
 it, as the authors' code does, and `paper` skips every window with such a round.
@@ -47,8 +47,8 @@ class FrequencyState(NamedTuple):
     Columns: supervised loss, unlabeled loss, learning rate, K_s.
     """
 
-    k_s: np.ndarray  # [] int64
-    rounds: np.ndarray  # [] int64, rounds observed
+    k_s: np.int64 | np.ndarray  # [] int64
+    rounds: np.int64 | np.ndarray  # [] int64, rounds observed
     current: np.ndarray  # [4] float64, sums over the unfinished window
     windows: np.ndarray  # [horizon / period + 1, 4] float64, means of the last windows, oldest first
 

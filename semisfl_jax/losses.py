@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -30,11 +31,13 @@ def concatenate(*parts: References) -> References:
 
 def row_mean(values: Array, weight: Array, count: Array | None = None) -> Array:
     """Mean of [R] values under [R] weights; 0 when all weights are 0. `count`: sum of the weights of all rows."""
+    chex.assert_equal_shape([values, weight])
     return jnp.sum(values * weight) / jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)
 
 
 def cross_entropy_rows(logits: Array, labels: Array) -> Array:
     """Cross-entropy of every row: logits [R, K], labels [R] -> [R]."""
+    chex.assert_shape(labels, logits.shape[:1])
     log_probabilities = jax.nn.log_softmax(logits)
     return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
 
@@ -59,6 +62,7 @@ def consistency(
       weight: [R].
       count: as in `row_mean`.
     """
+    chex.assert_equal_shape([pseudo_labels, confident, weight])
     return row_mean(cross_entropy_rows(logits, pseudo_labels) * confident, weight, count)
 
 
@@ -73,7 +77,8 @@ def contrastive_rows(
 
     For anchor j with positives P_j, the confident references that share its label:
 
-        C_j = -1 / max(1, |P_j|) * sum_{a in P_j} (z_j . k_a / kappa - log sum_{a in A} exp(z_j . k_a / kappa))
+        C_j = -1 / max(1, |P_j|) * sum_{p in P_j} log(exp(z_j . k_p / kappa) / S_j)
+        S_j = sum_{a in A} exp(z_j . k_a / kappa)
 
     A is the set of all references in `mask`, confident or not. An anchor without a positive has C_j = 0.
 
@@ -87,6 +92,9 @@ def contrastive_rows(
     Returns:
       C [R].
     """
+    chex.assert_shape(labels, anchors.shape[:1])
+    chex.assert_shape(references.keys, (None, anchors.shape[1]))
+    chex.assert_shape([references.labels, references.confident, references.mask], references.keys.shape[:1])
     similarity = anchors @ references.keys.T / temperature  # [R, T]
     mask = references.mask[None, :]
     if comparable is not None:

@@ -17,7 +17,7 @@ def host_memory() -> int | None:
     or `ulimit -v`. None: unknown."""
     memory, swap = _physical()
     bounds = [memory + swap] if memory else []
-    bounds += [own + swap for own in _of_container()]
+    bounds += [limit + swap for limit in _of_container()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
@@ -38,10 +38,10 @@ def device_memory() -> int | None:
 def _physical() -> tuple[int, int]:
     """Bytes of memory and of swap, 0 if unknown."""
     try:
-        found = dict(re.findall(r'^(\w+): +(\d+) kB', (PROC / 'meminfo').read_text(), re.MULTILINE))
+        fields = dict(re.findall(r'^(\w+): +(\d+) kB', (PROC / 'meminfo').read_text(), re.MULTILINE))
     except OSError:  # not on Linux
-        found = {}
-    return 1024 * int(found.get('MemTotal', 0)), 1024 * int(found.get('SwapTotal', 0))
+        fields = {}
+    return 1024 * int(fields.get('MemTotal', 0)), 1024 * int(fields.get('SwapTotal', 0))
 
 
 def _of_container() -> Iterator[int]:
@@ -55,10 +55,10 @@ def _of_container() -> Iterator[int]:
         if controllers and 'memory' not in controllers.split(','):
             continue
         root, file = (CGROUP / 'memory', 'memory.limit_in_bytes') if controllers else (CGROUP, 'memory.max')
-        own = root / path.lstrip('/')
-        for folder in (own, *own.parents):
-            if folder.is_relative_to(root) and (found := _number(folder / file)):
-                yield found
+        group = root / path.lstrip('/')
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root) and (limit := _number(folder / file)):
+                yield limit
 
 
 def _number(file: Path) -> int | None:

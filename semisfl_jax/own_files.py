@@ -28,7 +28,7 @@ def content(path: Path) -> bytes:
     """
     try:
         if kind := user_files.other_kind(path.stat().st_mode):
-            raise UserError(f'{path} is {kind}, not a file')
+            raise UserError(f'{path} is {kind}, not a regular file')
         return path.read_bytes()
     except OSError as error:
         raise UserError(f'{path} cannot be read: {error.strerror}') from error
@@ -91,10 +91,10 @@ def set_aside(path: Path) -> Path:
 
 _KINDS = {
     list: 'a list',
-    str: 'a text',
+    str: 'a string',
     int: 'a number',
     float: 'a number',
-    bool: 'a truth value',
+    bool: 'a boolean',
     type(None): 'null',
 }
 
@@ -107,10 +107,10 @@ def _depth(value: Any) -> int:
     depth, level = 0, [value]
     while level:
         depth += 1
-        inner = [own.values() if isinstance(own, dict) else own for own in level if isinstance(own, dict | list)]
-        level = [leaf for own in inner for leaf in own]
+        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [leaf for container in inner for leaf in container]
     return depth
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f'{name} is no number')
+    raise ValueError(f'{name} is not a number')

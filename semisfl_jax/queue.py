@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -56,13 +57,16 @@ def push(
       mask: [R] bool, the rows to push; the others are skipped. None: all.
     """
     size, rows = queue.labels.shape[0], labels.shape[0]
+    chex.assert_shape(keys, (rows, queue.keys.shape[1]))
+    chex.assert_type([keys, labels], [jnp.float32, jnp.int32])
+    chex.assert_shape([flags for flags in (confident, mask) if flags is not None], (rows,))
     place, pushed = jnp.arange(rows), jnp.asarray(rows)
     if mask is not None:
         place, pushed = jnp.cumsum(mask) - 1, jnp.sum(mask)
-    kept = place >= pushed - size
+    written = place >= pushed - size
     if mask is not None:
-        kept &= mask
-    slots = jnp.where(enabled & kept, (queue.head + place) % size, size)  # out of range: dropped by the scatter
+        written &= mask
+    slots = jnp.where(enabled & written, (queue.head + place) % size, size)  # out of range: dropped by the scatter
     flags = queue.confident if confident is None else queue.confident.at[slots].set(confident, mode='drop')
     return Queue(
         keys=queue.keys.at[slots].set(keys, mode='drop'),

@@ -36,12 +36,13 @@ def _mix(x: Array) -> Array:
 def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
     """The image of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
 
+    The arguments broadcast against each other.
+
     Args:
       seed_bits: uint32, the key of the sequence.
       epoch: int32, index of the permutation.
       position: int32 in [0, size).
       size: int32, at least 1.
-      All broadcast against each other.
 
     Returns:
       int32 in [0, size); each value occurs once over all positions.
@@ -112,7 +113,12 @@ def _of_server(key: Array) -> Array:
 
 
 def rows(
-    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: tuple[int, ...], order: str = 'epochs'
+    reads: str,
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    batches: tuple[int, int, int, int],
+    order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
@@ -131,20 +137,20 @@ def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
     count up.
     """
     _check_streamed(federation, 'sets')
-    found = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
-    labeled = jnp.broadcast_to(jnp.arange(found.shape[1]) >= federation.index.shape[1], found.shape)
-    return _counted_up(found) if federation.streamed else found, labeled
+    row_indices = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
+    labeled = jnp.broadcast_to(jnp.arange(row_indices.shape[1]) >= federation.index.shape[1], row_indices.shape)
+    return _counted_up(row_indices) if federation.streamed else row_indices, labeled
 
 
-def _counted_up(found: Array) -> Array:
-    return jnp.arange(found.size, dtype=jnp.int32).reshape(found.shape)
+def _counted_up(row_indices: Array) -> Array:
+    return jnp.arange(row_indices.size, dtype=jnp.int32).reshape(row_indices.shape)
 
 
 def _check_streamed(federation: Federation, reads: str) -> None:
     if federation.streamed not in ('', reads):
         raise UserError(
-            f"the clients of this method read '{reads}', and Method.reads says '{federation.streamed}', so the "
-            f"images of its rounds are others; give its Method reads='{reads}' (docs/your-own.md)"
+            f"the clients of this method read '{reads}', but its Method has reads='{federation.streamed}', so its "
+            f"rounds have the wrong images; use reads='{reads}' (docs/your-own.md)"
         )
 
 
@@ -242,10 +248,10 @@ def client_rows(
         if labeled_rows:
             seed_bits = jax.random.bits(rng.fold(stream, 'labeled'))
             place = jnp.minimum(slot, labeled_rows - 1)
-            own = federation.labeled_index[client][images(seed_bits, place, labeled_rows, labeled_size)]
-            rows = jnp.where(labeled, own, rows)
+            labeled_indices = federation.labeled_index[client][images(seed_bits, place, labeled_rows, labeled_size)]
+            rows = jnp.where(labeled, labeled_indices, rows)
         return rows, labeled
 
     steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs)
-    found, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
-    return _counted_up(found) if federation.streamed else found, labeled
+    row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
+    return _counted_up(row_indices) if federation.streamed else row_indices, labeled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -21,10 +22,12 @@ def weighted_mean(tree, weight: Array, otherwise, psum: Callable = lambda sums: 
     BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
     `otherwise`, a tree of leaves [...]. `psum` is that of a `ClientAxis`, if `tree` holds only some of the clients.
     """
-    whole = psum(jnp.sum(weight))
-    share = weight / jnp.where(whole > 0, whole, 1.0)
+    chex.assert_trees_all_equal_structs(tree, otherwise)
+    chex.assert_tree_shape_prefix(tree, weight.shape)
+    total = psum(jnp.sum(weight))
+    share = weight / jnp.where(total > 0, total, 1.0)
     means = psum(jax.tree.map(lambda x: jnp.tensordot(share.astype(x.dtype), x, axes=1), tree))
-    return jax.tree.map(lambda mean, fallback: jnp.where(whole > 0, mean, fallback), means, otherwise)
+    return jax.tree.map(lambda mean, fallback: jnp.where(total > 0, mean, fallback), means, otherwise)
 
 
 def mix(old, new, keep: Array | float):
@@ -37,7 +40,7 @@ def gather(tree, ids: Array):
     return jax.tree.map(lambda x: x[ids], tree)
 
 
-def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda own: own):
+def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda rows: rows):
     """Writes the rows of some clients back: leaves [N, ...], with rows `ids` [A] replaced by `new`, leaves [A, ...].
 
     A client whose `weight` [A] is 0 keeps its old row. `all_gather` is that of a `ClientAxis`, if `new` holds only a
@@ -47,9 +50,9 @@ def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda 
     if not leaves:
         return tree
     places, new = all_gather((jnp.where(weight > 0, ids, leaves[0].shape[0]), new))  # past the end: dropped
-    return jax.tree.map(lambda old, own: old.at[places].set(own, mode='drop'), tree, new)
+    return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop'), tree, new)
 
 
-def squared_distance(tree, other) -> Array:
-    """|| tree - other ||^2 [] over all leaves."""
+def squared_distance(tree, other) -> Array | int:
+    """|| tree - other ||^2 [] over all leaves; the number 0 if there are none."""
     return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))

@@ -4,7 +4,7 @@ Letters used in shapes, here and in every docstring of the package:
 
     A   active clients of a round (N_h in the paper)   N   clients in total
     B   images of one client's mini-batch              S   samples of the largest client
-    L   labeled images at the server                  M   images held by all clients together
+    L   labeled images at the server                   M   images held by all clients together
     H, W, C   height, width and channels of an image   K   classes
     D   features at the cut, flattened                 P   width of the projection
     Q   slots of one feature queue
@@ -13,14 +13,15 @@ Letters used in shapes, here and in every docstring of the package:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 from flax import struct
 
-Array = jax.Array
-Variables = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
-Metrics = dict[str, Array]  # name -> scalar
+Array: TypeAlias = jax.Array
+Variables: TypeAlias = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
+Metrics: TypeAlias = dict[str, Array]  # name -> scalar
+MethodState: TypeAlias = Any  # a pytree with `round` [] int32 and `student`: `phases.State`, or a method's own
 
 
 class SplitParams(NamedTuple):
@@ -31,8 +32,7 @@ class SplitParams(NamedTuple):
     proj: Variables  # w_p, the projection head, on the server
 
 
-@struct.dataclass
-class Queue:
+class Queue(struct.PyTreeNode):
     """One level of the memory queue: a ring of teacher keys."""
 
     keys: Array  # [Q, P] unit rows
@@ -41,8 +41,7 @@ class Queue:
     head: Array  # [] int32, next slot to write
 
 
-@struct.dataclass
-class Federation:
+class Federation(struct.PyTreeNode):
     """The data of one experiment, as arrays that the jitted round takes as arguments.
 
     `server_index` are the rows of `server_images` that the server holds; when several trials share one copy of the
@@ -76,15 +75,19 @@ class Cohort(NamedTuple):
     visits: Array  # [A] int32, earlier rounds in which the client has drawn batches
 
 
+class View(Protocol):
+    """An augmentation."""
+
+    def __call__(self, key: Array, images: Array, /) -> Array:
+        """Images [B, H, W, C] uint8 -> uint8 of the same shape, drawn with one key for the batch."""
+
+
 class Views(NamedTuple):
-    """Maps stored images to network inputs.
+    """Maps stored images to network inputs."""
 
-    The three augmentations are functions (key, images [B, H, W, C] uint8) -> uint8 of the same shape.
-    """
-
-    weak: Callable[[Array, Array], Array]
-    strong: Callable[[Array, Array], Array]
-    supervised: Callable[[Array, Array], Array]  # both views of the supervised phase
+    weak: View
+    strong: View
+    supervised: View  # both views of the supervised phase
     normalize: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
 
 
@@ -111,6 +114,29 @@ LOCAL_CLIENTS = ClientAxis()
 MODELS = ('teacher', 'student', 'after_server')
 
 
+class Init(Protocol):
+    """Makes the state before the first round."""
+
+    def __call__(self, key: Array, /) -> MethodState:
+        """`key` is the root key."""
+
+
+class Round(Protocol):
+    """One round of a method: a pure function, compiled once."""
+
+    def __call__(
+        self, key: Array, state: MethodState, federation: Federation, cohort: Cohort, k_s: Array, /
+    ) -> tuple[MethodState, Metrics]:
+        """`key` is the root key; `k_s` [] int32 may change from round to round."""
+
+
+class Predict(Protocol):
+    """The models that a method evaluates."""
+
+    def __call__(self, state: MethodState, images: Array, /) -> dict[str, Array]:
+        """Images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}."""
+
+
 class Algorithm(NamedTuple):
     """A federated method under one configuration, as pure functions.
 
@@ -118,7 +144,7 @@ class Algorithm(NamedTuple):
     `rng.fold`, so that no key needs to be saved.
     """
 
-    init: Callable[..., Any]  # key -> State
-    round: Callable[..., Any]  # key, State, Federation, Cohort, k_s [] int32 -> State, Metrics
-    predict: Callable[..., Any]  # State, images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}
+    init: Init
+    round: Round
+    predict: Predict
     headline: str  # the output of `predict` that is the method's headline model

@@ -23,7 +23,7 @@ _KINDS = {
 
 def other_kind(mode: int) -> str:
     """The kind of a path with this `st_mode` if it is not a regular file, '' if it is."""
-    return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'no file')
+    return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'a special file')
 
 
 def check(path: str | os.PathLike, what: str, limit: int) -> Path:
@@ -38,15 +38,15 @@ def check(path: str | os.PathLike, what: str, limit: int) -> Path:
       UserError: it is missing, not a regular file, or too large.
     """
     try:
-        found = Path(path).expanduser().stat()
+        status = Path(path).expanduser().stat()
     except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
         reason = getattr(error, 'strerror', None) or error
         raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
-    if kind := other_kind(found.st_mode):
+    if kind := other_kind(status.st_mode):
         raise UserError(f"{what} '{path}' is {kind}; give a file")
-    if found.st_size > limit:
+    if status.st_size > limit:
         raise UserError(
-            f"{what} '{path}' has {size(found.st_size)}, and such a file has {size(limit)} at most; give another"
+            f"{what} '{path}' has {size(status.st_size)}, but at most {size(limit)} are allowed; use another file"
         )
     return Path(path).expanduser()
 
@@ -57,14 +57,14 @@ def read_bytes(path: str | os.PathLike, what: str, limit: int) -> bytes:
     Raises:
       UserError: as `check`, or it cannot be read.
     """
-    place = check(path, what, limit)
+    file_path = check(path, what, limit)
     try:
-        with place.open('rb') as file:
+        with file_path.open('rb') as file:
             content = file.read(limit + 1)
     except OSError as error:
         raise UserError(f"{what} '{path}' cannot be read ({error.strerror or error}); correct the path") from error
     if len(content) > limit:  # if the reported size was wrong or missing
-        raise UserError(f"{what} '{path}' is longer than {size(limit)}; give another file")
+        raise UserError(f"{what} '{path}' is longer than {size(limit)}; use another file")
     return content
 
 
@@ -78,5 +78,5 @@ def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
         return read_bytes(path, what, limit).decode()
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{what} '{path}' is no UTF-8 text (byte {error.start:,}); save it as one, or give another file"
+            f"{what} '{path}' is not UTF-8 text (byte {error.start:,}); save it as UTF-8, or use another file"
         ) from error

@@ -13,7 +13,7 @@ _LINE, _LINE_END = 1000, 300  # characters of a message, and how many of them ar
 
 def one_line(message: str) -> str:
     """A message as one line of bounded length: long user-supplied values in it are truncated."""
-    text = re.sub(rf'[^\s\'"=;,()]{{{_LONG},}}', lambda found: shorten(found[0]), ' '.join(message.split()))
+    text = re.sub(rf'[^\s\'"=;,()]{{{_LONG},}}', lambda match: shorten(match[0]), ' '.join(message.split()))
     return text if len(text) <= _LINE else f'{text[: _LINE - _LINE_END]} ... {text[-_LINE_END:]}'
 
 

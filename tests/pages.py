@@ -17,7 +17,8 @@ def options():
     parts = []
     for group, own in sorted(option_groups().items()):
         methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
-        rows = [f'## `config.{group}`', f'Of {" and ".join(methods)}.', '| key | default | meaning |\n|---|---|---|']
+        title = f'## `config.{group}`\n\nOptions of {" and ".join(methods)}.'
+        rows = [title, '| key | default | meaning |\n|---|---|---|']
         lines = [
             f'| `{group}.{name}` | `{field.default}` | {_cell(field.metadata["meaning"])} |'
             for name, field in own.__dataclass_fields__.items()

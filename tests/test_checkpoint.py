@@ -113,14 +113,13 @@ def make_pipe(path):
         ('state', shutil.rmtree),
     ],
 )
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, capfd, pattern, damage):
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, pattern, damage):
     damage(next((folder / '4').glob(pattern)))
     restored = checkpoint.restore(folder, template(), OWN)
     assert restored.round == 2
     assert_equal(restored.state, tree(2))
-    errors = capfd.readouterr().err
-    assert errors.startswith(f'warning: the checkpoint of round 4 in {folder} is set aside as damaged-4: ')
-    assert errors.count('\n') == 1
+    (warning,) = caplog.messages
+    assert warning.startswith(f'the checkpoint of round 4 in {folder} is set aside as damaged-4: ')
     assert sorted(path.name for path in folder.iterdir()) == ['2', 'damaged-4']
 
     manager = checkpoint.open_manager(folder, 2)  # the run goes on and reaches round 4 again
@@ -186,15 +185,12 @@ def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path):
         checkpoint.restore(tmp_path, template(), OWN)
 
 
-def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, capfd):
+def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, caplog):
     here = versions.installed()
     monkeypatch.setattr(versions, 'installed', lambda: {**here, 'jax': '99.0'})
     assert checkpoint.restore(folder, template(), OWN).round == 4
-    errors = capfd.readouterr().err
-    assert errors.startswith(
-        f'warning: the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (here 99.0);'
-    )
-    assert errors.count('\n') == 1
+    (warning,) = caplog.messages
+    assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (here 99.0);')
 
 
 def test_all_damaged_is_an_error_and_nothing_is_touched(folder):
@@ -242,12 +238,12 @@ def test_of_several_folders_the_newest_round_in_all(folders):
     assert checkpoint.rounds_saved(folders[0]) == [2, 4]
 
 
-def test_of_several_folders_a_damaged_checkpoint_takes_all_further_back(folders, capfd):
+def test_of_several_folders_a_damaged_checkpoint_takes_all_further_back(folders, caplog):
     flip(next((folders[1] / '4').glob('state/d/*')))
     restored = checkpoint.restore_all(folders, template(), [OWN, OWN])
     assert restored.round == 2
     assert_equal(restored.state[1], tree(3))
-    assert f'the checkpoint of round 4 in {folders[1]} is set aside as damaged-4: ' in capfd.readouterr().err
+    assert f'the checkpoint of round 4 in {folders[1]} is set aside as damaged-4: ' in caplog.text
     assert sorted(path.name for path in folders[1].iterdir()) == ['2', 'damaged-4']
 
 

@@ -200,7 +200,7 @@ def test_without_a_workdir_the_same_experiment_finds_its_folder_again(tmp_path, 
 
 
 def test_a_bug_still_shows_its_traceback(tmp_path):
-    result = runs.run_process(tmp_path / 'run', 'from semisfl_jax import train; train.run = lambda *_, **__: 1 / 0')
+    result = runs.run_process(tmp_path / 'run', 'from semisfl_jax import loop; loop.train = lambda *_, **__: 1 / 0')
     assert result.returncode == 1
     assert 'ZeroDivisionError' in result.stderr
 

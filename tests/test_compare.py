@@ -67,7 +67,7 @@ def test_a_key_that_an_older_run_lacks_makes_no_group(tmp_path, capsys):
     assert compare.main(['compare', *map(str, folders)]) == 0
     printed = capsys.readouterr().out
     assert '* semisfl: teacher 50.00 ± 0.00 % (2 seeds)' in printed
-    assert 'not compared, for some of the runs do not know it: new' in printed
+    assert 'ignored differences in keys that some of the runs lack: new' in printed
 
 
 def test_one_run_has_no_error():

@@ -66,7 +66,7 @@ def test_every_configuration_takes_every_method(name, algorithm):
     if not foreign:
         config_lib.check(config_lib.resolve(config))
         return
-    with pytest.raises(UserError, match=f'is no option of {algorithm}') as error:
+    with pytest.raises(UserError, match=f'is not an option of {algorithm}') as error:
         config_lib.check(config_lib.resolve(config))
     assert re.search('|'.join(foreign), str(error.value))
 
@@ -245,52 +245,52 @@ def test_combinations_that_make_sense(changes):
         ({'algorithm': 'fedavg', 'k_s': 0, 'data__client_labels': 9, 'federation__mu': 0}, 'leaves no label'),
         ({'algorithm': 'fedswitch', 'k_s': 0, 'data__client_labels': 9}, 'fedswitch learns from labels at the server'),
         ({'algorithm': 'fedavg', 'data__client_labels': 4000}, 'use fewer (or k_s=0'),
-        ({'data__client_labels': -1}, 'semisfl leaves them unlabeled images'),
-        ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'fedavg leaves them unlabeled images'),
-        ({'algorithm': 'fedavg', 'local__prox': 0.5}, 'local.prox=0.5 is no option of fedavg'),
-        ({'local__epochs': 1}, 'local.epochs=1 is no option of semisfl'),
+        ({'data__client_labels': -1}, 'those of semisfl also train on unlabeled images'),
+        ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'those of fedavg also train on unlabeled images'),
+        ({'algorithm': 'fedavg', 'local__prox': 0.5}, 'local.prox=0.5 is not an option of fedavg'),
+        ({'local__epochs': 1}, 'local.epochs=1 is not an option of semisfl'),
         (
             {'algorithm': 'fedavg', 'sampling': 'replicated', 'local__epochs': 2},
-            "sampling='replicated' repeats a client's images until they last for k_u iterations",
+            "sampling='replicated' repeats a client's images to fill k_u iterations",
         ),
-        ({'local__objective': 'uda'}, 'local.objective=uda is no option of semisfl'),
-        ({'algorithm': 'fedswitch', 'local__objective': 'uda'}, 'local.objective=uda is no option of fedswitch'),
-        ({'algorithm': 'supervised_only', 'fedswitch__mode': 'teacher'}, 'fedswitch.mode=teacher is no option'),
-        ({'algorithm': 'fedavg', 'client_teacher_ema': True}, 'client_teacher_ema=True is no option of fedavg'),
-        ({'algorithm': 'fedprox', 'model__split_index': 3}, 'model.split_index=3 is no option of fedprox'),
-        ({'algorithm': 'fedswitch', 'queue': 'off'}, 'queue=off is no option of fedswitch'),
-        ({'algorithm': 'fedavg', 'ema_decay': 0.9}, 'ema_decay=0.9 is no option of fedavg'),
-        ({'algorithm': 'fedavg', 'uda__temperature': 0.4}, "needs local.objective='uda', which is 'fixmatch'"),
+        ({'local__objective': 'uda'}, 'local.objective=uda is not an option of semisfl'),
+        ({'algorithm': 'fedswitch', 'local__objective': 'uda'}, 'local.objective=uda is not an option of fedswitch'),
+        ({'algorithm': 'supervised_only', 'fedswitch__mode': 'teacher'}, 'fedswitch.mode=teacher is not an option'),
+        ({'algorithm': 'fedavg', 'client_teacher_ema': True}, 'client_teacher_ema=True is not an option of fedavg'),
+        ({'algorithm': 'fedprox', 'model__split_index': 3}, 'model.split_index=3 is not an option of fedprox'),
+        ({'algorithm': 'fedswitch', 'queue': 'off'}, 'queue=off is not an option of fedswitch'),
+        ({'algorithm': 'fedavg', 'ema_decay': 0.9}, 'ema_decay=0.9 is not an option of fedavg'),
+        ({'algorithm': 'fedavg', 'uda__temperature': 0.4}, "needs local.objective='uda', not 'fixmatch'"),
         (
             {'algorithm': 'fedswitch', 'fedswitch__mode': 'teacher', 'fedswitch__beta_iid': 0.3},
-            "needs fedswitch.mode='switch', which is 'teacher'",
+            "needs fedswitch.mode='switch', not 'teacher'",
         ),
         ({'algorithm': 'fedmatch', 'k_s': 0}, 'k_s=0 leaves no label to learn from'),
-        ({'algorithm': 'fedmatch', 'data__client_labels': -1}, 'fedmatch leaves them unlabeled images'),
-        ({'algorithm': 'fedmatch', 'consistency_weight': 0.5}, 'consistency_weight=0.5 is no option of fedmatch'),
-        ({'algorithm': 'fedmatch', 'model__split_index': 3}, 'model.split_index=3 is no option of fedmatch'),
-        ({'algorithm': 'fedavg', 'fedmatch__helpers': 1}, 'fedmatch.helpers=1 is no option of fedavg'),
-        ({'fedmatch__lambda_a': 0.5}, 'fedmatch.lambda_a=0.5 is no option of semisfl'),
-        ({'algorithm': 'fedmatch', 'fedmatch__helpers': 30}, 'helpers=30 is more than the other clients there are'),
+        ({'algorithm': 'fedmatch', 'data__client_labels': -1}, 'those of fedmatch also train on unlabeled images'),
+        ({'algorithm': 'fedmatch', 'consistency_weight': 0.5}, 'consistency_weight=0.5 is not an option of fedmatch'),
+        ({'algorithm': 'fedmatch', 'model__split_index': 3}, 'model.split_index=3 is not an option of fedmatch'),
+        ({'algorithm': 'fedavg', 'fedmatch__helpers': 1}, 'fedmatch.helpers=1 is not an option of fedavg'),
+        ({'fedmatch__lambda_a': 0.5}, 'fedmatch.lambda_a=0.5 is not an option of semisfl'),
+        ({'algorithm': 'fedmatch', 'fedmatch__helpers': 30}, 'helpers=30 is more than the number of other clients'),
         (
             {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helper_every': 1},
-            'there is nothing to keep',
+            'keeps helpers for rounds without new ones, but there are none',
         ),
         (
             {'algorithm': 'semifl', 'local__epochs': 2, 'semifl__max_passes': 3},
-            'semifl.max_passes=3 bounds the k_u iterations',
+            'semifl.max_passes=3 has no effect with local.epochs=2',
         ),
-        ({'algorithm': 'fedavg', 'semifl__clip_norm': 2.0}, 'semifl.clip_norm=2.0 is no option of fedavg'),
-        ({'semifl__order': 'server_first'}, 'semifl.order=server_first is no option of semisfl'),
-        ({'algorithm': 'semifl', 'consistency_weight': 2.0}, 'consistency_weight=2.0 is no option of semifl'),
-        ({'algorithm': 'semifl', 'model__split_index': 3}, 'model.split_index=3 is no option of semifl'),
+        ({'algorithm': 'fedavg', 'semifl__clip_norm': 2.0}, 'semifl.clip_norm=2.0 is not an option of fedavg'),
+        ({'semifl__order': 'server_first'}, 'semifl.order=server_first is not an option of semisfl'),
+        ({'algorithm': 'semifl', 'consistency_weight': 2.0}, 'consistency_weight=2.0 is not an option of semifl'),
+        ({'algorithm': 'semifl', 'model__split_index': 3}, 'model.split_index=3 is not an option of semifl'),
         ({'algorithm': 'semifl', 'k_s': 0}, 'semifl learns from labels at the server'),
         ({'algorithm': 'semifl', 'data__client_labels': 100}, 'client_labels=100: clients of semifl have no labels'),
         ({'algorithm': 'semifl', 'data__residency': 'host'}, "batch_norm_data='all' needs the images of all clients"),
-        (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, and there are none"),
+        (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, but they have none"),
         ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
         ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
-        ({'algorithm': 'fedswitch', 'setting': 'official'}, 'only the abstract of its paper was at hand'),
+        ({'algorithm': 'fedswitch', 'setting': 'official'}, 'only the abstract of its paper was available'),
         ({'algorithm': 'fedavg', 'setting': 'official'}, 'has none of its values'),
     ],
 )
@@ -439,7 +439,7 @@ def test_flatten():
 
 def test_a_method_without_clients_has_nothing_to_spread():
     assert {name for name, method in algorithms.METHODS.items() if not method.clients} == {'supervised_only'}
-    with pytest.raises(UserError, match='supervised_only has no clients to spread'):
+    with pytest.raises(UserError, match='supervised_only has no clients to distribute'):
         config_lib.check(changed(algorithm='supervised_only', parallel__devices=2))
 
 
@@ -454,7 +454,7 @@ def test_devices_share_trials_equally():
     [
         ({'parallel__devices': 1}, 'parallel.devices=1 cannot be shared equally by 2 processes; use 0 for all'),
         ({'parallel__devices': 0, 'parallel__process_id': 2}, 'process_id=2 is out of range'),
-        ({'parallel__devices': 0, 'algorithm': 'supervised_only'}, 'supervised_only has no clients to spread'),
+        ({'parallel__devices': 0, 'algorithm': 'supervised_only'}, 'supervised_only has no clients to distribute'),
         ({'parallel__devices': 0, 'seeds': (0, 1)}, 'the trials of config.seeds run in one process'),
     ],
 )

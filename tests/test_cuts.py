@@ -107,7 +107,7 @@ def test_the_command(tmp_path, capsys):
     assert (tmp_path / 'out' / 'cuts.txt').read_text() in printed
     assert {'cuts.txt', 'cuts.csv'} <= {path.name for path in (tmp_path / 'out').iterdir()}
     assert main(['costs', DIGITS, '--config.algorithm=fedavg']) == 2
-    assert "algorithm='fedavg' does not cut its model; price" in capsys.readouterr().err
+    assert "algorithm='fedavg' does not cut its model; use one of" in capsys.readouterr().err
     assert main(['costs', '--config=configs/nowhere.py']) == 2
     assert main(['costs', '--help']) == 0
     assert 'Prices every cut' in capsys.readouterr().out

@@ -327,7 +327,7 @@ def test_a_file_without_images_for_the_server_is_refused_where_it_needs_some(tmp
     made = data.make_partition(dataset, config)
     data.save(made, tmp_path / 'all.npz')
     assert data.load_for(tmp_path / 'all.npz', dataset, config).content_hash == made.content_hash
-    with pytest.raises(UserError, match=r'leaves the server without images, and config\.k_s=100 trains on some'):
+    with pytest.raises(UserError, match=r'leaves the server without images, but config\.k_s=100 trains on some'):
         data.load_for(tmp_path / 'all.npz', dataset, config_of())
 
 
@@ -358,7 +358,7 @@ def test_a_file_says_what_became_of_ignored_labels(tmp_path, changes, caplog):
     assert not caplog.records
     other = {'unlabeled': 'dropped', 'dropped': 'unlabeled'}[changes['ignored_labeled']]
     data.load_for(tmp_path / 'p.npz', dataset, config_of(client_labels=40, mu=0, ignored_labeled=other))
-    assert [record.getMessage().split(' of ')[0] for record in caplog.records] == ['ignored_labeled']
+    assert [record.getMessage().split('=')[0] for record in caplog.records] == ['ignored_labeled']
 
 
 @pytest.fixture
@@ -446,11 +446,11 @@ def test_a_file_for_another_data_set_is_refused(saved):
     [
         ({'server_index': [0, 1, 700]}, 'rows that the data set does not have'),
         ({'server_index': [-1, 1, 2]}, 'rows that the data set does not have'),
-        ({'server_index': [0, 1, 3]}, 'gives a row twice'),
-        ({'server_index': [0, 705]}, 'label is unknown'),
+        ({'server_index': [0, 1, 3]}, 'lists a row twice'),
+        ({'server_index': [0, 705]}, 'labels are unknown'),
         ({'server_index': []}, 'without images'),
         ({'client_index': [[3, 4], []]}, 'without images'),
-        ({'client_labeled_index': [[], [], []]}, 'another number of clients'),
+        ({'client_labeled_index': [[], [], []]}, 'different numbers of clients'),
     ],
 )
 def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):

@@ -380,7 +380,7 @@ def test_one_hundred_classes_need_no_list(tmp_path):
             (folder / 'a.png').write_bytes(encoded(np.full((4, 4, 3), k, np.uint8)))
     source = image100.find(str(tmp_path), '', '', 8)
     train, _ = source.open()
-    assert source.num_classes == train.count == 100
+    assert source.num_classes == train.samples == 100
     images, labels = next(train.chunks())
     np.testing.assert_array_equal(labels, np.arange(100))
     np.testing.assert_array_equal(images[:, 0, 0, 0], np.arange(100))

@@ -376,7 +376,7 @@ def test_a_run_stays_on_its_number_of_devices(run_of_eight, capsys):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'parallel__devices': 9, 'federation__num_active': 9}, 'is more than there are (8, cpu)'),
+        ({'parallel__devices': 9, 'federation__num_active': 9}, 'is more than the 8 available (cpu)'),
         (
             {'parallel__devices': 4, 'federation__num_active': 6, 'model__name': 'vgg13', 'model__split_index': 2}
             | {'data__name': 'cifar10', 'data__fake': True, 'data__fake_size': 200},

@@ -34,7 +34,8 @@ def anchors(page):
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    links = re.findall(r'\]\(([^)\s]+)\)', prose(page))
+    links = re.findall(r'\]\(([^)\s]+)\)|<img src="([^"]+)"', prose(page))
+    links = [markdown or html for markdown, html in links]
     assert links or page.name not in ('README.md', 'algorithm.md', 'ledger.md')
     for link in links:
         if re.match(r'\w+:', link):
@@ -45,6 +46,26 @@ def test_links_lead_somewhere(page):
         assert target.is_relative_to(ROOT), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_commands_fit_a_page(page):
+    """A command needs no scrolling on a page of GitHub, which is 112 characters wide."""
+    for language, block in FENCE.findall(page.read_text()):
+        if language != 'python':
+            assert [line for line in block.splitlines() if len(line) > 112] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / 'README.md').read_text().split()) <= 1100
+
+
+def test_pictures_say_what_they_show():
+    for page in PAGES:
+        text = prose(page)
+        for alt in re.findall(r'!\[([^\]]*)\]\(', text):
+            assert len(alt.split()) > 5, f'{page.name}: {alt}'
+        assert text.count('<img') == len(re.findall(r'<img [^>]*alt="[^"]{30,}"', text)), page.name
 
 
 def named_keys(text):
@@ -166,7 +187,7 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
     assert source.count('rounds=50') == 1
     namespace = {}
     exec(compile(source.replace('rounds=50', 'rounds=2'), 'README.md', 'exec'), namespace)
-    assert namespace['summary']['rounds'] == 2
+    assert namespace['result'].summary['rounds'] == 2
     assert namespace['metrics']['round'] == 1
     assert (tmp_path / 'runs' / 'a' / 'summary.json').exists()
     loss, accuracy = capsys.readouterr().out.splitlines()[-1].split(' ', 1)
@@ -177,8 +198,9 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     found = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
-    assert found['summary']['rounds'] == 2
-    assert (found['summary']['algorithm'], found['summary']['data']) == ('mean_teacher', 'stripes')
+    summary = found['result'].summary
+    assert summary['rounds'] == 2
+    assert (summary['algorithm'], summary['data']) == ('mean_teacher', 'stripes')
     records = runs.records(tmp_path / 'runs' / 'your_own')
     assert [set(record) >= {'loss_distance', 'teacher_accuracy', 'student_accuracy'} for record in records][-1]
     split = data.load_partition(tmp_path / 'runs' / 'your_own' / 'partition.npz')
@@ -205,5 +227,5 @@ def test_a_rule_that_loses_images_is_refused(registries):
     config = runs.config()
     with config.unlocked():
         config.federation.partition = 'own'
-    with pytest.raises(ValueError, match="partition 'own' does not deal every image once"):
+    with pytest.raises(ValueError, match="partition 'own' does not assign every image exactly once"):
         data.make_partition(data.load(config.data), config)

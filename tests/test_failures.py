@@ -159,12 +159,12 @@ def test_a_trace(tmp_path):
     [
         ('', 'is empty; it begins with round,client,done'),
         ('round,client\n1,2\n', 'begins with round,client; it needs round,client,done'),
-        ('round,client,done\n1,2\n', 'line 2 .* is no round, client and share'),
+        ('round,client,done\n1,2\n', 'line 2 .* must be a round, a client and a share'),
         ('round,client,done\n1,2,0.5\n1,x,0\n', 'line 3'),
         ('round,client,done\n0,2,0.5\n', 'rounds count from 1'),
         ('round,client,done\n1,2,1.0\n', r'done is in \[0, 1\)'),
         ('round,client,done\n1,2,nan\n', r'done is in \[0, 1\)'),
-        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'on an earlier line already'),
+        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'an earlier line already has this client'),
         ('round,client,done\n3,10,0.5\n', 'names client 10 in round 3'),
     ],
 )
@@ -179,10 +179,10 @@ def test_mistakes_in_a_trace(tmp_path, text, message):
     ('changes', 'message'),
     [
         ({'failures__before': 1.5}, 'must be a probability'),
-        ({'failures__before': 0.6, 'failures__inside': 0.6}, 'more than 1 together'),
+        ({'failures__before': 0.6, 'failures__inside': 0.6}, 'add up to more than 1'),
         ({'failures__deadline_seconds': -1.0}, '0 for no deadline'),
         ({'failures__trace': 'nowhere.csv'}, 'cannot be read'),
-        ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, 'says who fails'),
+        ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, 'already says which clients fail'),
         ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, 'no clients that could'),
     ],
 )

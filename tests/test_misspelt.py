@@ -7,7 +7,7 @@ import launch
 from configs import default
 from configs.studies import scales
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, models, train
+from semisfl_jax import data, loop, models
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import did_you_mean
 from tests import runs
@@ -94,7 +94,7 @@ def test_a_misspelt_key_of_a_program_ends_in_one_line(key, meant, tmp_path):
             config[group] = ConfigDict()
         (config[group] if group else config)[name] = 'fedavg'
     with pytest.raises(UserError) as error:
-        train.run(config, tmp_path / 'run')
+        loop.train(config, tmp_path / 'run')
     assert f'config.{key} is not a key; did you mean config.{meant}?' in str(error.value)
     assert not (tmp_path / 'run').exists()
 

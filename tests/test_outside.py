@@ -139,7 +139,7 @@ def test_a_record_that_says_otherwise_than_its_rounds_ends_in_one_line(monkeypat
     monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, reads='batches'))
     assert runs.run(tmp_path / 'run', **TOY, data__residency='host') == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: the clients of this method read 'sets', and Method.reads says 'batches'")
+    assert error.startswith("error: the clients of this method read 'sets', but its Method has reads='batches'")
     assert error.count('\n') == 1
     assert not (tmp_path / 'run').exists()
 
@@ -185,10 +185,10 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options)
         ({'one_pass__kind': 'c'}, r"config\.one_pass\.kind='c' is unknown; use one of a, b"),
         ({'one_pass__scale': 0.0}, r'config\.one_pass\.scale=0\.0 must be above 0'),
         ({'one_pass__share': math.nan}, r'config\.one_pass\.share=nan must be'),
-        ({'queue': 'off'}, r'config\.queue=off is no option of one_pass'),  # it does not use clustering
-        ({'sampling': 'replicated'}, r'config\.sampling=replicated is no option of one_pass'),
-        ({'fedmatch__helpers': 1}, r'config\.fedmatch\.helpers=1 is no option of one_pass'),
-        ({'algorithm': 'semisfl', 'one_pass__count': 4}, r'config\.one_pass\.count=4 is no option of semisfl'),
+        ({'queue': 'off'}, r'config\.queue=off is not an option of one_pass'),  # it does not use clustering
+        ({'sampling': 'replicated'}, r'config\.sampling=replicated is not an option of one_pass'),
+        ({'fedmatch__helpers': 1}, r'config\.fedmatch\.helpers=1 is not an option of one_pass'),
+        ({'algorithm': 'semisfl', 'one_pass__count': 4}, r'config\.one_pass\.count=4 is not an option of semisfl'),
         ({'setting': 'official'}, 'one_pass has no such setting'),
         ({'k_s': 0}, r'config\.k_s=0 leaves no label to learn from'),
     ],
@@ -212,7 +212,7 @@ def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, wi
     ('changes', 'message'),
     [
         ({'name': 'semisfl'}, 'the package has a method of that name'),
-        ({'uses': ('teachers',)}, "uses 'teachers' is no feature; .*did you mean 'teacher'"),
+        ({'uses': ('teachers',)}, "'teachers' in uses is not a feature; .*did you mean 'teacher'"),
         ({'reads': 'everything'}, "reads='everything'; use one of batches, sets"),
         ({'server': 'never'}, "server='never'; use one of needed, optional, none"),
         ({'options': dict}, 'options must be a frozen dataclass'),

@@ -53,6 +53,13 @@ def test_a_configuration_from_python_is_that_of_the_command_line(tmp_path, monke
     assert 'optimizer' in official.official_keys
 
 
+def test_a_file_of_a_configuration_may_have_any_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'digits.backup').write_text('from semisfl_jax.configs.digits import get_config\n')
+    config = sfl.get_config('digits.backup')
+    assert config.to_dict() == command_line.parse(['semisfl', '--config=digits.backup']).config.to_dict()
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [

@@ -116,4 +116,6 @@ def test_no_official_setting_has_rounds_of_supervised_training_before(name):
 
 def test_what_has_no_official_setting_says_so(capsys, tmp_path):
     assert runs.run(tmp_path / 'run', setting='official') == 2
-    assert 'semisfl has no such setting, for its own setting is what the configurations hold' in capsys.readouterr().err
+    assert (
+        'semisfl has no such setting, because the configurations already hold its own values' in capsys.readouterr().err
+    )

@@ -88,7 +88,7 @@ CONFIDENT = np.array([0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0], bool)  # of a client 
 def test_fix_is_what_is_confident_and_mix_is_drawn_from_all():
     draw = jax.jit(jax.vmap(lambda key: draw_sets(key, jnp.asarray(CONFIDENT), jnp.int32(9))))
     sets = jax.device_get(draw(jax.random.split(jax.random.key(0), 4000)))
-    assert set(sets.count) == {4}
+    assert set(sets.num_confident) == {4}
     np.testing.assert_array_equal(sets.fix[:, :4], np.tile([1, 4, 5, 7], (4000, 1)))
     mix = sets.mix[:, :4]
     assert mix.min() == 0

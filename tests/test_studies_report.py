@@ -79,7 +79,7 @@ def test_paired_differences(folder):
 def test_differences_over_shared_seeds_alone():
     assert statistics.paired({0: 1.0}, {1: 1.0}) is None
     lone = statistics.paired({0: 5.0, 1: 1.0}, {1: 3.0, 2: 9.0})
-    assert (lone.mean, lone.count) == (-2.0, 1)
+    assert (lone.mean, lone.seeds) == (-2.0, 1)
     assert math.isnan(lone.error)
     assert math.isnan(lone.p)
     assert statistics.summary({}) is None

@@ -93,7 +93,7 @@ def test_a_file_that_says_it_is_short_is_not_read_on(tmp_path):
 def test_a_file_that_is_no_text_ends_in_one_line(key, tmp_path, capsys):
     (tmp_path / 'file').write_bytes(b'round,client,done\n\xff\xfe\x00')
     assert run(tmp_path / 'run', key, tmp_path / 'file') == 2
-    assert_one_line(capsys.readouterr().err, [f'config.{key}', 'no UTF-8 text'])
+    assert_one_line(capsys.readouterr().err, [f'config.{key}', 'not UTF-8 text'])
 
 
 @pytest.mark.parametrize('content', ['', '\n', 'round,client,done\n1,' + '7' * 10_000 + ',0\n', '"' + 'x' * 200_000])

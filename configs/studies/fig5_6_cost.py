@@ -30,15 +30,15 @@ def get_config(scale: str = '') -> ConfigDict:
             if scale != 'full':
                 name = scales.STAND_IN_NAME[scale]
                 for target in SMALL_TARGETS[scale]:
-                    own = Measure(kind, target)
+                    measure = Measure(kind, target)
                     changes = {'algorithm': algorithm}
-                    cells.append(scales.cell(scale, row, f'{name} to {target:.0%}', '', changes, None, own))
+                    cells.append(scales.cell(scale, row, f'{name} to {target:.0%}', '', changes, None, measure))
                 continue
             for data, base in paper.DATA.items():
                 for target in paper.TARGETS[data]:
                     number = paper.number(data, numbers.get((row, data, target)))
-                    changes, own = {'algorithm': algorithm}, Measure(kind, target)
-                    cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, own))
+                    changes, measure = {'algorithm': algorithm}, Measure(kind, target)
+                    cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, measure))
         figures = ('values', f'accuracy_{kind}')
         tables.append(Table(title, tuple(cells), 'Method', 'SemiSFL', figures))
     notes = [

@@ -30,10 +30,10 @@ def by_data(scale: str, numbers: dict, changes: dict) -> tuple:
     """
     cells = []
     for row, columns in numbers.items():
-        own = {'algorithm': paper.METHODS[row], **changes}
+        cell_changes = {'algorithm': paper.METHODS[row], **changes}
         if scale != 'full':
-            cells.append(scales.cell(scale, row, scales.STAND_IN_NAME[scale], '', own))
+            cells.append(scales.cell(scale, row, scales.STAND_IN_NAME[scale], '', cell_changes))
             continue
         for column, value in columns.items():
-            cells.append(scales.cell(scale, row, column, paper.DATA[column], own, paper.number(column, value)))
+            cells.append(scales.cell(scale, row, column, paper.DATA[column], cell_changes, paper.number(column, value)))
     return tuple(cells)

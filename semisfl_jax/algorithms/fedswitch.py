@@ -86,11 +86,15 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     ) -> phases.ClientOutput:
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
-            counts = count(inputs, state.student, federation)
-            trusts_student = ~switching.by_teacher(counts, hparams.options.beta_iid)
+            of_class = count(inputs, state.student, federation)
+            trusts_student = ~switching.by_teacher(of_class, hparams.options.beta_iid)
 
         def loss(parameters, student, teacher, t):
-            labeler = jax.tree.map(lambda own, other: jnp.where(trusts_student, own, other), student, teacher)
+            labeler = jax.tree.map(
+                lambda student_leaf, teacher_leaf: jnp.where(trusts_student, student_leaf, teacher_leaf),
+                student,
+                teacher,
+            )
             batch = phases.read(federation, inputs, t)
             return objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
@@ -152,8 +156,7 @@ def check(flat: Flat) -> None:
     key, mode = 'fedswitch.beta_iid', flat['fedswitch.mode']
     if mode != 'switch' and flat[key] != FedSwitch.beta_iid:
         raise UserError(
-            f"config.{key}={flat[key]} needs fedswitch.mode='switch', which is '{mode}'; leave it at "
-            f'{FedSwitch.beta_iid}'
+            f"config.{key}={flat[key]} needs fedswitch.mode='switch', not '{mode}'; leave it at {FedSwitch.beta_iid}"
         )
 
 
@@ -171,7 +174,7 @@ METHOD = register(
         options=FedSwitch,
         uses=('teacher', 'local', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
         check=check,
-        official='only the abstract of its paper was at hand, so no value of it is known',
+        official='only the abstract of its paper was available, so none of its values are known',
         price=price,
         metrics={'student_labels': STUDENT_LABELS},
         look=Look('#009E73', '^', '-.'),

@@ -71,7 +71,7 @@ def check(flat: Flat) -> None:
     fedswitch.check(flat)
     if flat['fedswitch.mode'] == 'student' and flat['client_teacher_ema']:
         raise UserError(
-            "config.client_teacher_ema=True moves a teacher that fedswitch.mode='student' never asks; "
+            "config.client_teacher_ema=True updates a teacher that fedswitch.mode='student' never uses; "
             'use client_teacher_ema=False or another mode'
         )
 
@@ -86,7 +86,7 @@ METHOD = register(
         group='fedswitch',
         uses=('cut', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
         check=check,
-        official='it is SemiSFL without clustering, whose setting is what the configurations hold',
+        official='it is SemiSFL without clustering, whose values the configurations already hold',
         price=price,
         metrics={'student_labels': fedswitch.STUDENT_LABELS},
         look=Look('#D55E00', 's', '--'),

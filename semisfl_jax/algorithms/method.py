@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from semisfl_jax import sampling
 from semisfl_jax.costs import ClientCost, CostContext
 from semisfl_jax.errors import UserError
-from semisfl_jax.types import Algorithm
+from semisfl_jax.hparams import HParams
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Algorithm, ClientAxis, Views
 from semisfl_jax.wording import use_one_of
 
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
@@ -49,13 +51,20 @@ class Look(NamedTuple):
     dash: str | tuple[int, tuple[float, ...]]
 
 
+class Build(Protocol):
+    """Builds a method."""
+
+    def __call__(self, model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis, /) -> Algorithm:
+        """`axis`: the clients of a round as the method sees them."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
     """A federated method: how it is built, and everything the rest of the package needs to know about it.
 
     Attributes:
       name: value of `config.algorithm`.
-      build: (model, views, hparams, axis) -> Algorithm.
+      build: the method, from a model and a configuration.
       title: name in figures and tables; defaults to `name`.
       source: the paper.
       options: a frozen dataclass whose fields, made by `option`, are configuration keys with their defaults;
@@ -87,7 +96,7 @@ class Method:
     """
 
     name: str
-    build: Callable[..., Algorithm]
+    build: Build
     title: str = ''
     source: str = ''
     options: type | None = None
@@ -105,7 +114,7 @@ class Method:
     rows_at_once: Callable[[Any], int] = lambda options: 0
     in_parts: bool = False
     check: Callable[[Flat], None] = lambda flat: None
-    official: Callable[[Flat], Flat] | str = 'no values of its papers are known here'
+    official: Callable[[Flat], Flat] | str = 'no values from its papers are recorded'
     price: Callable[[CostContext], ClientCost] | None = None
     metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     look: Look | None = None
@@ -187,17 +196,21 @@ def register(method: Method) -> Method:
     Raises:
       ValueError: an inconsistent record, or a name or group that is already taken.
     """
-    known = METHODS.get(method.name)
-    if known and known.build.__module__.startswith(_OURS) and known.build is not method.build:
-        raise ValueError(f"method '{method.name}': the package has a method of that name; choose another")
+    existing = METHODS.get(method.name)
+    if existing and existing.build.__module__.startswith(_OURS) and existing.build is not method.build:
+        raise ValueError(f"method '{method.name}': the package has a method of that name; choose another name")
     if wrong := [name for name in method.uses if name not in FEATURES]:
-        raise ValueError(f"method '{method.name}': uses '{wrong[0]}' is no feature; {use_one_of(wrong[0], FEATURES)}")
+        raise ValueError(
+            f"method '{method.name}': '{wrong[0]}' in uses is not a feature; {use_one_of(wrong[0], FEATURES)}"
+        )
     for field, value, values in (('reads', method.reads, sampling.READS), ('server', method.server, SERVER)):
         if value not in values:
             raise ValueError(f"method '{method.name}': {field}='{value}'; use one of {', '.join(values)}")
     if method.options is not None and not _is_frozen(method.options):
-        raise ValueError(f"method '{method.name}': options must be a frozen dataclass whose fields `option` makes")
-    owner = next((own for own in METHODS.values() if own.option_group == method.option_group != ''), None)
+        raise ValueError(
+            f"method '{method.name}': options must be a frozen dataclass whose fields are made with `option`"
+        )
+    owner = next((other for other in METHODS.values() if other.option_group == method.option_group != ''), None)
     if owner and owner.name != method.name and owner.options is not method.options:
         raise ValueError(f"method '{method.name}': config.{method.option_group} holds the options of {owner.name}")
     METHODS[method.name] = method

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -73,9 +75,9 @@ class SemiFL:
 class Sets(NamedTuple):
     """The images a client trains on in one round, as indices into its S images."""
 
-    fix: Array  # [S] int32, the first `count`: its confident images, each once
-    mix: Array  # [S] int32, the first `count`: drawn from all its images, with replacement
-    count: Array  # [] int32
+    fix: Array  # [S] int32, the first `num_confident`: its confident images, each once
+    mix: Array  # [S] int32, the first `num_confident`: drawn from all its images, with replacement
+    num_confident: Array  # [] int32
 
 
 class AtServer(NamedTuple):
@@ -89,14 +91,17 @@ def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
     """FIX and MIX of a client with `size` [] images; `confident` [S] is False from `size` on."""
     # A separate key per draw, so that no draw depends on S, the size of the largest client.
     keys = jax.vmap(lambda place: rng.fold(key, place))(jnp.arange(confident.shape[0]))
-    mix = jax.vmap(lambda own: jax.random.randint(own, (), 0, jnp.maximum(size, 1)))(keys)
+    mix = jax.vmap(lambda place_key: jax.random.randint(place_key, (), 0, jnp.maximum(size, 1)))(keys)
     return Sets(jnp.argsort(~confident, stable=True).astype(jnp.int32), mix, jnp.sum(confident, dtype=jnp.int32))
 
 
 def pair(key: Array, sets: Sets, offset: Array) -> tuple[Array, Array]:
     """Elements `offset` [B] int32 of the endless sequences over FIX and over MIX, each epoch in a new order."""
-    fix, mix = (jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix'))
-    return sets.fix[sampling.read(fix, offset, sets.count)], sets.mix[sampling.read(mix, offset, sets.count)]
+
+    def read(name: str, places: Array) -> Array:
+        return places[sampling.read(jax.random.bits(rng.fold(key, name)), offset, sets.num_confident)]
+
+    return read('fix', sets.fix), read('mix', sets.mix)
 
 
 def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) -> tuple[Array, Array, Array]:
@@ -105,8 +110,8 @@ def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) ->
     Returns:
       fix [B], mix [B] and valid [B] bool. MIX is redrawn at every access, so no two passes share it.
     """
-    offset, valid = sampling.of_pass(t, batch_size, sets.count)
-    fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.count)]
+    offset, valid = sampling.of_pass(t, batch_size, sets.num_confident)
+    fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.num_confident)]
     return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), valid
 
 
@@ -116,6 +121,26 @@ def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Ar
     A mean under the weights `rows` [B], 1 for valid rows.
     """
     return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
+
+
+class Parts(NamedTuple):
+    """What SemiFL is built from: the first argument of the functions below."""
+
+    model: SplitModel
+    views: Views
+    hparams: HParams
+    statistics: Callable[[Array, SplitParams, Federation], SplitParams]  # recomputes those of BatchNorm
+    global_step: optax.GradientTransformation  # the server's step to the clients' average
+
+    @property
+    def options(self) -> SemiFL:
+        """`config.semifl`."""
+        return self.hparams.options
+
+    @property
+    def server_first(self) -> bool:
+        """Whether the server trains before the clients."""
+        return self.options.order == 'server_first'
 
 
 def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -139,105 +164,13 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
 
     Arguments as in `semisfl`; the model is not split.
     """
-    own = hparams.options
-    epochs, server_first, batch = hparams.local.epochs, own.order == 'server_first', own.pass_batch_size
-    hparams = dataclasses.replace(hparams, clip_norm=own.clip_norm, short_batches=epochs > 0)
+    options = hparams.options
+    hparams = dataclasses.replace(hparams, clip_norm=options.clip_norm, short_batches=hparams.local.epochs > 0)
     server = phases.build_server(model, views, hparams)
-    statistics = phases.build_statistics(model, views, own.batch_norm_data, batch)
-    global_step = optax.sgd(1.0, momentum=own.global_momentum)
-
-    def label(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> tuple[Array, Array]:
-        """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
-        size = federation.size[inputs.id]
-
-        def one(t, guessed):
-            place = t * batch + jnp.arange(batch)
-            images = federation.client_images[inputs.rows.at[place].get(mode='clip')]
-            x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
-            labels, confident = pseudo_label.guess(phases.forward(model, student, x, None, False)[0], hparams.threshold)
-            guesses = jnp.where(place < size, labels, 0), confident & (place < size)
-            return jax.tree.map(lambda all_, own: all_.at[place].set(own, mode='drop'), guessed, guesses)
-
-        nothing = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
-        return jax.lax.fori_loop(0, -(-size // batch), one, nothing)
-
-    def client(
-        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.ClientOutput:
-        size = federation.size[inputs.id]
-        labels, confident = label(inputs, state.student, federation)
-        sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
-        steps, rows = inputs.steps, hparams.batch_size
-        if epochs:
-            steps = epochs * -(-sets.count // rows)
-        elif own.max_passes:
-            steps = jnp.minimum(steps, -(-own.max_passes * sets.count // rows))
-
-        def loss(parameters, student, _, t):
-            key, valid = rng.fold(inputs.key, t), None
-            if epochs:
-                fix, mix, valid = of_epochs(inputs.key, sets, size, t, rows)
-            else:
-                fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
-            weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
-            images, others = (federation.client_images[inputs.rows[places]] for places in (fix, mix))
-            strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
-            weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
-            other = views.normalize(views.weak(rng.fold(key, 'other'), others))
-            share = jax.random.beta(rng.fold(key, 'share'), own.mixup_alpha, own.mixup_alpha)
-            now, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-            logits, now = phases.forward(model, now, strong, rng.fold(key, 'dropout'), True, valid)
-            mixed_logits, now = phases.forward(model, now, mixed, rng.fold(key, 'dropout_mix'), True, valid)
-            loss_fix = losses.cross_entropy(logits, labels[fix], weight)
-            loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
-            value = loss_fix + loss_mix
-            means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
-            return value, (now, means, {})
-
-        def train():
-            student, kept_on, means, _ = phases.local_sgd(
-                loss, state.student, client_state, optimizer(hparams, lr), steps
-            )
-            means['client_steps'] = jnp.float32(steps)
-            if epochs:
-                means['client_images'] = jnp.float32(epochs * sets.count)
-            return student, kept_on, means
-
-        def sit_out():
-            return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
-
-        participates = sets.count > 0
-        work = jax.lax.cond(participates, train, sit_out)
-        truth = federation.client_labels[inputs.rows]
-        counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
-        return phases.ClientOutput(*work, counts, participates)
-
-    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis, reads='sets'))
-
-    def clients(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
-        """The clients' part of a round and the server's step toward their average, skipped if all sit out."""
-        average, client_state, metrics = local(key, state, federation, cohort, lr)
-
-        def step():
-            start = trainable(state.student)
-            gradient = jax.tree.map(jnp.subtract, start, trainable(average))
-            updates, momentum = global_step.update(gradient, state.server.momentum)
-            student = with_parameters(state.student, optax.apply_updates(start, updates))
-            return statistics(key, student, federation) if server_first else student, momentum
-
-        somebody = metrics['clients_sitting_out'] < 1  # False in warm-up rounds, where it is NaN
-        student, momentum = jax.lax.cond(somebody, step, lambda: (state.student, state.server.momentum))
-        return state.replace(
-            student=student, server=state.server._replace(momentum=momentum), clients=client_state
-        ), metrics
-
-    def init(key: Array) -> phases.State:
-        client_state = phases.init_clients(key, model, hparams)
-        state = phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=client_state)
-        if hparams.local.optimizer_state == 'kept':
-            state = state.replace(momentum=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
-        trained = jax.tree.map(jnp.copy, state.student) if server_first else ()
-        return state.replace(server=AtServer(global_step.init(trainable(state.student)), trained))
+    statistics = phases.build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
+    parts = Parts(model, views, hparams, statistics, optax.sgd(1.0, momentum=options.global_momentum))
+    local = phases.build_local(partial(train_client, parts), hparams, axis, reads='sets')
+    local = phases.skip_during_warmup(hparams, local)
 
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
@@ -245,27 +178,178 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
         def refresh(state):
             return state.replace(student=statistics(key, state.student, federation))
 
+        def clients(state):
+            trained = local(key, state, federation, cohort, lr)
+            return step_to_average(parts, key, state, federation, *trained), trained[-1]
+
         lr = learning_rate(hparams, state.round)
-        if server_first:
+        if parts.server_first:
             state, metrics = server(key, state, federation, k_s, lr)
             state = refresh(state)
             state = state.replace(server=state.server._replace(trained=state.student))
-            state, client_metrics = clients(key, state, federation, cohort, lr)
+            state, client_metrics = clients(state)
         else:
             if not hparams.pre_rounds:  # later rounds start with the statistics from the previous evaluation
                 state = jax.lax.cond(state.round == 0, refresh, lambda same: same, state)
-            state, client_metrics = clients(key, state, federation, cohort, lr)
+            state, client_metrics = clients(state)
             state, metrics = server(key, state, federation, k_s, lr)
             state = refresh(state)
         return state.replace(round=state.round + 1), {'lr': lr, **metrics, **client_metrics}
 
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        judged = {'student': phases.predict(model, views, state.student, images)}
-        if not server_first:
-            return judged
-        return judged | {'after_server': phases.predict(model, views, state.server.trained, images)}
+    return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
 
-    return Algorithm(init, round_, predict, headline='student')
+
+def init(parts: Parts, key: Array) -> phases.State:
+    """The state before the first round."""
+    hparams = parts.hparams
+    client_state = phases.init_clients(key, parts.model, hparams)
+    state = phases.init_state(key, parts.model, memory=(), projection=False, teacher=False, clients=client_state)
+    if hparams.local.optimizer_state == 'kept':
+        state = state.replace(momentum=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
+    trained = jax.tree.map(jnp.copy, state.student) if parts.server_first else ()
+    return state.replace(server=AtServer(parts.global_step.init(trainable(state.student)), trained))
+
+
+def predict(parts: Parts, state: phases.State, images: Array) -> dict[str, Array]:
+    """Logits [B, K] of the model at the end of the round and, if that is an average, of the one before it."""
+    predictions = {'student': phases.predict(parts.model, parts.views, state.student, images)}
+    if not parts.server_first:
+        return predictions
+    return predictions | {'after_server': phases.predict(parts.model, parts.views, state.server.trained, images)}
+
+
+def train_client(
+    parts: Parts,
+    inputs: phases.ClientInput,
+    client_state: Any,
+    state: phases.State,
+    federation: Federation,
+    lr: Array,
+) -> phases.ClientOutput:
+    """A client labels its images, draws its sets, and trains on them unless it has no confident image."""
+    epochs, size = parts.hparams.local.epochs, federation.size[inputs.id]
+    labels, confident = label_images(parts, inputs, state.student, federation)
+    sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
+    steps = client_steps(parts, inputs.steps, sets.num_confident)
+    loss = partial(client_loss, parts, inputs, sets, labels, federation)
+
+    def train():
+        sgd = optimizer(parts.hparams, lr)
+        student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, sgd, steps)
+        means['client_steps'] = jnp.float32(steps)
+        if epochs:
+            means['client_images'] = jnp.float32(epochs * sets.num_confident)
+        return student, next_client_state, means
+
+    def sit_out():
+        return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
+
+    participates = sets.num_confident > 0
+    student, next_client_state, means = jax.lax.cond(participates, train, sit_out)
+    truth = federation.client_labels[inputs.rows]
+    counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
+    return phases.ClientOutput(student, next_client_state, means, counts, participates)
+
+
+def label_images(
+    parts: Parts, inputs: phases.ClientInput, student: SplitParams, federation: Federation
+) -> tuple[Array, Array]:
+    """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
+    model, views, batch, size = parts.model, parts.views, parts.options.pass_batch_size, federation.size[inputs.id]
+
+    def label_batch(t, all_labels):
+        positions = t * batch + jnp.arange(batch)
+        images = federation.client_images[inputs.rows.at[positions].get(mode='clip')]
+        x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
+        logits, _ = phases.forward(model, student, x, None, False)
+        labels, confident = pseudo_label.guess(logits, parts.hparams.threshold)
+        batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
+        return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
+
+    empty = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
+    return jax.lax.fori_loop(0, -(-size // batch), label_batch, empty)
+
+
+def client_steps(parts: Parts, steps: Array | int, count: Array) -> Array | int:
+    """Iterations of a client with `count` [] confident images, which would otherwise take `steps`."""
+    epochs, rows, max_passes = parts.hparams.local.epochs, parts.hparams.batch_size, parts.options.max_passes
+    if epochs:
+        return epochs * -(-count // rows)
+    return jnp.minimum(steps, -(-max_passes * count // rows)) if max_passes else steps
+
+
+def client_loss(
+    parts: Parts,
+    inputs: phases.ClientInput,
+    sets: Sets,
+    labels: Array,
+    federation: Federation,
+    parameters: SplitParams,
+    student: SplitParams,
+    _: Any,
+    t: Array,
+) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
+    """The loss of iteration `t` [] of a client: strong views of FIX, and mixtures of weak views of FIX and MIX.
+
+    Args:
+      parts: settings.
+      inputs: of the client.
+      sets: its FIX and MIX.
+      labels: [S] of its images.
+      federation: the data.
+      parameters: of the student.
+      student: the model, whose parameters are replaced.
+      t: number of the iteration.
+
+    Returns:
+      The loss, and as in `local_sgd`: the student with updated statistics, means and (no) counts.
+    """
+    model, views, rows, alpha = parts.model, parts.views, parts.hparams.batch_size, parts.options.mixup_alpha
+    key, valid = rng.fold(inputs.key, t), None
+    if parts.hparams.local.epochs:
+        fix, mix, valid = of_epochs(inputs.key, sets, federation.size[inputs.id], t, rows)
+    else:
+        fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
+    weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
+    images, others = (federation.client_images[inputs.rows[positions]] for positions in (fix, mix))
+    strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
+    weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
+    other = views.normalize(views.weak(rng.fold(key, 'other'), others))
+    share = jax.random.beta(rng.fold(key, 'share'), alpha, alpha)
+    variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
+    logits, variables = phases.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
+    mixed_logits, variables = phases.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
+    loss_fix = losses.cross_entropy(logits, labels[fix], weight)
+    loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
+    value = loss_fix + loss_mix
+    means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
+    return value, (variables, means, {})
+
+
+def step_to_average(
+    parts: Parts,
+    key: Array,
+    state: phases.State,
+    federation: Federation,
+    average: SplitParams,
+    client_state: Any,
+    metrics: Metrics,
+) -> phases.State:
+    """The server's step of SGD toward the clients' average, whose difference is the gradient; none if all sat out.
+
+    `average`, `client_state` and `metrics` are those that `build_local`'s function returned.
+    """
+
+    def step():
+        start = trainable(state.student)
+        gradient = jax.tree.map(jnp.subtract, start, trainable(average))
+        updates, momentum = parts.global_step.update(gradient, state.server.momentum)
+        student = with_parameters(state.student, optax.apply_updates(start, updates))
+        return parts.statistics(key, student, federation) if parts.server_first else student, momentum
+
+    any_trained = metrics['clients_sitting_out'] < 1  # False in warm-up rounds, where it is NaN
+    student, momentum = jax.lax.cond(any_trained, step, lambda: (state.student, state.server.momentum))
+    return state.replace(student=student, server=state.server._replace(momentum=momentum), clients=client_state)
 
 
 def official(flat: Flat) -> dict[str, Any]:
@@ -324,7 +408,8 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     work, statistics = pieces.whole_work, pieces.statistics
     parameters = context.whole - statistics
     everywhere = h.options.batch_norm_data == 'all' and statistics > 0
-    trains, rows = 1.0, h.batch_size  # images in a step
+    trains: float = 1.0
+    rows: float | np.ndarray = h.batch_size  # images in a step
     if h.local.epochs:  # the last step of a pass may have fewer
         rows = h.local.epochs * np.asarray(context.images) / np.maximum(context.steps, 1)
     if metrics is not None and context.survivors:
@@ -347,8 +432,8 @@ def check(flat: Flat) -> None:
     """Raises UserError for keys that contradict each other."""
     if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
         raise UserError(
-            f'config.semifl.max_passes={flat["semifl.max_passes"]} bounds the k_u iterations, and with '
-            f'local.epochs={flat["local.epochs"]} that number of passes is made; leave it at {SemiFL.max_passes}'
+            f'config.semifl.max_passes={flat["semifl.max_passes"]} has no effect with '
+            f'local.epochs={flat["local.epochs"]}, which sets the number of passes; leave it at {SemiFL.max_passes}'
         )
     if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
         raise UserError(
@@ -357,8 +442,8 @@ def check(flat: Flat) -> None:
         )
     if flat['data.residency'] == 'host' and flat['semifl.batch_norm_data'] == 'all':
         raise UserError(
-            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, and with "
-            "data.residency='host' there are those of the active ones; use batch_norm_data='server' or "
+            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, but "
+            "data.residency='host' puts only those of the active clients there; use batch_norm_data='server' or "
             "residency='device'"
         )
 

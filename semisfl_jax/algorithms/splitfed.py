@@ -82,8 +82,10 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         return phases.ClientOutput(*train(inputs, state.student, client_state, optimizer(hparams, lr), federation))
 
     def one_after_another(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
-        own = optimizer(hparams, lr)
-        sgd = optax.partition({'client': own, 'server': own}, SplitParams('client', 'server', 'server'))
+        transformation = optimizer(hparams, lr)
+        sgd = optax.partition(
+            {'client': transformation, 'server': transformation}, SplitParams('client', 'server', 'server')
+        )
         inputs, part = phases.plan(key, state, federation, cohort, hparams)
         draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(inputs.key)
         inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
@@ -93,8 +95,10 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             student = state.student._replace(top=top)
             fresh = sgd.init(trainable(student))
             client_state = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
-            student, client_state, *found = train(inputs, student, client_state, sgd, federation)
-            return (student.top, client_state.inner_states['server']), phases.ClientOutput(student.bottom, (), *found)
+            student, client_state, *reported = train(inputs, student, client_state, sgd, federation)
+            return (student.top, client_state.inner_states['server']), phases.ClientOutput(
+                student.bottom, (), *reported
+            )
 
         first = state.student.top, sgd.init(trainable(state.student)).inner_states['server']
         (top, _), work = jax.lax.scan(serve, first, inputs)

@@ -63,7 +63,7 @@ METHOD = register(
         # `algorithm` alone gives the lower bound of a configuration.
         uses=('cut', 'clustering', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
         clients=False,
-        official='its own setting is what the configurations hold',
+        official='the configurations already hold its own values',
         price=price,
         look=Look('#000000', 'P', '-'),
     )

@@ -69,8 +69,8 @@ def clipped_cutout(planes: Array, center: Array, size: int, color: tuple[int, ..
     Returns:
       [B, C, H, W] uint8.
     """
-    away = [jnp.arange(side) - center[:, i, None] for i, side in enumerate(planes.shape[2:])]
-    rows, columns = ((x >= -(size // 2)) & (x < size // 2) for x in away)
+    offsets = [jnp.arange(side) - center[:, i, None] for i, side in enumerate(planes.shape[2:])]
+    rows, columns = ((x >= -(size // 2)) & (x < size // 2) for x in offsets)
     return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], as_plane(color), planes)
 
 
@@ -141,8 +141,8 @@ def _neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, 
     pixels = []
     for i in range(count):
         at = jnp.where(first == tables.OUTSIDE, -1, jnp.clip(first + i, 0, last))
-        there = jnp.where(along_y, at, y), jnp.where(along_x, at, x)
-        pixels.append(_gather(planes, *there, _fill(op, variant)))
+        coordinates = jnp.where(along_y, at, y), jnp.where(along_x, at, x)
+        pixels.append(_gather(planes, *coordinates, _fill(op, variant)))
     return *pixels, weight
 
 

@@ -72,6 +72,7 @@ def randaugment(
     index = (row * 256 + degenerate) * 256 + mapped
     result = jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
     if 'CutoutConst' in variant.operations:
+        assert center is not None
         cut = (op == variant.place('CutoutConst'))[:, None, None, None]
         result = jnp.where(cut, geometry.cutout(result, center, SEMIFL_CUTOUT), result)
     return result if alpha is None else jnp.concatenate([result, alpha], axis=1)

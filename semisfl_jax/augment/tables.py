@@ -51,7 +51,7 @@ def affine(variant: Variant, height: int, width: int) -> np.ndarray:
         kind = 'Identity' if name in SHEARS and variant.shears != 'nearest' else name
         for v in range(variant.levels):
             for j, sign in enumerate((1, -1)):
-                value = variant.parameter(name, v, height if name == 'TranslateY' else width, sign) or 0
+                value = variant.number(name, v, height if name == 'TranslateY' else width, sign)
                 a, b, c, d, e, f = _matrix(kind, value, height, width)
                 row = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
                 table[i, v, j] = [math.floor(number * 65536.0 + 0.5) for number in row]
@@ -77,18 +77,18 @@ def shears(variant: Variant, height: int, width: int) -> Shears:
     """
     y, x = np.mgrid[:height, :width] + 0.5
     which = np.zeros((len(variant.operations), variant.levels, 2), np.int32)
-    first, fractions = [np.zeros((height, width), np.int32)], [np.zeros((height, width))]
+    first, past = [np.zeros((height, width), np.int32)], [np.zeros((height, width))]
     for name in SHEARS:
         for v in range(variant.levels):
             for j, sign in enumerate((1, -1)):
-                slope = variant.parameter(name, v, 1, sign)
+                slope = variant.number(name, v, 1, sign)
                 at, size = (x + slope * y, width) if name == 'ShearX' else (slope * x + y, height)
                 inside = (at >= 0) & (at < size)
                 low = np.floor(at - 0.5)
                 which[variant.place(name), v, j] = len(first)
                 first.append(np.where(inside, low - (variant.shears == 'bicubic'), OUTSIDE).astype(np.int32))
-                fractions.append(np.where(inside, at - 0.5 - low, 0.0))
-    fractions = np.stack(fractions)
+                past.append(np.where(inside, at - 0.5 - low, 0.0))
+    fractions = np.stack(past)
     if variant.shears == 'bicubic':
         steps = np.rint(BICUBIC_STEPS * fractions).astype(np.int32)
         return Shears(which, np.stack(first), steps, np.empty((0, 256, 256), np.uint8))
@@ -108,11 +108,11 @@ def points(variant: Variant) -> np.ndarray:
     table = np.broadcast_to(values, (len(variant.operations), variant.levels, 256)).astype(np.uint8)
     for i, name in enumerate(variant.operations):
         for v in range(variant.levels):
-            value = variant.parameter(name, v, 1, 1)
+            value = variant.number(name, v, 1, 1)
             if name == 'Invert':
                 table[i, v] = 255 - values
             elif name == 'Posterize':
-                table[i, v] = values & ~(2 ** (8 - value) - 1)
+                table[i, v] = values & ~(2 ** (8 - int(value)) - 1)
             elif name == 'Solarize':
                 table[i, v] = np.where(values < value, values, 255 - values)
     return table
@@ -130,7 +130,7 @@ def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
       [O, V, 2] int32, 0 for operations that do not blend.
     """
     drawn = [(name, v, j) for name in ENHANCERS for v in range(variant.first, variant.levels) for j in range(2)]
-    factor = {case: variant.parameter(case[0], case[1], 1, 1 - 2 * case[2]) for case in drawn}
+    factor = {case: variant.number(case[0], case[1], 1, 1 - 2 * case[2]) for case in drawn}
     factors = sorted(set(factor.values()) - {1.0})
     image = np.arange(256, dtype=np.int32)
     degenerate = image[:, None]

@@ -55,6 +55,10 @@ class Variant(NamedTuple):
         """Index of an operation, -1 if the variant does not have it."""
         return self.operations.index(name) if name in self.operations else -1
 
+    def number(self, name: str, v: int, side: int, sign: int) -> float:
+        """`parameter`, with 0 for operations without one."""
+        return self.parameter(name, v, side, sign) or 0
+
 
 def _mc(name: str, v: int, side: int, sign: int) -> Parameter:
     match name:

@@ -68,7 +68,7 @@ def check(options: AugmentOptions) -> None:
         value, default = getattr(options, key), AugmentOptions._field_defaults[key]
         if value not in (default, *accepted):
             raise UserError(
-                f"augment.{key}={value} is no option of augment.randaugment='{options.randaugment}', for {why}; "
+                f"augment.{key}={value} does not apply to augment.randaugment='{options.randaugment}': {why}; "
                 f'use {" or ".join(map(str, (default, *accepted)))}'
             )
     if options.randaugment == 'fixmatch' and options.cutout % 2:

@@ -124,9 +124,7 @@ def check(config: ConfigDict) -> None:
             raise UserError(f"config.{key}='{shorten(flat[key])}' is unknown; {use_one_of(flat[key], names)}")
     for key, value in flat.items():
         if type(value) is int and not key.endswith('seed') and not -_MOST <= value < _MOST:
-            raise UserError(
-                f'config.{key}={shorten(value)} is beyond what is counted in 32 bits; use less than 2**31 = {_MOST:,}'
-            )
+            raise UserError(f'config.{key}={shorten(value)} does not fit in 32 bits; use less than 2**31 = {_MOST:,}')
     for key, (test, demand) in _RANGES.items():
         value = flat[key]
         if (isinstance(value, float) and not math.isfinite(value)) or not test(value):
@@ -159,7 +157,7 @@ def _check_seeds(seed: int, seeds: list) -> None:
     test, demand = _SEED
     for value in seeds:
         if type(value) is not int:
-            raise UserError(f'config.seeds holds {value!r}, which is no integer; write --config.seeds=0,1,2')
+            raise UserError(f'config.seeds holds {value!r}, which is not an integer; write --config.seeds=0,1,2')
         if not test(value):
             raise UserError(f'config.seeds holds {value}: a seed {demand}')
         if seeds.count(value) > 1:

@@ -97,7 +97,7 @@ def parse(argv: list[str], studies: bool = False) -> Command:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
     if STUDY in command.config and not studies:
         raise UserError(
-            f'{command.name} is a study of many runs, which launch.py makes; give the configuration of one run'
+            f'{command.name} is a study of many runs, which only launch.py can run; give the configuration of one run'
         )
     return command
 
@@ -111,11 +111,11 @@ def _parse(argv: list[str]) -> Command:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
     name, colon, settings = file.config.partition(':')
     path = find(name)
-    alone = ['', f'--config={path}{colon}{settings}']
-    unchanged = _config_flag(alone)
-    unchanged(alone)
+    config_argv = ['', f'--config={path}{colon}{settings}']
+    unchanged = _config_flag(config_argv)
+    unchanged(config_argv)
     _check_keys(others, unchanged.config)
-    argv = [*alone, *others]
+    argv = [*config_argv, *others]
     values = _config_flag(argv)
     flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
     try:
@@ -152,11 +152,11 @@ def _config_flag(argv: list[str]) -> flags.FlagValues:
 
 def _check_keys(words: list[str], config: ConfigDict) -> None:
     """Rejects overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
-    known = [key for key in keys.flat(config) if key != STUDY]
+    known_keys = [key for key in keys.flat(config) if key != STUDY]
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
-        if match and match[1] not in known:
-            raise UserError(f'config.{match[1]} is not a key of this configuration; {keys.meant(match[1], known)}')
+        if match and match[1] not in known_keys:
+            raise UserError(f'config.{match[1]} is not a key of this configuration; {keys.meant(match[1], known_keys)}')
 
 
 def _check_lengths(words: list[str]) -> None:
@@ -169,15 +169,15 @@ def _check_lengths(words: list[str]) -> None:
 
 def _meant(path: Path) -> str:
     """A hint for a configuration file that does not exist."""
-    found = {}
+    files: dict[str, Path] = {}
     for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
         for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
             if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
-                found.setdefault(
+                files.setdefault(
                     file.stem, file.relative_to(CONFIGS).with_suffix('') if file.is_relative_to(CONFIGS) else file
                 )
-    name = nearest(path.stem, found)
-    return f'did you mean {found[name]}?' if name else 'the ones to choose from are in configs/'
+    name = nearest(path.stem, files)
+    return f'did you mean {files[name]}?' if name else 'see configs/ for those available'
 
 
 def _wrong_type(message: str, config: ConfigDict) -> str:

@@ -10,7 +10,7 @@ from semisfl_jax import algorithms
 from semisfl_jax.algorithms.method import FEATURES, Method, option_fields
 from semisfl_jax.config import presets
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams
+from semisfl_jax.hparams import GROUPS, HParams
 
 
 def unused(method: Method) -> dict[str, Any]:
@@ -28,12 +28,13 @@ def unused(method: Method) -> dict[str, Any]:
 
 def shared_defaults() -> dict[str, Any]:
     """The defaults of the keys in FEATURES, as configs/default.py has them."""
-    defaults = {'model.split_index': None}
+    defaults: dict[str, Any] = {'model.split_index': None}
     for field in dataclasses.fields(HParams):
-        if dataclasses.is_dataclass(field.default):
-            defaults |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(field.default).items()}
+        default: Any = field.default
+        if field.name in GROUPS:
+            defaults |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(default).items()}
         else:
-            defaults[field.name] = field.default
+            defaults[field.name] = default
     return defaults
 
 
@@ -50,8 +51,8 @@ def check(flat: dict[str, Any]) -> None:
     method.check(flat)
     if flat['sampling'] == 'replicated' and flat['local.epochs']:
         raise UserError(
-            f"config.sampling='replicated' repeats a client's images until they last for k_u iterations, and with "
-            f"local.epochs={flat['local.epochs']} whole passes are read; use sampling='epochs' or local.epochs=0"
+            f"config.sampling='replicated' repeats a client's images to fill k_u iterations, but with "
+            f"local.epochs={flat['local.epochs']} clients make whole passes; use sampling='epochs' or local.epochs=0"
         )
     if flat['optimizer'] == 'adam' and flat['nesterov']:
         raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
@@ -60,61 +61,62 @@ def check(flat: dict[str, Any]) -> None:
 def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
     for key, default in unused(method).items():
         if key in flat and flat[key] not in (default, 'auto'):  # 'auto' is resolved to the default
-            raise UserError(f'config.{key}={flat[key]} is no option of {method.name}; leave it at {default}')
+            raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it at {default}')
     objective, shared = flat['local.objective'], shared_defaults()
     if 'uda' in method.uses and objective != 'uda':
         for key in FEATURES['uda']:
             if flat[key] != shared[key]:
-                raise UserError(f"config.{key}={flat[key]} needs local.objective='uda', which is '{objective}'")
+                raise UserError(f"config.{key}={flat[key]} needs local.objective='uda', not '{objective}'")
 
 
 def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
     """Checks that labels exist where the method trains on them."""
     name, total, client_labels = method.name, flat['data.num_labeled'], flat['data.client_labels']
-    mu, k_s, alone = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
+    mu, k_s, labels_only = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
     chosen = 'objective' in method.uses  # clients train on labels alone by choice, not by method
     if method.server == 'none' and k_s:
         raise UserError(
-            f'config.k_s={k_s}: {name} trains at the clients alone, and the server has no images of its own; use k_s=0'
+            f'config.k_s={k_s}: {name} trains only at the clients, and the server has no images; use k_s=0'
             + _needs(method)
         )
-    if alone and not chosen and not client_labels:
+    if labels_only and not chosen and not client_labels:
         raise UserError(
-            f'config.data.client_labels=0: {name} trains on labels at the clients alone, and they have none; use '
+            f'config.data.client_labels=0: {name} trains only on labels at the clients, but they have none; use '
             'data.client_labels=-1 (or a number)' + _needs(method)
         )
     if k_s == 0 and method.server == 'needed':
         raise UserError(f'config.k_s=0: {name} learns from labels at the server and needs K_s of at least 1')
     if client_labels > total or (client_labels == total and k_s):
-        hint = ' (or k_s=0, where the method goes without a server phase)' if client_labels == total else ''
+        hint = ' (or k_s=0, if the method can do without a server phase)' if client_labels == total else ''
         raise UserError(
             f'config.data.client_labels={client_labels} leaves the server none of the data.num_labeled={total} labels; '
             f'use fewer{hint}'
         )
-    if alone and client_labels == 0:
+    if labels_only and client_labels == 0:
         raise UserError(
             f"config.local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train "
-            "on; set data.client_labels (-1: all), use 'fixmatch' or 'uda', or a method that trains at the server alone"
+            "on; set data.client_labels (-1: all), use 'fixmatch' or 'uda', or a method that trains only at the server"
         )
-    if alone and client_labels > 0 and mu == 0:
+    if labels_only and client_labels > 0 and mu == 0:
         who = "local.objective='supervised'" if chosen else name
         raise UserError(f'config.federation.mu=0 ignores the labels that {who} trains on; use 1 or more')
-    if client_labels == -1 and not alone:
+    if client_labels == -1 and not labels_only:
         raise UserError(
-            'config.data.client_labels=-1, all labels at the clients, is for clients that train on labels alone '
-            f'({_trained_on_labels_alone()}); {name} leaves them unlabeled images, so give a number'
+            'config.data.client_labels=-1, all labels at the clients, is for clients that train only on labels '
+            f'({_trained_on_labels_alone()}); those of {name} also train on unlabeled images, so give a number'
         )
     labels_at_clients = client_labels > 0 and mu > 0
-    if not alone and k_s == 0 and not labels_at_clients:
+    if not labels_only and k_s == 0 and not labels_at_clients:
         raise UserError(
-            'config.k_s=0 leaves no label to learn from: clients have none (data.client_labels, federation.mu)'
+            'config.k_s=0 leaves no label to learn from, as clients have none; use at least 1, or give clients labels '
+            '(data.client_labels, federation.mu)'
         )
     if flat['uda.tsa'] != 'off' and not labels_at_clients:
         raise UserError(
-            f"config.uda.tsa='{flat['uda.tsa']}' anneals labels at the clients, and there are none "
-            '(data.client_labels, federation.mu)'
+            f"config.uda.tsa='{flat['uda.tsa']}' anneals labels at the clients, but they have none; use 'off', or give "
+            'clients labels (data.client_labels, federation.mu)'
         )
-    if not alone and labels_at_clients and flat['batch_size'] % (1 + mu):
+    if not labels_only and labels_at_clients and flat['batch_size'] % (1 + mu):
         raise UserError(
             f'config.batch_size={flat["batch_size"]} cannot be split 1 : {mu} (federation.mu) '
             f'into labeled and unlabeled images; use a multiple of {1 + mu}'
@@ -129,10 +131,10 @@ def _needs(method: Method) -> str:
 def _trained_on_labels_alone() -> str:
     """The methods whose clients can train on labels alone, and the option that each needs for it."""
     supervised = {'local.objective': 'supervised'}
-    found = []
+    methods = []
     for method in algorithms.METHODS.values():
         if 'objective' in method.uses:
-            found += [f"{method.name} with local.objective='supervised'"] if method.labels_alone(supervised) else []
+            methods += [f"{method.name} with local.objective='supervised'"] if method.labels_alone(supervised) else []
         elif method.labels_alone(supervised):
-            found.append(method.name)
-    return ', '.join(found)
+            methods.append(method.name)
+    return ', '.join(methods)

@@ -38,22 +38,26 @@ def check(flat: dict[str, Any]) -> None:
 def indivisible(flat: dict[str, Any]) -> str:
     """Why the clients of a method cannot be divided over devices or processes; '' if they can."""
     method = algorithms.get(flat['algorithm'])
-    return method.sequential(flat) if method.clients else f'{method.name} has no clients to spread'
+    return method.sequential(flat) if method.clients else f'{method.name} has no clients to distribute'
 
 
 def _check_processes(flat: dict[str, Any]) -> None:
     """Configurations differ between processes only in `process_id`, so all processes find the same mistakes here."""
-    coordinator, count, own = (flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id'))
+    coordinator, count, process_id = (
+        flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id')
+    )
     named = coordinator not in ('', hosts.AUTO)
     if named and not re.fullmatch(r'\S+:\d+', coordinator):
         raise UserError(f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, 'auto' or ''")
-    if not named and (count, own) != (1, 0):
+    if not named and (count, process_id) != (1, 0):
         raise UserError(
-            f'config.parallel.num_processes={count} and parallel.process_id={own} need parallel.coordinator=HOST:PORT'
+            f'config.parallel.num_processes={count} and parallel.process_id={process_id} need '
+            'parallel.coordinator=HOST:PORT'
         )
-    if own >= count:
+    if process_id >= count:
         raise UserError(
-            f'config.parallel.process_id={own} is out of range for parallel.num_processes={count}; use 0 .. {count - 1}'
+            f'config.parallel.process_id={process_id} is out of range for parallel.num_processes={count}; '
+            f'use 0 .. {count - 1}'
         )
     if coordinator and flat['seeds']:
         raise UserError(

@@ -25,11 +25,11 @@ def check(given: Collection[str], optional: Collection[str] = ()) -> None:
     Raises:
       UserError: a key that nothing reads, which a program may have set by mistake, or a missing one.
     """
-    known = defaults()
+    known_keys = defaults()
     for key in given:
-        if key not in known:
-            raise UserError(f'config.{key} is not a key; {meant(key, known)}')
-    for key in known:
+        if key not in known_keys:
+            raise UserError(f'config.{key} is not a key; {meant(key, known_keys)}')
+    for key in known_keys:
         if key not in given and key not in optional:
             raise UserError(f'config.{key} is missing; configs/default.py has its default and its meaning')
 
@@ -42,10 +42,10 @@ def meant(key: str, known: Collection[str]) -> str:
 
 def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
     """The dotted keys of a configuration and their values."""
-    found = {}
+    values: dict[str, Any] = {}
     for key, value in config.items():
-        found |= flat(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
-    return found
+        values |= flat(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
+    return values
 
 
 def defaults() -> dict[str, Any]:

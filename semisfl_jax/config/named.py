@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -27,19 +28,21 @@ def get_config(name: str, changes: dict[str, Any] | None = None, **others: Any) 
     """
     file, colon, settings = name.partition(':')
     path = command_line.find(file)
-    spec = importlib.util.spec_from_file_location(f'semisfl_jax_configuration_{path.stem}', path)
+    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     config = module.get_config(settings) if colon else module.get_config()
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    known = keys.flat(config)
+    values = keys.flat(config)
     for key, value in given.items():
-        if key not in known:
-            raise UserError(f'config.{key} is not a key of this configuration; {keys.meant(key, known)}')
+        if key not in values:
+            raise UserError(f'config.{key} is not a key of this configuration; {keys.meant(key, values)}')
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
-            kind = type(known[key]).__name__
+            kind = type(values[key]).__name__
             raise UserError(f'config.{key}={value!r}: the value must be of type {kind}') from error
     presets.apply(config, given=given.keys())
     return config

@@ -45,7 +45,7 @@ def check(flat: Mapping[str, Any]) -> None:
     _official(flat)
     if not flat['official_keys']:
         raise UserError(
-            "config.setting='official' stands in a configuration that has none of its values; in a program call "
+            "config.setting='official' is set, but the configuration has none of its values; call "
             'semisfl_jax.config.presets.apply(config)'
         )
 
@@ -54,6 +54,6 @@ def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     method = algorithms.get(flat['algorithm'])
     if isinstance(method.official, str):
         raise UserError(
-            f"config.setting='official': {method.name} has no such setting, for {method.official}; use 'harmonized'"
+            f"config.setting='official': {method.name} has no such setting, because {method.official}; use 'harmonized'"
         )
     return method.official(flat)

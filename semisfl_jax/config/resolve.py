@@ -48,8 +48,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
         if resolved.seeds:
             resolved.parallel.devices = parallel.available_to_trials(len(resolved.seeds))
         else:
-            one = devices.indivisible(flatten(resolved))
-            resolved.parallel.devices = parallel.available(1 if one else resolved.federation.num_active)
+            reason = devices.indivisible(flatten(resolved))
+            resolved.parallel.devices = parallel.available(1 if reason else resolved.federation.num_active)
     with resolved.unlocked():
         for group in option_groups().keys() - {method.option_group}:
             if group in resolved:
@@ -61,13 +61,13 @@ def trials(config: ConfigDict) -> list[ConfigDict]:
     """The configuration of every trial of a resolved configuration, the same as for a run of that seed alone."""
     if not config.seeds:
         return [config]
-    alone = []
+    configs = []
     for seed in config.seeds:
-        own = config.copy_and_resolve_references().unlock()
-        own.update(seed=seed, seeds=())
-        own.parallel.update(trials='auto', devices=1)  # devices divide the trials, not the clients of a trial
-        alone.append(own.lock())
-    return alone
+        trial = config.copy_and_resolve_references().unlock()
+        trial.update(seed=seed, seeds=())
+        trial.parallel.update(trials='auto', devices=1)  # devices divide the trials, not the clients of a trial
+        configs.append(trial.lock())
+    return configs
 
 
 def flatten(config: ConfigDict | dict) -> dict[str, Any]:
@@ -89,13 +89,13 @@ def identity_hash(config: ConfigDict) -> str:
 
 def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
     """Differences that make two resolved configurations distinct experiments: 'key: `other` -> `config`', sorted."""
-    here, there = flatten(config), flatten(other)
-    keys = sorted((here.keys() | there.keys()) - INERT)
+    new, old = flatten(config), flatten(other)
+    keys = sorted((new.keys() | old.keys()) - INERT)
     absent = '(absent)'
     return [
-        f'{key}: {there.get(key, absent)} -> {here.get(key, absent)}'
+        f'{key}: {old.get(key, absent)} -> {new.get(key, absent)}'
         for key in keys
-        if here.get(key, absent) != there.get(key, absent)
+        if new.get(key, absent) != old.get(key, absent)
     ]
 
 

@@ -27,8 +27,8 @@ class Clients(NamedTuple):
 
 def whole(ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray) -> Clients:
     """A round in which no client fails. Clients without images do not start."""
-    nobody, started = np.zeros(ids.shape, bool), images > 0
-    return Clients(ids, images, steps, labels, started, np.where(started, steps, 0), failed=nobody, late=nobody)
+    no_client, started = np.zeros(ids.shape, bool), images > 0
+    return Clients(ids, images, steps, labels, started, np.where(started, steps, 0), failed=no_client, late=no_client)
 
 
 def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:

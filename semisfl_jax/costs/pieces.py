@@ -129,7 +129,9 @@ def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 
 
 def _operations(function: Callable, *arguments) -> float:
-    return float(jax.jit(function).lower(*arguments).cost_analysis().get('flops', 0.0))
+    analysis = jax.jit(function).lower(*arguments).cost_analysis()
+    assert analysis is not None
+    return float(analysis.get('flops', 0.0))
 
 
 def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool = True) -> Work:
@@ -149,8 +151,8 @@ def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool
 def _pair_work(width: int) -> Work:
     def rows(anchors, keys):
         count = keys.shape[0]
-        labels, known = jnp.zeros(count, jnp.int32), jnp.ones(count, bool)
-        references = losses.References(keys, labels, known, known)
+        labels, valid = jnp.zeros(count, jnp.int32), jnp.ones(count, bool)
+        references = losses.References(keys, labels, valid, valid)
         return losses.contrastive_rows(anchors, labels[:_ROWS], references, 1.0)
 
     def train(anchors, keys, gradient):
@@ -165,8 +167,8 @@ def _pair_work(width: int) -> Work:
 def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
     """Bytes per image: the difference between two images and one, in which the weights, kept as well, cancel."""
 
-    def kept(rows: int) -> int:
+    def residual_bytes(rows: int) -> int:
         backward = jax.eval_shape(lambda v, x: jax.vjp(lambda v: run(v, x, True), v)[1], variables, _rows(rows, shape))
         return _bytes(backward)
 
-    return kept(2) - kept(1)
+    return residual_bytes(2) - residual_bytes(1)

@@ -27,7 +27,7 @@ class CostContext(NamedTuple):
     whole: int  # bytes at which a whole model is billed
     hparams: HParams
     active: int  # A
-    index: int = 0  # round, 0-based
+    index: int = 0  # type: ignore[assignment]  # round, 0-based; hides tuple.index
     labels: np.ndarray | bool = False  # [A], whether a client's batches hold labeled images
     steps: np.ndarray | int = 0  # [A], iterations
     images: np.ndarray | int = 0  # [A], images that a client trains on
@@ -57,8 +57,9 @@ class ClientCost(NamedTuple):
     server_work: float = 0  # operations of the server per iteration, for one client's rows
     inactive_download: int = 0  # bytes to each client outside the cohort
     inactive_upload: int = 0
-    order: str = 'independent'  # clients wait for each other only at the end | 'synchronized': in every iteration |
+    # 'independent': clients wait for each other only at the end | 'synchronized': in every iteration |
     # 'sequential': one trains after another
+    order: str = 'independent'
 
 
 def supervised_work(context: CostContext, clustering: bool = False) -> float:

@@ -29,7 +29,11 @@ class Bill(NamedTuple):
 
 def add(one: Bill, other: Bill) -> Bill:
     """The sum of two bills."""
-    return Bill(*(a + b for a, b in zip(one, other, strict=True)))
+    return Bill(
+        one.bytes_up + other.bytes_up,
+        one.bytes_down + other.bytes_down,
+        one.simulated_seconds + other.simulated_seconds,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +62,11 @@ class CostModel:
         """Bytes at which a whole model is billed."""
         paper = self.options.bill_model_size == 'paper'
         return PAPER_SIZES[self.model[0]] if paper else self.pieces.whole
+
+    def client_cost(self, context: CostContext) -> ClientCost:
+        """A client's part of a round, for methods whose price is known."""
+        assert self.price is not None
+        return self.price(context)
 
 
 def build(config, method: Any, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams) -> CostModel:
@@ -101,10 +110,10 @@ def bill(
     """
     server = server_speed(model.options)
     context = _context(model, index, clients, metrics)
-    alone = k_s * supervised_work(context, model.clustering) / server
+    server_seconds = k_s * supervised_work(context, model.clustering) / server
     if clients is None:
-        return Bill(0, 0, alone)
-    cost = model.price(context)
+        return Bill(0, 0, server_seconds)
+    cost = model.client_cost(context)
     up = clients.started * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
     down = clients.started * (cost.download + clients.made * cost.step_download)
     paces = _paces(model, index, clients, cost)
@@ -112,7 +121,7 @@ def bill(
         paces = paces._replace(start=np.where(clients.late, np.minimum(paces.start, model.deadline), paces.start))
     wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
     tail = np.where(clients.survived, paces.end, wait)
-    seconds = alone + _client_seconds(cost.order, clients, paces, tail, cost.server_work / server)
+    seconds = server_seconds + _client_seconds(cost.order, clients, paces, tail, cost.server_work / server)
     inactive = model.num_clients - model.num_active
     bytes_up = round(float(np.sum(up))) + inactive * cost.inactive_upload
     bytes_down = round(float(np.sum(down))) + inactive * cost.inactive_download
@@ -127,7 +136,7 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
     """
     if not model.deadline:
         return clients
-    start, step, end = _paces(model, index, clients, model.price(_context(model, index, clients, None)))
+    start, step, end = _paces(model, index, clients, model.client_cost(_context(model, index, clients, None)))
     late = start + clients.steps * step + end > model.deadline
     made = np.clip(np.floor((model.deadline - start) / step), 0, clients.steps)
     return drop(clients, np.where(late, made, np.inf), late=True)

@@ -29,8 +29,8 @@ def pricing(config) -> prices.Pricing:
     method = algorithms.get(config.algorithm)
     if not method.cuts or method.price is None:
         why = 'has no price' if method.cuts else 'does not cut its model'
-        others = sorted(own.name for own in algorithms.METHODS.values() if own.cuts and own.price)
-        raise UserError(f"config.algorithm='{method.name}' {why}; price {', '.join(others)}")
+        others = sorted(other.name for other in algorithms.METHODS.values() if other.cuts and other.price)
+        raise UserError(f"config.algorithm='{method.name}' {why}; use one of {', '.join(others)}")
     image_shape, num_classes = data.shape(config.data)
     model = costs.build(config, method, num_classes, image_shape, config_lib.hparams(config))
     return prices.price_all(model, config.k_s, config.data.name, method.teacher_at_clients)
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         except ModuleNotFoundError as error:
             if error.name != 'matplotlib':
                 raise
-            print("no plot: matplotlib is not there (pip install -e '.[plots]')")
+            print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
         print(f'written to {folder}')
     except UserError as error:
         print('error:', ' '.join(str(error).split()), file=sys.stderr)

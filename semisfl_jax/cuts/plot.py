@@ -43,11 +43,11 @@ def figure(pricing: Pricing):
 
 def _panel(axis, pricing: Pricing, lines: Sequence[Line]) -> None:
     cuts = [price.cut for price in pricing.cuts]
-    whole = {round(height(pricing.whole), 9) for _, height in lines}
+    uncut_heights = {round(height(pricing.whole), 9) for _, height in lines}
     for (label, height), (color, marker, dashes) in zip(lines, _STYLES, strict=False):
         axis.plot(cuts, [height(p) for p in pricing.cuts], color=color, marker=marker, linestyle=dashes, label=label)
-    for height in whole:
-        axis.axhline(height, linestyle='-.', label='whole model', **_GUIDE)
+    for uncut_height in uncut_heights:
+        axis.axhline(uncut_height, linestyle='-.', label='whole model', **_GUIDE)
     axis.axvline(pricing.chosen, linestyle=':', label='chosen cut', **_GUIDE)
     axis.set_xticks(cuts)
     axis.set_ylim(bottom=0)

@@ -78,7 +78,7 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
     labels = np.full(model.num_active, h.labeled_rows > 0)
     steps = np.full(model.num_active, h.k_u)
     context = CostContext(pieces, model.whole, h, model.num_active, labels=labels[:1], steps=steps[:1])
-    cost = model.price(context)
+    cost = model.client_cost(context)
     bills = []
     for index in range(_ROUNDS):
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
@@ -92,10 +92,10 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
         down=first.bytes_down // model.num_active,
         up=first.bytes_up // model.num_active,
         all_clients=first.bytes_down + first.bytes_up,
-        client_flop=cost.step_work,
+        client_flop=float(cost.step_work),
         server_flop=model.num_active * cost.server_work,
         memory=costs.client_memory(pieces, h.batch_size, teacher=teacher, whole=uncut),
-        seconds=float(np.mean([own.simulated_seconds for own in bills])),
+        seconds=float(np.mean([bill.simulated_seconds for bill in bills])),
     )
 
 
@@ -112,20 +112,20 @@ def as_text(pricing: Pricing) -> str:
         'server GFLOP',
         'client MiB',
     )
-    rows = [(*head, 'seconds')]
-    for own in (*pricing.cuts, pricing.whole):
-        mib = (f'{size / _MIB:.1f}' for size in (own.bottom, own.down, own.up))
-        flop = (f'{work / 1e9:.3g}' for work in (own.client_flop, own.server_flop))
-        mark = '* ' if own.cut == pricing.chosen else ''
+    rows: list[tuple[str, ...]] = [(*head, 'seconds')]
+    for price in (*pricing.cuts, pricing.whole):
+        mib = (f'{size / _MIB:.1f}' for size in (price.bottom, price.down, price.up))
+        flop = (f'{work / 1e9:.3g}' for work in (price.client_flop, price.server_flop))
+        mark = '* ' if price.cut == pricing.chosen else ''
         rows.append(
             (
-                f'{mark}{own.cut}',
-                f'{own.features:,}',
+                f'{mark}{price.cut}',
+                f'{price.features:,}',
                 *mib,
-                f'{own.all_clients / _GIB:.3f}',
+                f'{price.all_clients / _GIB:.3f}',
                 *flop,
-                f'{own.memory / _MIB:.1f}',
-                f'{own.seconds:.1f}',
+                f'{price.memory / _MIB:.1f}',
+                f'{price.seconds:.1f}',
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -29,7 +29,7 @@ from semisfl_jax.wording import size
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 STALE_SECONDS = 24 * 3600.0  # no decoding takes that long
 SPLITS = ('train', 'test')
-ARRAYS = tuple(f'{split}_{what}' for split in SPLITS for what in ('images', 'labels'))
+ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))
 
 
 def default_dir() -> Path:
@@ -49,9 +49,9 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
     """
     root = Path(cache_dir).expanduser() if cache_dir else default_dir()
     entry = root / source.key
-    found = _read(entry, source.name)
-    if found:
-        return found
+    cached = _read(entry, source.name)
+    if cached:
+        return cached
     train, test = source.open()
     streams = {'train': train, 'test': test}
     _check_room(source.name, streams, root)
@@ -59,9 +59,9 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
         _write(entry, source.name, streams)
     except OSError as error:
         logging.warning('decoded arrays of %s are not cached in %s: %s', source.name, root, error)
-    found = _read(entry, source.name)  # even if writing failed: another process may have written it
-    if found:
-        return found
+    cached = _read(entry, source.name)  # even if writing failed: another process may have written it
+    if cached:
+        return cached
     arrays = _collect(source.name, streams)
     return arrays, dataset.checksum(source.name, arrays)
 
@@ -75,20 +75,21 @@ def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
     shape, limit = streams['train'].shape, machine.host_memory()
     if not limit:
         return
-    images = sum(stream.count for stream in streams.values())
+    images = sum(stream.samples for stream in streams.values())
     chunk, total = (count * math.prod(shape) for count in (min(CHUNK, images), images))
-    which = f'{name} in images of {"x".join(map(str, shape))}'
+    description = f'{name} in images of {"x".join(map(str, shape))}'
     if chunk > limit:
         raise UserError(
-            f'{which}: {CHUNK} are decoded at a time and take {size(chunk)}, and this machine has {size(limit)} of '
-            'memory; use a smaller config.data.image_size'
+            f'{description}: {CHUNK} are decoded at a time and take {size(chunk)}, but this machine has {size(limit)} '
+            'of memory; use a smaller config.data.image_size'
         )
-    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(there).free
+    directory = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(directory).free
     if total > limit and total > free:
         raise UserError(
-            f'{which} takes {size(total)}, which neither {there} ({size(free)} free) nor the memory of this machine '
-            f'({size(limit)}) has; use a smaller config.data.image_size, or a config.data.cache_dir with more room'
+            f'{description} takes {size(total)}, more than {directory} ({size(free)} free) or the memory of this '
+            f'machine ({size(limit)}) can hold; use a smaller config.data.image_size, or a config.data.cache_dir with '
+            'more room'
         )
 
 
@@ -130,22 +131,22 @@ def _write(entry: Path, name: str, streams: dict[str, Stream]) -> None:
 
 def _write_images(images_path: Path, labels_path: Path, name: str, split: str, stream: Stream) -> None:
     """Appends one chunk at a time: only one is in memory, and a full disk raises OSError rather than a signal."""
-    header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.count, *stream.shape)}
+    header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.samples, *stream.shape)}
     labels = []
     with images_path.open('wb') as file:
         np.lib.format.write_array_header_1_0(file, header)
-        for images, some in _progress(name, split, stream):
+        for images, chunk_labels in _progress(name, split, stream):
             file.write(np.ascontiguousarray(images).data)
-            labels.append(some)
+            labels.append(chunk_labels)
     np.save(labels_path, np.concatenate(labels))
 
 
 def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
     """Decodes into arrays in memory, the same as those of a cache entry."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
-        images = np.empty((stream.count, *stream.shape), np.uint8)
-        labels = np.empty(stream.count, np.int32)
+        images = np.empty((stream.samples, *stream.shape), np.uint8)
+        labels = np.empty(stream.samples, np.int32)
         start = 0
         for some_images, some_labels in _progress(name, split, stream):
             images[start : start + len(some_images)] = some_images
@@ -158,7 +159,7 @@ def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
 def _progress(name: str, split: str, stream: Stream) -> Iterator[Chunk]:
     """The chunks of a stream, with a progress bar and the time left if decoding takes long."""
     with tqdm(
-        total=stream.count,
+        total=stream.samples,
         desc=f'decoding {name} {split}',
         unit=' images',
         delay=PROGRESS_DELAY,

@@ -83,8 +83,8 @@ def _in_memory(array: np.ndarray | None) -> bool:
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
-    known = NORMALIZATION.get(name)
-    return known if known and len(known[0]) == images.shape[-1] else channel_statistics(images)
+    tabulated = NORMALIZATION.get(name)
+    return tabulated if tabulated and len(tabulated[0]) == images.shape[-1] else channel_statistics(images)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -112,7 +112,7 @@ def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
         array = arrays[key]
         digest.update(f'|{key} {array.dtype.str} {array.shape}|'.encode())
         for start in range(0, len(array), ROWS_AT_ONCE):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS_AT_ONCE]))
+            digest.update(np.ascontiguousarray(array[start : start + ROWS_AT_ONCE]).data)
     return digest.hexdigest()
 
 
@@ -143,6 +143,6 @@ def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     classes, counts = np.unique(labels, return_counts=True)
     generator = rng.host(HOLDOUT_SEED, 'holdout')
     picked = largest_remainder(counts, -(-len(labels) // 5))
-    test = [generator.permutation(np.flatnonzero(labels == c))[:take] for c, take in zip(classes, picked, strict=True)]
-    test = np.sort(np.concatenate(test))
+    parts = [generator.permutation(np.flatnonzero(labels == c))[:take] for c, take in zip(classes, picked, strict=True)]
+    test = np.sort(np.concatenate(parts))
     return np.setdiff1d(np.arange(len(labels)), test), test

@@ -28,9 +28,9 @@ Chunk = tuple[np.ndarray, np.ndarray]  # images [n, H, W, C] uint8, labels [n] i
 class Stream(NamedTuple):
     """The images and labels of one split, decoded lazily."""
 
-    count: int
+    samples: int
     shape: tuple[int, int, int]  # H, W, C
-    chunks: Callable[[], Iterator[Chunk]]  # `count` samples in total
+    chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
 
 
 class Source(NamedTuple):
@@ -85,8 +85,8 @@ def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> n
     for image in images:
         if image.shape != shape:
             raise UserError(
-                f'images of unequal size, {image.shape[:2]} beside {shape[:2]}: '
-                'set --config.data.image_size to the side that all shall be resized to'
+                f'the images are of unequal size, such as {image.shape[:2]} and {shape[:2]}: '
+                'set --config.data.image_size to resize all of them to one side'
             )
     return np.stack(images)
 

@@ -100,7 +100,7 @@ def build_federations(
         raise UserError(f"config.data.residency is '{residency}': use {' or '.join(map(repr, RESIDENCIES))}")
     if all_labels and (unknown := int(np.sum(dataset.train_labels < 0))):
         raise UserError(
-            f'config.data.client_labels=-1 needs the labels of all images, and those of {unknown:,} training images of '
+            f'config.data.client_labels=-1 needs the labels of all images, but those of {unknown:,} training images of '
             f'{dataset.name} are unknown; give a number of labels'
         )
     on_host = residency == 'host'

@@ -54,13 +54,15 @@ def _read_classes(path: str) -> tuple[str, ...]:
     lines = user_files.read_text(path, 'config.data.class_list', LIST_BYTES).splitlines()
     classes = tuple(line.split()[0] for line in lines if line.strip())
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise UserError(f"config.data.class_list '{path}' must name at least two classes, one per line, none twice")
+        raise UserError(
+            f"config.data.class_list '{path}' must name at least two classes, one per line, without repeats"
+        )
     return classes
 
 
 def _find_folder(folder: Path, classes: tuple[str, ...], size: int) -> Source:
     if not (folder / 'train').is_dir() or not (folder / 'val').is_dir():
-        raise UserError(f"config.data.image_folder '{folder}' must hold the directories train/ and val/")
+        raise UserError(f"config.data.image_folder '{folder}' must have the directories train/ and val/")
     present = sorted(path.name for path in (folder / 'train').iterdir() if path.is_dir())
     if not classes and len(present) != NUM_CLASSES:
         raise UserError(
@@ -70,7 +72,10 @@ def _find_folder(folder: Path, classes: tuple[str, ...], size: int) -> Source:
     classes = classes or tuple(present)
     files = {split: [_files(folder / split / name) for name in classes] for split in ('train', 'val')}
     sizes = [
-        (str(path.relative_to(folder)), path.stat().st_size) for some in files.values() for c in some for path in c
+        (str(path.relative_to(folder)), path.stat().st_size)
+        for split_files in files.values()
+        for class_files in split_files
+        for path in class_files
     ]
     digest = hashlib.sha256(repr((sizes, classes, size)).encode()).hexdigest()[:12]
     return Source(
@@ -97,13 +102,13 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _stream(files: list[list[Path]], size: int) -> Stream:
-    paths = [path for some in files for path in some]
-    labels = np.repeat(np.arange(len(files), dtype=np.int32), [len(some) for some in files])
+    paths = [path for class_files in files for path in class_files]
+    labels = np.repeat(np.arange(len(files), dtype=np.int32), [len(class_files) for class_files in files])
     shape = (size, size, 3)
 
     def chunks() -> Iterator[Chunk]:
         for start in range(0, len(paths), CHUNK):
-            some = slice(start, start + CHUNK)
-            yield decode_chunk(paths[some], shape, size), labels[some]
+            chunk = slice(start, start + CHUNK)
+            yield decode_chunk(paths[chunk], shape, size), labels[chunk]
 
     return Stream(len(paths), shape, chunks)

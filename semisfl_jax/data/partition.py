@@ -12,7 +12,8 @@ import functools
 import hashlib
 import json
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -140,7 +141,7 @@ def describe(partition: Partition, labels: np.ndarray) -> np.ndarray:
     """
     classes = int(labels.max()) + 1
     held = [labels[rows] for rows in partition.client_index]
-    return np.stack([np.bincount(some[some >= 0], minlength=classes) for some in held])
+    return np.stack([np.bincount(client_labels[client_labels >= 0], minlength=classes) for client_labels in held])
 
 
 def check_counts(num_clients: int, num_active: int) -> None:
@@ -190,13 +191,13 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
     if wanted > available:
         raise UserError(
             f"config.data.num_labeled is {wanted}: data set '{dataset.name}' has {available} training images with a "
-            'label, use that many at most'
+            'label, use at most that many'
         )
     if chosen['labeled_split'] == 'natural' or not wanted:
         return largest_remainder(sizes, wanted)
     if wanted < dataset.num_classes:
         raise UserError(
-            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs one label at least for each of the "
+            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs at least one label for each of the "
             f'{dataset.num_classes} classes'
         )
     counts = largest_remainder(np.ones(len(sizes), np.int64), wanted)
@@ -215,12 +216,12 @@ def _deal(groups: list[np.ndarray], rule: str, chosen: dict, leave_none_empty: b
     sizes = np.array([len(rows) for rows in groups])
     if leave_none_empty and sizes.sum() < clients:
         raise UserError(
-            f'config.federation.num_clients={clients}: {sizes.sum()} unlabeled images are left for so many clients; '
+            f'config.federation.num_clients={clients}: only {sizes.sum()} unlabeled images are left for them; '
             'use fewer clients or fewer labels'
         )
     counts = PARTITIONS[rule](sizes, chosen)
     if counts.shape != (clients, len(sizes)) or (counts < 0).any() or (counts.sum(axis=0) != sizes).any():
-        raise ValueError(f"partition '{rule}' does not deal every image once")
+        raise ValueError(f"partition '{rule}' does not assign every image exactly once")
     if leave_none_empty:
         _fill_empty(counts)
     rows = np.concatenate(groups)
@@ -239,7 +240,7 @@ def _dirichlet_counts(sizes: np.ndarray, chosen: dict) -> np.ndarray:
     if sizes[-1]:
         raise UserError(
             f"config.federation.partition is 'dirichlet', but the labels of {sizes[-1]} training images are unknown, "
-            "so their classes cannot be dealt unevenly: use 'uniform'"
+            "so their classes cannot be split unevenly: use 'uniform'"
         )
     clients, classes = chosen['num_clients'], len(sizes) - 1
     share = rng.host(chosen['seed'], 'partition', 'dirichlet').dirichlet(np.full(classes, chosen['alpha']), clients)
@@ -253,16 +254,16 @@ PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
     'dirichlet': _dirichlet_counts,
 }
 # Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
-LABELED_PARTITIONS = ChainMap({'same': None}, PARTITIONS)
+LABELED_PARTITIONS: Mapping[str, Any] = ChainMap({'same': None}, PARTITIONS)
 
 
 def _fill_empty(counts: np.ndarray) -> None:
     """Gives every empty client in counts [N, K] one image of the largest client, from that client's largest class."""
     totals = counts.sum(axis=1)
-    for poor in np.flatnonzero(totals == 0):
-        rich = totals.argmax()
-        k = counts[rich].argmax()
-        counts[rich, k] -= 1
-        counts[poor, k] += 1
-        totals[rich] -= 1
-        totals[poor] = 1
+    for empty in np.flatnonzero(totals == 0):
+        largest = totals.argmax()
+        k = counts[largest].argmax()
+        counts[largest, k] -= 1
+        counts[empty, k] += 1
+        totals[largest] -= 1
+        totals[empty] = 1

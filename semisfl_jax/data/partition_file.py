@@ -37,9 +37,9 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         'settings': partition.settings,
         'content_hash': partition.content_hash,
     }
-    beside = path.with_name(f'.{path.name}-{uuid.uuid4().hex}')
+    temporary = path.with_name(f'.{path.name}-{uuid.uuid4().hex}')
     try:
-        with beside.open('wb') as file:
+        with temporary.open('wb') as file:
             np.savez(
                 file,
                 meta=np.array(json.dumps(meta, sort_keys=True)),
@@ -49,10 +49,10 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
                 client_labeled_index=_flat(partition.client_labeled_index),
                 client_labeled_size=_sizes(partition.client_labeled_index),
             )
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise UserError(f"the partition cannot be written to '{path}': {error.strerror or error}") from error
 
 
@@ -62,10 +62,10 @@ def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
     Raises:
       UserError: no such file, not a partition, or damaged.
     """
-    place = user_files.check(path, 'the partition file', limit)
-    _check_unpacked(place, limit)
+    file_path = user_files.check(path, 'the partition file', limit)
+    _check_unpacked(file_path, limit)
     try:
-        with place.open('rb') as file, np.load(file, allow_pickle=False) as entries:
+        with file_path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
             arrays = {key: entries[key] for key in entries.files}
         meta = json.loads(str(arrays['meta']))
         partition = Partition(
@@ -92,7 +92,7 @@ def _check_unpacked(path: Path, limit: int) -> None:
     except (OSError, ValueError, zipfile.BadZipFile):
         return  # `load` reports what is wrong with it
     if unpacked > limit:
-        raise UserError(f"'{path}' unpacks to more than {size(limit)}, which no partition file does; give another")
+        raise UserError(f"'{path}' unpacks to more than {size(limit)}, too much for a partition file; use another")
 
 
 def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
@@ -122,15 +122,15 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
     clients = config.federation.num_clients
     if partition.num_clients != clients:
         raise UserError(
-            f"the partition file '{path}' is for {partition.num_clients} clients: set "
-            f'--config.federation.num_clients={partition.num_clients}, which is {clients}'
+            f"the partition file '{path}' is for {partition.num_clients} clients, not {clients}: set "
+            f'--config.federation.num_clients={partition.num_clients}'
         )
     partition_lib.check_counts(clients, config.federation.num_active)
     _check_rows(partition, dataset, path, config.k_s)
     wanted = partition_lib.settings(config)
     for key in sorted(wanted):
-        if (kept := partition.settings.get(key)) != wanted[key]:
-            logging.warning("%s of the partition file '%s' holds: %s, not %s", key, path, kept, wanted[key])
+        if (value := partition.settings.get(key)) != wanted[key]:
+            logging.warning("%s=%s from the partition file '%s' is used, not %s", key, value, path, wanted[key])
     return partition
 
 
@@ -142,15 +142,15 @@ def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
     if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
         fault = 'names rows that the data set does not have'
     elif len(np.unique(rows)) < len(rows):
-        fault = 'gives a row twice'
+        fault = 'lists a row twice'
     elif (dataset.train_labels[labeled] < 0).any():
-        fault = 'uses images as labeled whose label is unknown'
+        fault = 'lists images as labeled whose labels are unknown'
     elif not len(partition.server_index) and k_s:
-        fault = f'leaves the server without images, and config.k_s={k_s} trains on some'
+        fault = f'leaves the server without images, but config.k_s={k_s} trains on some'
     elif not _sizes(partition.client_index).all():
         fault = 'leaves a client without images'
     elif len(partition.client_labeled_index) != partition.num_clients:
-        fault = 'lists another number of clients with labels than without'
+        fault = 'has different numbers of clients for labeled and unlabeled images'
     else:
         return
     raise UserError(f"the partition file '{path}' {fault}: correct it or leave config.data.partition_file empty")

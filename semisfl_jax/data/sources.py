@@ -45,14 +45,14 @@ def load(options) -> dataset.Dataset:
     if options.fake:
         return fake.make(name, options.fake_size, options.image_size)
     if options.fake_size:
-        raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it 0')
+        raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it at 0')
     if name in READERS:
         return READERS[name](options.image_size)
     if name == image100.NAME:
         source = image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
     else:
-        own = (*READERS, *ALIASES, image100.NAME)
-        source = tfds_source.find(name, options.data_dir, options.image_size, own_names=own)
+        own_names = (*READERS, *ALIASES, image100.NAME)
+        source = tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
     arrays, checksum = cache.fetch(source, options.cache_dir)
     return dataset.make(name, arrays, source.num_classes, digest=checksum)
 
@@ -64,15 +64,15 @@ def outline(options) -> Outline | None:
     unknown shape.
     """
     name = ALIASES.get(options.name, options.name)
-    own = name in READERS and READERS[name] is not digits.load
-    if name not in fake.SHAPES or (own and not options.fake):
+    custom = name in READERS and READERS[name] is not digits.load
+    if name not in fake.SHAPES or (custom and not options.fake):
         return None
-    known, side = fake.SHAPES[name], options.image_size
-    image = (side, side, known.image[2]) if side else known.image
-    labeled, unlabeled, test = fake.counts(name, options.fake_size) if options.fake else (known.train, 0, known.test)
+    true, side = fake.SHAPES[name], options.image_size
+    image = (side, side, true.image[2]) if side else true.image
+    labeled, unlabeled, test = fake.counts(name, options.fake_size) if options.fake else (true.train, 0, true.test)
     if not options.fake and name not in READERS:
         labeled = unlabeled = test = 0
-    return Outline(image, known.classes, labeled + unlabeled, test, in_memory=options.fake or name in READERS)
+    return Outline(image, true.classes, labeled + unlabeled, test, in_memory=options.fake or name in READERS)
 
 
 def shape(options) -> tuple[tuple[int, int, int], int]:
@@ -87,6 +87,6 @@ def shape(options) -> tuple[tuple[int, int, int], int]:
     if name not in fake.SHAPES:
         loaded = load(options)
         return loaded.train_images.shape[1:], loaded.num_classes
-    known = fake.SHAPES[name]
+    true = fake.SHAPES[name]
     side = options.image_size
-    return (side, side, known.image[2]) if side else known.image, known.classes
+    return (side, side, true.image[2]) if side else true.image, true.classes

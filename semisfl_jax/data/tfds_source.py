@@ -114,14 +114,14 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = ()):
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
-        known = tfds.list_builders(with_community_datasets=False)
-        raise UserError(_unknown(name, [*known, *own_names])) from error
+        builders = tfds.list_builders(with_community_datasets=False)
+        raise UserError(_unknown(name, [*builders, *own_names])) from error
     except Exception as error:  # anything that a builder's own code raises
         raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name.lower(), known, n=4)
+def _unknown(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), names, n=4)
     hint = f'did you mean {" or ".join(repr(c) for c in close)}?' if close else 'see `tfds.list_builders()`'
     return f"unknown data set '{name}' in config.data.name: {hint}"
 
@@ -130,8 +130,8 @@ def _prepare(name: str, builder, directory: str) -> None:
     """Downloads and prepares the data set if TensorFlow, which TFDS needs for writing, is installed."""
     if importlib.util.find_spec('tensorflow') is None:
         raise UserError(
-            f"data set '{name}' is not prepared, {builder.data_path} is not there: point --config.data.data_dir or "
-            "TFDS_DATA_DIR at a directory that holds it, or run `pip install '.[prepare]'` and this command again to "
+            f"data set '{name}' is not prepared, {builder.data_path} does not exist: point --config.data.data_dir or "
+            "TFDS_DATA_DIR at a directory that has it, or run `pip install '.[prepare]'` and this command again to "
             'download and prepare it, or try made-up images with --config.data.fake=True'
         )
     logging.info('preparing %s in %s', name, directory)
@@ -170,7 +170,7 @@ def _check_features(name: str, builder):
     if not fits or not isinstance(label, tfds.features.ClassLabel) or not label.num_classes:
         raise UserError(
             f"data set '{name}' is not an image-classification set: it needs the features 'image' (uint8) and "
-            f"'label' (a class), and has {sorted(fields)}"
+            f"'label' (a class), but has {sorted(fields)}"
         )
     return image, label
 
@@ -184,8 +184,8 @@ def _source(builder, split: str):
             return builder.as_data_source(split=split, decoders={'image': tfds.decode.SkipDecoding()})
     except NotImplementedError as error:
         raise UserError(
-            f"data set '{builder.info.full_name}' in {builder.data_path} is not in the array_record format, which is "
-            'the one that can be read without TensorFlow: prepare it in another directory and point '
+            f"data set '{builder.info.full_name}' in {builder.data_path} is not in the array_record format, the only "
+            'one that can be read without TensorFlow: prepare it in another directory and point '
             '--config.data.data_dir there'
         ) from error
 
@@ -234,11 +234,11 @@ def _parts(builder, wanted: list[int]) -> tuple[list, list]:
         return np.arange(count) if labels is None else np.flatnonzero(np.isin(labels, wanted))
 
     unlabeled = [(split, rows(split)) for split in UNLABELED if split in builder.info.splits and not wanted]
-    kept = rows('train')
+    train_rows = rows('train')
     if test := _test_split(builder):
-        return [('train', kept), *unlabeled], [(test, rows(test))]
-    train, held = dataset.holdout(_labels(builder, 'train')[kept])
-    return [('train', kept[train]), *unlabeled], [('train', kept[held])]
+        return [('train', train_rows), *unlabeled], [(test, rows(test))]
+    train, held = dataset.holdout(_labels(builder, 'train')[train_rows])
+    return [('train', train_rows[train]), *unlabeled], [('train', train_rows[held])]
 
 
 def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:

@@ -27,7 +27,6 @@ a queue. With `client_teacher_ema` the labels in the queue depend on how each cl
 afterwards, so the queue is left out.
 """
 
-from semisfl_jax.diagnostics.files import cut_back, load, rounds_written, save
 from semisfl_jax.diagnostics.measure import build
 from semisfl_jax.diagnostics.tables import (
     Rates,
@@ -37,6 +36,7 @@ from semisfl_jax.diagnostics.tables import (
     count_slots,
     overall_rates,
 )
+from semisfl_jax.training.diagnostic_files import cut_back, load, rounds_written, save
 
 __all__ = [
     'Rates',

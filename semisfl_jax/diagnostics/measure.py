@@ -38,23 +38,23 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
 
     def guess(state, key: Array, images: Array):
         logits = predict(state, views.weak(key, images))
-        return {model: pseudo_label.guess(own, hparams.threshold) for model, own in logits.items()}
+        return {model: pseudo_label.guess(model_logits, hparams.threshold) for model, model_logits in logits.items()}
 
     def classify(state, images: Array):
-        return {model: jnp.argmax(own, axis=-1) for model, own in predict(state, images).items()}
+        return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}
 
     guess, classify, gap = jit(guess), jit(classify), jit(_gap)
     queued = _build_queue(experiment, views, jit)
 
     def diagnose(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
-        found = {'round': np.int32(number), **_pseudo_labels(trial, guess, state, number)}
-        found |= _on_test_images(trial, classify, state)
+        arrays = {'round': np.array(number, np.int32), **_pseudo_labels(trial, guess, state, number)}
+        arrays |= _on_test_images(trial, classify, state)
         if queued:
-            found |= queued(trial, state, number, k_s)
+            arrays |= queued(trial, state, number, k_s)
         if state.teacher:
-            names, distance, norm = ('bottom', 'top', 'proj'), *jax.device_get(gap(state))
-            found |= {'pieces': np.array(names), 'distance': distance, 'norm': norm}
-        return found
+            distance, norm = jax.device_get(gap(state))
+            arrays |= {'pieces': np.array(['bottom', 'top', 'proj']), 'distance': distance, 'norm': norm}
+        return arrays
 
     return diagnose
 
@@ -71,18 +71,18 @@ def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) 
     """`unlabeled` and `MODEL_confident`."""
     held = trial.partition.client_index
     clients, classes = len(held), trial.dataset.num_classes
-    rows, owner = np.concatenate(held), np.repeat(np.arange(clients), [len(own) for own in held])
+    rows, owner = np.concatenate(held), np.repeat(np.arange(clients), [len(client_rows) for client_rows in held])
     truth = trial.dataset.train_labels[rows]
     parts = []
     key = rng.fold(rng.root(trial.config.seed), 'diagnostics', number)
     for batch, images, count in _batches(trial.dataset.train_images, rows, trial.config.eval_batch_size):
-        found = guess(state, *parallel.replicate(trial.mesh, (rng.fold(key, batch), jnp.asarray(images))))
-        parts.append(jax.tree.map(lambda x, count=count: x[:count], jax.device_get(found)))
-    everything = np.ones(len(rows), bool)
-    counts = {'unlabeled': tables.count_labels(owner, truth, np.zeros_like(truth), everything, clients, classes)}
+        guesses = guess(state, *parallel.replicate(trial.mesh, (rng.fold(key, batch), jnp.asarray(images))))
+        parts.append(jax.tree.map(lambda x, count=count: x[:count], jax.device_get(guesses)))
+    mask = np.ones(len(rows), bool)
+    counts = {'unlabeled': tables.count_labels(owner, truth, np.zeros_like(truth), mask, clients, classes)}
     counts['unlabeled'] = counts['unlabeled'].sum(axis=-1, dtype=np.int32)
     for model in sorted(parts[0], reverse=True):
-        labels, confident = (np.concatenate(own) for own in zip(*(part[model] for part in parts), strict=True))
+        labels, confident = (np.concatenate(values) for values in zip(*(part[model] for part in parts), strict=True))
         counts[f'{model}_confident'] = tables.count_labels(owner, truth, labels, confident, clients, classes)
     return counts
 
@@ -92,15 +92,15 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
     dataset, parts = trial.dataset, []
     rows = np.arange(len(dataset.test_labels))
     for _, images, count in _batches(dataset.test_images, rows, trial.config.eval_batch_size):
-        found = jax.device_get(classify(state, parallel.replicate(trial.mesh, jnp.asarray(images))))
-        parts.append({model: own[:count] for model, own in found.items()})
+        predictions = jax.device_get(classify(state, parallel.replicate(trial.mesh, jnp.asarray(images))))
+        parts.append({model: labels[:count] for model, labels in predictions.items()})
     predicted = {model: np.concatenate([part[model] for part in parts]) for model in sorted(parts[0], reverse=True)}
 
     def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        none, all_ = np.zeros(len(rows), int), np.ones(len(rows), bool)
-        return tables.count_labels(none, first, second, all_, 1, dataset.num_classes)[0, :-1]
+        groups, mask = np.zeros(len(rows), int), np.ones(len(rows), bool)
+        return tables.count_labels(groups, first, second, mask, 1, dataset.num_classes)[0, :-1]
 
-    counts = {f'{model}_test': pairs(dataset.test_labels, own) for model, own in predicted.items()}
+    counts = {f'{model}_test': pairs(dataset.test_labels, labels) for model, labels in predicted.items()}
     if 'teacher' in predicted:
         counts['agreement'] = pairs(predicted['teacher'], predicted['student'])
     return counts
@@ -121,8 +121,8 @@ def _build_queue(experiment: Experiment, views, jit: Callable) -> Callable[..., 
         classes = trial.dataset.num_classes
         slots, empty = zip(
             *(
-                tables.count_slots(own.labels, own.confident, own.keys[:, 0].astype(np.int64), classes)
-                for own in levels
+                tables.count_slots(level.labels, level.confident, level.keys[:, 0].astype(np.int64), classes)
+                for level in levels
             ),
             strict=True,
         )

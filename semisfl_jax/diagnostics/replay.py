@@ -15,12 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import queue, rng, sampling
+from semisfl_jax import queue, sampling
 from semisfl_jax.hparams import HParams
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import State, pseudo_label
-from semisfl_jax.types import Array, Cohort, Federation, Queue, Views
+from semisfl_jax.phases import cross_entity as cross_entity_phase
+from semisfl_jax.phases import supervised as supervised_phase
+from semisfl_jax.phases.labeling import build_labeler
+from semisfl_jax.types import Array, ClientAxis, Cohort, Federation, Queue, Views
 
 LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}
 
@@ -41,19 +44,15 @@ def build_replay(
       `federation`, `cohort` and `k_s` are those of the round, `state` is what it returned.
     """
     memory = queue.build(hparams.queue, hparams.queue_size, 1, hparams.queue_stride, hparams.queue_empty_slots)
-    weak = client_map(views.weak)
-    own_statistics = hparams.client_teacher_bn == 'train'
+    axis = ClientAxis(map=client_map)
+    labeler = build_labeler(model, hparams, axis, labels_by='teacher')
 
     def note(labels: Array, confident: Array, truth: Array) -> References:
         return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
 
     def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
-        held = federation.server_index
-
         def step(step, noted):
-            batch = hparams.server_batch_size, held.shape[0], hparams.server_list_steps
-            rows = held[sampling.server_rows(key, step, *batch)]
-            labels = federation.server_labels[rows]
+            labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
             return memory.push_supervised(noted, note(labels, jnp.ones_like(labels, bool), labels))
 
         first = state.step - k_s
@@ -62,9 +61,7 @@ def build_replay(
         return jax.lax.fori_loop(first, state.step, step, memory.init())
 
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, noted: Any) -> Any:
-        round_key = rng.fold(key, 'cross_entity', state.round - 1)
-        teacher = state.teacher
-        bottoms = client_map(lambda x, key: model.bottom(teacher.bottom, x, key, own_statistics)[0])
+        round_key = cross_entity_phase.round_key(key, state.round - 1)
         rows, labeled = sampling.client_rows(
             key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
         )
@@ -73,12 +70,9 @@ def build_replay(
         def iteration(noted, inputs):
             t, rows, labeled = inputs  # [], [A, B], [A, B]
             images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
-            keys = {
-                name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
-                for name in ('weak', 'teacher_dropout')
-            }
-            features = bottoms(views.normalize(weak(keys['weak'], images)), keys['teacher_dropout'])
-            logits, _ = model.top(teacher.top, features.reshape(-1, model.feature_size), None, False)
+            keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)
+            x = cross_entity_phase.weak_views(views, axis, keys, images)
+            _, logits = labeler.label(state.teacher, state.student, True, x, keys['teacher_dropout'])
             labels, confident = pseudo_label.guess(logits, hparams.threshold)
             labeled = labeled.reshape(-1)
             noted_now = note(jnp.where(labeled, truth, labels), confident | labeled, truth)

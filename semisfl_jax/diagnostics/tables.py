@@ -30,9 +30,9 @@ def count_labels(
     Returns:
       [size, K + 1, K] int32: group, true class (K for unknown), label.
     """
-    place = (groups * (classes + 1) + np.where(truth < 0, classes, truth)) * classes + labels
+    flat_index = (groups * (classes + 1) + np.where(truth < 0, classes, truth)) * classes + labels
     length = size * (classes + 1) * classes
-    return np.bincount(place[counted], minlength=length).reshape(size, classes + 1, classes).astype(np.int32)
+    return np.bincount(flat_index[counted], minlength=length).reshape(size, classes + 1, classes).astype(np.int32)
 
 
 def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, classes: int) -> tuple[np.ndarray, int]:

@@ -7,7 +7,7 @@ Weights and biases are initialized as in PyTorch, uniform in +-1 / sqrt(fan_in),
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -49,19 +49,19 @@ class UnbiasedBatchNorm(nn.BatchNorm):
     The batch itself is normalized by the biased variance, as usual.
     """
 
-    def __call__(self, x: Array, mask: Array | None = None) -> Array:
+    def __call__(self, x: Array, use_running_average: bool | None = None, *, mask: Array | None = None) -> Array:
         """x [B, ..., C]; `mask` [B, 1, ...] bool, the valid rows, only without mapped axes; None: all."""
-        before = self.get_variable('batch_stats', 'var')
-        y = super().__call__(x, mask=mask)
-        if self.use_running_average or self.is_initializing():
+        old_variance: Array = self.get_variable('batch_stats', 'var')
+        y = super().__call__(x, use_running_average, mask=mask)
+        if use_running_average or self.use_running_average or self.is_initializing():
             return y
         rows = x.size // x.shape[-1]
         if self.axis_name:
             rows *= jax.lax.axis_size(self.axis_name)
         fewer = max(rows - 1, 1) if mask is None else jnp.maximum(rows // x.shape[0] * jnp.sum(mask) - 1, 1)
-        after = self.get_variable('batch_stats', 'var')
-        share = after - self.momentum * before  # (1 - momentum) times the biased variance
-        self.put_variable('batch_stats', 'var', after + share / fewer)
+        new_variance: Array = self.get_variable('batch_stats', 'var')
+        share = new_variance - self.momentum * old_variance  # (1 - momentum) times the biased variance
+        self.put_variable('batch_stats', 'var', new_variance + share / fewer)
         return y
 
 
@@ -72,7 +72,8 @@ def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) 
     (`compute.batch_norm_variance`). `axes`: mapped axes that hold more rows of the batch.
     """
     kind = UnbiasedBatchNorm if compute.batch_norm_variance == 'unbiased' else nn.BatchNorm
-    return kind(not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=axes or None, name=name)
+    names: Any = axes or None  # Flax declares one name, and takes several, as `jax.lax.pmean` does
+    return kind(not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=names, name=name)
 
 
 class ConvLayer(nn.Module):

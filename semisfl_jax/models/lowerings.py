@@ -15,7 +15,7 @@ docs/performance.md has the measurements.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -80,10 +80,11 @@ def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
     by_row = jnp.flip(kernel, 1).transpose(1, 3, 0, 2).reshape(1, size, features, size * channels)
     border = size - 1 - padding
     rows = _convolve(gradient, by_row, (0, 0), (border, border))  # [B, H', W, k * C]
-    return sum(
+    shifted = (
         jax.lax.pad(part, jnp.zeros((), rows.dtype), ((0, 0, 0), (i - padding, border - i, 0), (0, 0, 0), (0, 0, 0)))
         for i, part in enumerate(jnp.split(rows, size, axis=-1))
     )
+    return reduce(jnp.add, shifted)
 
 
 _direct.defvjp(_direct_forward, _direct_backward)
@@ -95,8 +96,8 @@ def patches(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
     if padding:
         x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     height, width = ((length - size) // stride + 1 for length in x.shape[1:3])
-    down, right = stride * (height - 1) + 1, stride * (width - 1) + 1
-    slices = [x[:, i : i + down : stride, j : j + right : stride] for i in range(size) for j in range(size)]
+    height_span, width_span = stride * (height - 1) + 1, stride * (width - 1) + 1
+    slices = [x[:, i : i + height_span : stride, j : j + width_span : stride] for i in range(size) for j in range(size)]
     columns = jnp.concatenate(slices, axis=-1)  # [B, H', W', k * k * C]
     product = columns.reshape(-1, size * size * channels) @ kernel.reshape(-1, features)
     return product.reshape(x.shape[0], height, width, features)

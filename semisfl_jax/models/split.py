@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -18,17 +19,25 @@ from semisfl_jax.models.zoo import Architecture, Maker
 from semisfl_jax.types import Array, SplitParams, Variables
 
 
-class SplitModel(NamedTuple):
-    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
+class Piece(Protocol):
+    """Bottom or top of a model."""
 
-    `bottom` and `top` are called as f(variables, inputs, key, train, rows=None) and return (outputs, variables): in
-    training, the variables with BatchNorm's running statistics updated. `key` is for dropout and may be None otherwise.
-    `rows` [B] bool: the valid rows, for training with a partial batch; BatchNorm excludes the others.
-    """
+    def __call__(
+        self, variables: Variables, inputs: Array, key: Array | None, train: bool, rows: Array | None = None, /
+    ) -> tuple[Array, Variables]:
+        """Outputs and variables: in training, with BatchNorm's running statistics updated.
+
+        `key` is for dropout and may be None otherwise. `rows` [B] bool: the valid rows, for training with a partial
+        batch; BatchNorm excludes the others.
+        """
+
+
+class SplitModel(NamedTuple):
+    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C]."""
 
     init: Callable[[Array], SplitParams]
-    bottom: Callable[..., tuple[Array, Variables]]  # -> features e [B, D]
-    top: Callable[..., tuple[Array, Variables]]  # e -> logits [B, K]
+    bottom: Piece  # images -> features e [B, D]
+    top: Piece  # e -> logits [B, K]
     # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
     # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
     tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
@@ -126,24 +135,31 @@ def cut(
         )
 
     def run_bottom(variables, images, key, train, rows=None):
+        chex.assert_shape(images, (None, *image_shape))
         features, variables = _run(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
     def run_top(variables, features, key, train, rows=None):
+        chex.assert_shape(features, (None, feature_size))
         return _run(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables, features, keys):
         def one_client(rows, key):
             return _run(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 
+        chex.assert_shape(features, (None, None, feature_size))
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
+
+    def project(variables, features):
+        chex.assert_shape(features, (None, feature_size))
+        return head.apply(variables, features)
 
     return SplitModel(
         init=init,
         bottom=run_bottom,
         top=run_top,
         tops=run_tops,
-        project=head.apply,
+        project=project,
         feature_size=feature_size,
         projection_size=feature_size if projection == 'none' else projection_dim,
     )
@@ -156,9 +172,10 @@ def _run(
     key: Array | None,
     train: bool,
     rows: Array | None = None,
-):
+) -> tuple[Array, Variables]:
     if not train:
-        return module.apply(variables, inputs, train=False).astype(jnp.float32), variables
+        predicted: Any = module.apply(variables, inputs, train=False)
+        return predicted.astype(jnp.float32), variables
     rngs = None if key is None else {'dropout': key}
     with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
         outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])

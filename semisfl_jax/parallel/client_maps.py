@@ -28,9 +28,7 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
     """
     if chunk:
         return partial(in_chunks, chunk)
-    if how == 'auto':
-        how = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
-    return {'vmap': jax.vmap, 'loop': sequential_map}[how]
+    return _named(how)[1]
 
 
 def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
@@ -67,14 +65,14 @@ def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], ar
     """The function with its shared arguments bound, and the remaining arguments, which have a client axis."""
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
 
-    def one(own: tuple):
-        own = iter(own)
+    def one(client_arguments: tuple):
+        own = iter(client_arguments)
         return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
 
     return one, tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
 
 
-def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
+def trial_map(name: str) -> tuple[str, ClientMap]:
     """A map over trials, which are independent of each other, inside one program.
 
     'vmap' batches them into one program: every operation processes all trials at once. Loops whose length differs
@@ -89,6 +87,12 @@ def trial_map(name: str) -> tuple[str, Callable[..., Callable]]:
     Returns:
       'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
     """
+    return _named(name)
+
+
+def _named(name: str) -> tuple[str, ClientMap]:
+    """A map over everything at once ('vmap') or one after another ('loop'), and its name, also for 'auto'."""
     if name == 'auto':
         name = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
-    return name, {'vmap': jax.vmap, 'loop': sequential_map}[name]
+    maps: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}
+    return name, maps[name]

@@ -15,7 +15,7 @@ PRECISIONS = {'float32': 'highest', 'tf32': 'tensorfloat32', 'bfloat16': 'tensor
 
 # On a CPU, XLA delegates convolutions and matrix products to YNNPACK, which runs ours 2 to 8 times slower than the
 # library used when it is disabled (JAX 0.10 and 0.11; docs/performance.md).
-_CPU_OPTIONS = {'xla_cpu_experimental_ynn_fusion_type': ''}
+_CPU_OPTIONS: dict[str, str | bool] = {'xla_cpu_experimental_ynn_fusion_type': ''}
 
 # Programs that compile faster are not cached. The small ones at startup (initial weights, evaluation) are: together
 # they take seconds.
@@ -39,13 +39,14 @@ def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True,
         with jax.default_matmul_precision(PRECISIONS[precision]):
             return function(*arguments)
 
-    options = {'cpu': _CPU_OPTIONS, 'gpu': {'xla_gpu_deterministic_ops': deterministic}}.get(jax.default_backend())
+    gpu_options: dict[str, str | bool] = {'xla_gpu_deterministic_ops': deterministic}
+    options = {'cpu': _CPU_OPTIONS, 'gpu': gpu_options}.get(jax.default_backend())
     return jax.jit(at_precision, donate_argnums=donate_argnums, compiler_options=options)
 
 
 def keep(folder: Path) -> None:
     """Caches compiled programs in `folder`, unless JAX is set to use another one ($JAX_COMPILATION_CACHE_DIR)."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # JAX adds it when imported
         jax.config.update('jax_compilation_cache_dir', os.fspath(folder))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
 

@@ -41,7 +41,7 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
     """
     if not coordinator or jax.distributed.is_initialized():
         return
-    named = {}
+    named: dict[str, Any] = {}
     if coordinator != AUTO:
         named = {'coordinator_address': coordinator, 'num_processes': num_processes, 'process_id': process_id}
     try:
@@ -63,12 +63,6 @@ def first() -> bool:
     return jax.process_index() == 0
 
 
-def say(*words: str, **options) -> None:
-    """Prints, in process 0 only."""
-    if first():
-        print(*words, **options)
-
-
 @contextmanager
 def together() -> Iterator[None]:
     """A block that every process runs, without JAX programs in it: a UserError or OSError in one ends all of them.
@@ -77,14 +71,14 @@ def together() -> Iterator[None]:
       UserError, OSError: as raised by the block.
       UserError: the block failed in another process.
     """
-    own = None
+    local_error = None
     try:
         yield
     except (UserError, OSError) as error:
-        own = error
-    faults = _gather(str(own or ''))
-    if own:
-        raise own
+        local_error = error
+    faults = _gather(str(local_error or ''))
+    if local_error:
+        raise local_error
     for index, fault in enumerate(faults):
         if fault:
             raise UserError(fault if index == 0 else f'process {index}: {fault}')
@@ -101,9 +95,9 @@ def on_first(function: Callable[[], Result]) -> Result | None:
 
 def from_first(function: Callable[[], Result]) -> Result:
     """Calls `function` in process 0; returns its (picklable) result in all processes. A UserError is raised in all."""
-    result = on_first(function)
     if jax.process_count() == 1:
-        return result
+        return function()
+    result = on_first(function)
     content = np.frombuffer(pickle.dumps(result), np.uint8)
     size = np.array(divmod(len(content), 2**30), np.int32)
     high, low = multihost_utils.broadcast_one_to_all(size).tolist()
@@ -121,7 +115,7 @@ def check_same(what: str, value: Any) -> None:
     expected = from_first(lambda: value)
     with together():
         if value != expected:
-            raise UserError(f'{what} are not those of process 0; give all processes the same')
+            raise UserError(f'{what} differ from those of process 0; give all processes the same')
 
 
 def largest(number: int) -> int:

@@ -29,7 +29,7 @@ def available(num_active: int) -> int:
     """
     processes = jax.process_count()
     if processes > num_active:
-        raise UserError(f'{processes} processes have nothing to share with {num_active} active clients; use fewer')
+        raise UserError(f'{processes} processes are too many for {num_active} active clients; use at most {num_active}')
     return min(jax.device_count() // processes, num_active // processes) * processes
 
 
@@ -49,12 +49,12 @@ def make_mesh(devices: int) -> Mesh | None:
     Raises:
       UserError: there are fewer devices, or they cannot be divided equally among the processes.
     """
-    processes, found = jax.process_count(), jax.device_count()
-    if devices > found:
+    processes, device_count = jax.process_count(), jax.device_count()
+    if devices > device_count:
         kind = jax.devices()[0].platform
         hint = '; XLA_FLAGS=--xla_force_host_platform_device_count=N splits a CPU in N' if kind == 'cpu' else ''
         raise UserError(
-            f'config.parallel.devices={devices} is more than there are ({found}, {kind}); use 0 for all{hint}'
+            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all{hint}'
         )
     if devices % processes:
         raise UserError(
@@ -95,11 +95,11 @@ def _psum(tree):
     """Sums over the devices, with one reduction for all leaves of a dtype instead of one for every leaf."""
     leaves, structure = jax.tree.flatten(tree)
     for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
-        places = [place for place, leaf in enumerate(leaves) if leaf.dtype == kind]
-        flat = jax.lax.psum(jnp.concatenate([leaves[place].ravel() for place in places]), AXIS)
-        ends = np.cumsum([leaves[place].size for place in places])[:-1]
-        for place, part in zip(places, jnp.split(flat, ends), strict=True):
-            leaves[place] = part.reshape(leaves[place].shape)
+        indices = [index for index, leaf in enumerate(leaves) if leaf.dtype == kind]
+        flat = jax.lax.psum(jnp.concatenate([leaves[index].ravel() for index in indices]), AXIS)
+        ends = np.cumsum([leaves[index].size for index in indices])[:-1]
+        for index, part in zip(indices, jnp.split(flat, ends), strict=True):
+            leaves[index] = part.reshape(leaves[index].shape)
     return jax.tree.unflatten(structure, leaves)
 
 
@@ -157,4 +157,9 @@ def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np
     """
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))
-    return jax.make_array_from_callback(shape, NamedSharding(mesh, P(AXIS)), lambda index: fetch(index[0]))
+    sharding = NamedSharding(mesh, P(AXIS))
+    return jax.make_array_from_callback(
+        shape,
+        sharding,
+        lambda index: fetch(index[0]),  # type: ignore[index]  # JAX never passes None here
+    )

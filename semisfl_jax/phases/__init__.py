@@ -5,7 +5,9 @@ from semisfl_jax.phases.full_model import build_server, forward, skip_during_war
 from semisfl_jax.phases.local import (
     Batch,
     ClientInput,
+    ClientLoss,
     ClientOutput,
+    ClientStep,
     ClientWeights,
     build_local,
     collect,
@@ -14,8 +16,8 @@ from semisfl_jax.phases.local import (
     plan,
     read,
 )
-from semisfl_jax.phases.objective import build_objective, semi_supervised
-from semisfl_jax.phases.state import State, init_state, predict
+from semisfl_jax.phases.objective import Objective, build_objective, semi_supervised
+from semisfl_jax.phases.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
 from semisfl_jax.phases.statistics import build_statistics
 from semisfl_jax.phases.supervised import build_supervised
 
@@ -23,8 +25,14 @@ __all__ = [
     'UNLABELED_METRICS',
     'Batch',
     'ClientInput',
+    'ClientLoss',
     'ClientOutput',
+    'ClientStep',
     'ClientWeights',
+    'CrossEntityPhase',
+    'LocalPhase',
+    'Objective',
+    'ServerPhase',
     'State',
     'build_cross_entity',
     'build_local',

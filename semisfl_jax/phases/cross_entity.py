@@ -12,7 +12,7 @@ teacher's keys and labels, with which every anchor is compared, are an `all_gath
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,8 +24,8 @@ from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.labeling import build_labeler
-from semisfl_jax.phases.state import State, nan_metrics, trainable, with_parameters
+from semisfl_jax.phases.labeling import Labeler, build_labeler
+from semisfl_jax.phases.state import CrossEntityPhase, State, nan_metrics, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
@@ -47,11 +47,47 @@ def no_cross_entity() -> Metrics:
     return {name: jnp.full((), jnp.nan) for name in UNLABELED_METRICS}
 
 
+class CrossEntity(NamedTuple):
+    """What the phase is built from: the first argument of the functions below."""
+
+    model: SplitModel
+    views: Views
+    hparams: HParams
+    memory: Memory | None  # queue policy, or None for consistency regularization alone: no clustering, keys or queue
+    axis: ClientAxis
+    labeler: Labeler
+    switched: bool  # whether each client's labeler may change from iteration to iteration
+
+
+class Round(NamedTuple):
+    """What stays the same during the iterations of a round, for A' local clients."""
+
+    key: Array  # `round_key`
+    teacher: SplitParams
+    federation: Federation
+    ids: Array  # [A'] int32
+    weight: Array  # [A'] float32, 1 for a participating client
+    mask: Array  # [A' * B] bool, their rows
+    global_mask: Array  # [A * B] bool, those of all clients
+    num_participating: Array  # [] float32, of all clients
+    num_rows: Array  # [] float32, their rows
+    sgd: optax.GradientTransformation
+
+
+class Targets(NamedTuple):
+    """What the rows of the local clients are trained toward."""
+
+    keys: Array | None  # [A' * B, P] the teacher's projections, None without a queue
+    labels: Array  # [A' * B] int32
+    confident: Array  # [A' * B] bool
+    mask: Array  # [A' * B] bool, rows of participating clients
+
+
 class Exchange(NamedTuple):
     """The state that changes from iteration to iteration."""
 
-    student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A]
-    teacher_bottom: Variables  # at the clients; leading [A] if clients update it (Eq. 8)
+    student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A']
+    teacher_bottom: Variables  # at the clients; leading [A'] if clients update it (Eq. 8)
     momentum: optax.OptState
     memory: Any
     counts: Any  # the labeler's counts
@@ -64,7 +100,7 @@ def build_cross_entity(
     memory: Memory | None,
     axis: ClientAxis = LOCAL_CLIENTS,
     labels_by: str = 'teacher',
-) -> Callable[..., tuple[State, Metrics]]:
+) -> CrossEntityPhase:
     """Builds the phase, from the broadcast of the bottoms to their average.
 
     In each of K_u iterations each of the A active clients sends student features of a strong view and teacher
@@ -82,150 +118,218 @@ def build_cross_entity(
     Returns:
       run(key, state, federation, cohort, lr []) -> state, metrics. The cohort contains the local clients.
     """
-    switched = labels_by == 'switch'
-    weak, strong = axis.map(views.weak), axis.map(views.strong)
-    train_bottoms = axis.map(lambda variables, x, key: model.bottom(variables, x, key, True))
-    teacher_axis = 0 if hparams.client_teacher_ema else None
     labeler = build_labeler(model, hparams, axis, labels_by)
+    phase = CrossEntity(model, views, hparams, memory, axis, labeler, switched=labels_by == 'switch')
+    return partial(run_after_pre_rounds if hparams.pre_rounds else run, phase)
 
-    def label(
-        teacher: SplitParams, features: Array, logits: Array, truth: Array, labeled: Array, mask: Array
-    ) -> tuple[References, Array, dict[str, Array]]:
-        """Targets and keys of weak features [A' * B, D], a mask of the confident pseudo-labels, and counts.
 
-        A client's own labels take precedence over pseudo-labels. Without a queue there are no keys.
-        """
-        labels, confident = pseudo_label.guess(logits, hparams.threshold)
-        unlabeled = mask & ~labeled
-        counts = pseudo_label.count(labels, confident, truth, unlabeled)
-        keys = None if memory is None else model.project(teacher.proj, features)
-        targets = References(keys, jnp.where(labeled, truth, labels), confident | labeled, mask)
-        return targets, unlabeled & confident, counts
+def run_after_pre_rounds(
+    phase: CrossEntity, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array
+) -> tuple[State, Metrics]:
+    """`run`, or in the first `pre_rounds` rounds only what the queue does at the end of such a round."""
+    arguments = key, state, federation, cohort, lr
+    nothing = nan_metrics(partial(run, phase), *arguments)
 
-    def clustering_rows(proj: Variables, features: Array, targets: References, references: References) -> Array:
-        """C [A' * B] of the student's features [A', B, D]."""
-        # Anchors are mapped per client, so that a chunked map never holds all similarities [A * B, T].
-        clustering_of_client = axis.map(
-            lambda rows, labels: losses.contrastive_rows(rows, labels, references, hparams.temperature)
-        )
-        clients, features = features.shape[0], features.reshape(-1, model.feature_size)
-        rows = model.project(proj, features).reshape(clients, hparams.batch_size, -1)
-        return clustering_of_client(rows, targets.labels.reshape(rows.shape[:2])).reshape(-1)
+    def skip() -> tuple[State, Metrics]:
+        if phase.memory is None:
+            return state, nothing
+        return state.replace(memory=phase.memory.after_pre_round(state.memory)), nothing
 
-    def loss(
-        parameters: SplitParams,
-        exchange: Exchange,
-        x: Array,
-        targets: References,
-        references: References | None,
-        count: Array,
-        keys: dict[str, Array],
-    ):
-        """`x`: normalized strong views [A', B, H, W, C]. `count`: rows of all participating clients."""
-        student = with_parameters(exchange.student, parameters)
-        weight = targets.mask.astype(jnp.float32)
-        features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # sent to the server: [A', B, D]
-        logits, top = model.tops(student.top, features, keys['top_dropout'])
-        logits = logits.reshape(-1, logits.shape[-1])
-        consistency = losses.consistency(logits, targets.labels, targets.confident, weight, count)
-        value, metrics = hparams.consistency_weight * consistency, {'loss_consistency': consistency}
-        if references is not None:
-            clustering = losses.row_mean(clustering_rows(student.proj, features, targets, references), weight, count)
-            value = value + hparams.clustering_weight * clustering
-            metrics['loss_clustering'] = clustering
-        metrics['loss_unlabeled'] = value
-        return value, (SplitParams(bottom, top, student.proj), metrics)
+    return jax.lax.cond(state.round < phase.hparams.pre_rounds, skip, lambda: run(phase, *arguments))
 
-    def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[State, Metrics]:
-        clients = cohort.ids.shape[0]
-        weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data does not participate
-        mask = jnp.repeat(weight > 0, hparams.batch_size)
-        global_mask = axis.all_gather(mask)
-        num_participating, count = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
-        sgd = optimizer(hparams, lr)
-        round_key = rng.fold(key, 'cross_entity', state.round)
 
-        def iteration(exchange: Exchange, inputs):
-            t, rows, labeled = inputs  # [], [A', B], [A', B]
-            images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
-            keys = {
-                name: jax.vmap(lambda client, name=name: rng.fold(round_key, name, client, t))(cohort.ids)
-                for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout', 'top_dropout')
-            }
-            x_weak = views.normalize(weak(keys['weak'], images))
-            x_strong = views.normalize(strong(keys['strong'], images))
-            teacher = state.teacher._replace(bottom=exchange.teacher_bottom)
-            by_teacher = labeler.by_teacher(exchange.counts)
-            weak_rows = labeler.label(teacher, exchange.student, by_teacher, x_weak, keys['teacher_dropout'])
-            targets, guesses, counts = label(teacher, *weak_rows, truth, labeled.reshape(-1), mask)
-            references = None
-            if memory is not None:
-                all_targets = References(
-                    *axis.all_gather((targets.keys, targets.labels, targets.confident)), mask=global_mask
-                )
-                references = memory.cross_entity_references(exchange.memory, all_targets)
-            if switched:
-                counts['by_student'] = jnp.sum(~by_teacher * weight)
+def run(
+    phase: CrossEntity, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array
+) -> tuple[State, Metrics]:
+    """K_u iterations and the average of the bottoms; see `build_cross_entity`."""
+    hparams, axis = phase.hparams, phase.axis
+    weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data does not participate
+    mask = jnp.repeat(weight > 0, hparams.batch_size)
+    global_mask = axis.all_gather(mask)
+    num_participating, num_rows = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
+    context = Round(
+        key=round_key(key, state.round),
+        teacher=state.teacher,
+        federation=federation,
+        ids=cohort.ids,
+        weight=weight,
+        mask=mask,
+        global_mask=global_mask,
+        num_participating=num_participating,
+        num_rows=num_rows,
+        sgd=optimizer(hparams, lr),
+    )
+    start = broadcast(phase, context, state)
+    rows, labeled = sampling.client_rows(
+        key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
+    )
+    per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
+    end, (metrics, counts) = jax.lax.scan(partial(iteration, phase, context), start, per_iteration)
 
-            parameters = trainable(exchange.student)
-            gradient, (student, metrics) = jax.grad(loss, has_aux=True)(
-                parameters, exchange, x_strong, targets, references, count, keys
-            )
-            top, proj = axis.psum((gradient.top, gradient.proj))
-            # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 7).
-            gradient = SplitParams(jax.tree.map(lambda g: g * num_participating, gradient.bottom), top, proj)
-            # The optimizer is element-wise: one call steps the server's pieces and, along [A], every client's.
-            updates, momentum = sgd.update(gradient, exchange.momentum, parameters)
-            student = with_parameters(student, optax.apply_updates(parameters, updates))
-            teacher_bottom = exchange.teacher_bottom
-            if hparams.client_teacher_ema:
-                teacher_bottom = ema.update(teacher_bottom, student.bottom, hparams.ema_decay)
-            queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, all_targets, t)
-            labeled_so_far = labeler.count(exchange.counts, targets.labels, guesses)
-            return Exchange(student, teacher_bottom, momentum, queued, labeled_so_far), (metrics, counts)
+    bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, psum=axis.psum)
+    metrics, counts = axis.psum((metrics, jax.tree.map(jnp.sum, counts)))
+    metrics = {**jax.tree.map(jnp.mean, metrics), **pseudo_label.rates(counts)}
+    if phase.switched:
+        metrics['student_labels'] = counts['by_student'] / (num_participating * hparams.k_u)
+    # Without participating clients the server's pieces get no gradient, but weight decay would still change them.
+    student = jax.tree.map(
+        lambda new, old: jnp.where(num_participating > 0, new, old), end.student._replace(bottom=bottom), state.student
+    )
+    reset_queue = state.memory if phase.memory is None else phase.memory.init()
+    return state.replace(student=student, memory=reset_queue), metrics
 
-        student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
-        start = Exchange(
-            student=student,
-            teacher_bottom=trees.replicate(state.teacher.bottom, clients)
-            if teacher_axis == 0
-            else state.teacher.bottom,
-            momentum=sgd.init(trainable(student)),
-            memory=state.memory,
-            counts=labeler.start(clients, state.student.top),
-        )
-        rows, labeled = sampling.client_rows(
-            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
-        )
-        per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
-        end, (metrics, counts) = jax.lax.scan(iteration, start, per_iteration)
 
-        bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, psum=axis.psum)
-        metrics, counts = axis.psum((metrics, jax.tree.map(jnp.sum, counts)))
-        metrics = {
-            **jax.tree.map(jnp.mean, metrics),
-            **pseudo_label.rates(counts),
-        }
-        if switched:
-            metrics['student_labels'] = counts['by_student'] / (num_participating * hparams.k_u)
-        # Without participating clients the server's pieces get no gradient, but weight decay would still change them.
-        student = jax.tree.map(
-            lambda new, old: jnp.where(num_participating > 0, new, old),
-            end.student._replace(bottom=bottom),
-            state.student,
-        )
-        reset_queue = state.memory if memory is None else memory.init()
-        return state.replace(student=student, memory=reset_queue), metrics
+def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
+    """The clients receive the bottoms of student and teacher; the optimizer starts afresh."""
+    clients = context.ids.shape[0]
+    student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
+    own_teachers = phase.hparams.client_teacher_ema
+    return Exchange(
+        student=student,
+        teacher_bottom=trees.replicate(state.teacher.bottom, clients) if own_teachers else state.teacher.bottom,
+        momentum=context.sgd.init(trainable(student)),
+        memory=state.memory,
+        counts=phase.labeler.start(clients, state.student.top),
+    )
 
-    def pre_round(state: State) -> State:
-        return state if memory is None else state.replace(memory=memory.after_pre_round(state.memory))
 
-    def run_after_pre_rounds(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array):
-        nothing = nan_metrics(run, key, state, federation, cohort, lr)
-        return jax.lax.cond(
-            state.round < hparams.pre_rounds,
-            lambda: (pre_round(state), nothing),
-            lambda: run(key, state, federation, cohort, lr),
-        )
+def iteration(phase: CrossEntity, context: Round, exchange: Exchange, inputs: tuple[Array, Array, Array]):
+    """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 
-    return run_after_pre_rounds if hparams.pre_rounds else run
+    Args:
+      phase, context: what does not change.
+      exchange: before the iteration.
+      inputs: its number t [], rows of `client_images` [A', B] and whether their clients know the labels [A', B].
+
+    Returns:
+      The exchange after the iteration, and metrics and counts of the local clients.
+    """
+    t, rows, labeled = inputs
+    views, labeler, memory, axis = phase.views, phase.labeler, phase.memory, phase.axis
+    images, truth = context.federation.client_images[rows], context.federation.client_labels[rows].reshape(-1)
+    keys = iteration_keys(context.key, context.ids, t)
+    x_weak = weak_views(views, axis, keys, images)
+    x_strong = views.normalize(axis.map(views.strong)(keys['strong'], images))
+    teacher = context.teacher._replace(bottom=exchange.teacher_bottom)
+    by_teacher = labeler.by_teacher(exchange.counts)
+    weak_rows = labeler.label(teacher, exchange.student, by_teacher, x_weak, keys['teacher_dropout'])
+    targets, guesses, counts = make_targets(phase, teacher, *weak_rows, truth, labeled.reshape(-1), context.mask)
+    references = None
+    if memory is not None:
+        all_keys, all_labels, all_confident = axis.all_gather((targets.keys, targets.labels, targets.confident))
+        all_targets = References(all_keys, all_labels, all_confident, context.global_mask)
+        references = memory.cross_entity_references(exchange.memory, all_targets)
+    if phase.switched:
+        counts['by_student'] = jnp.sum(~by_teacher * context.weight)
+
+    parameters = trainable(exchange.student)
+    gradient, (student, metrics) = jax.grad(partial(loss, phase), has_aux=True)(
+        parameters, exchange.student, x_strong, targets, references, context.num_rows, keys
+    )
+    top, proj = axis.psum((gradient.top, gradient.proj))
+    # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 8).
+    bottom = jax.tree.map(lambda g: g * context.num_participating, gradient.bottom)
+    # The optimizer is element-wise: one call steps the server's pieces and, along [A'], every client's.
+    updates, momentum = context.sgd.update(SplitParams(bottom, top, proj), exchange.momentum, parameters)
+    student = with_parameters(student, optax.apply_updates(parameters, updates))
+    teacher_bottom = exchange.teacher_bottom
+    if phase.hparams.client_teacher_ema:
+        teacher_bottom = ema.update(teacher_bottom, student.bottom, phase.hparams.ema_decay)
+    queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, all_targets, t)
+    labeled_so_far = labeler.tally(exchange.counts, targets.labels, guesses)
+    return Exchange(student, teacher_bottom, momentum, queued, labeled_so_far), (metrics, counts)
+
+
+def round_key(key: Array, index: Array) -> Array:
+    """The key of the phase in round `index` [] (0-based); `key` is the root key."""
+    return rng.fold(key, 'cross_entity', index)
+
+
+def iteration_keys(key: Array, ids: Array, t: Array) -> dict[str, Array]:
+    """The keys [A'] of the clients `ids` in iteration `t` [], by what they are for; `key` is a `round_key`."""
+    return {
+        name: jax.vmap(lambda client, name=name: rng.fold(key, name, client, t))(ids)
+        for name in ('weak', 'strong', 'student_dropout', 'teacher_dropout', 'top_dropout')
+    }
+
+
+def weak_views(views: Views, axis: ClientAxis, keys: dict[str, Array], images: Array) -> Array:
+    """The normalized weak views that are labeled, of images [A', B, H, W, C] uint8."""
+    return views.normalize(axis.map(views.weak)(keys['weak'], images))
+
+
+def make_targets(
+    phase: CrossEntity,
+    teacher: SplitParams,
+    features: Array,
+    logits: Array,
+    truth: Array,
+    labeled: Array,
+    mask: Array,
+) -> tuple[Targets, Array, dict[str, Array]]:
+    """Targets and keys of weak features [A' * B, D], a mask of the confident pseudo-labels, and counts.
+
+    A client's own labels take precedence over pseudo-labels. Without a queue there are no keys.
+    """
+    labels, confident = pseudo_label.guess(logits, phase.hparams.threshold)
+    unlabeled = mask & ~labeled
+    counts = pseudo_label.count(labels, confident, truth, unlabeled)
+    keys = None if phase.memory is None else phase.model.project(teacher.proj, features)
+    targets = Targets(keys, jnp.where(labeled, truth, labels), confident | labeled, mask)
+    return targets, unlabeled & confident, counts
+
+
+def loss(
+    phase: CrossEntity,
+    parameters: SplitParams,
+    student: SplitParams,
+    x: Array,
+    targets: Targets,
+    references: References | None,
+    count: Array,
+    keys: dict[str, Array],
+) -> tuple[Array, tuple[SplitParams, dict[str, Array]]]:
+    """The local clients' share of H + C (Eq. 6).
+
+    Args:
+      phase: settings.
+      parameters: of the student.
+      student: bottoms [A', ...], top and projection head, whose parameters are replaced.
+      x: normalized strong views [A', B, H, W, C].
+      targets: of these rows [A' * B].
+      references: keys that each anchor is compared with; None for consistency regularization alone.
+      count: rows of all participating clients.
+      keys: of dropout.
+
+    Returns:
+      The loss, the student with updated BatchNorm statistics, and metrics.
+    """
+    model, hparams = phase.model, phase.hparams
+    student = with_parameters(student, parameters)
+    weight = targets.mask.astype(jnp.float32)
+    train_bottoms = phase.axis.map(lambda variables, x, key: model.bottom(variables, x, key, True))
+    features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # sent to the server: [A', B, D]
+    logits, top = model.tops(student.top, features, keys['top_dropout'])
+    logits = logits.reshape(-1, logits.shape[-1])
+    consistency = losses.consistency(logits, targets.labels, targets.confident, weight, count)
+    value, metrics = hparams.consistency_weight * consistency, {'loss_consistency': consistency}
+    if references is not None:
+        rows = clustering_rows(phase, student.proj, features, targets.labels, references)
+        clustering = losses.row_mean(rows, weight, count)
+        value = value + hparams.clustering_weight * clustering
+        metrics['loss_clustering'] = clustering
+    metrics['loss_unlabeled'] = value
+    return value, (SplitParams(bottom, top, student.proj), metrics)
+
+
+def clustering_rows(
+    phase: CrossEntity, proj: Variables, features: Array, labels: Array, references: References
+) -> Array:
+    """C [A' * B] of the student's features [A', B, D] with labels [A' * B] (Eq. 5)."""
+    # Anchors are mapped per client, so that a chunked map never holds all similarities [A * B, T].
+    clustering_of_client = phase.axis.map(
+        lambda rows, labels: losses.contrastive_rows(rows, labels, references, phase.hparams.temperature)
+    )
+    clients, features = features.shape[0], features.reshape(-1, phase.model.feature_size)
+    rows = phase.model.project(proj, features).reshape(clients, phase.hparams.batch_size, -1)
+    return clustering_of_client(rows, labels.reshape(rows.shape[:2])).reshape(-1)

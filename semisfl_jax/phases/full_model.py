@@ -13,9 +13,9 @@ import jax
 from semisfl_jax import rng
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import State, nan_metrics
+from semisfl_jax.phases.state import LocalPhase, ServerPhase, State, nan_metrics
 from semisfl_jax.phases.supervised import build_supervised
-from semisfl_jax.types import Array, Metrics, SplitParams, Views
+from semisfl_jax.types import Array, Cohort, Federation, Metrics, SplitParams, Views
 
 
 def forward(
@@ -45,7 +45,7 @@ def forward(
     return logits, SplitParams(bottom, top, variables.proj)
 
 
-def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> Callable:
+def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> ServerPhase:
     """The server's part of a round: K_s steps of cross-entropy, or nothing if K_s is 0 and the server only averages.
 
     `label_weight` is the weight of the cross-entropy.
@@ -59,8 +59,8 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
 
 
 def skip_during_warmup(
-    hparams: HParams, phase: Callable, received: Callable[[State], Any] = lambda state: state.student
-) -> Callable:
+    hparams: HParams, phase: LocalPhase, received: Callable[[State], Any] = lambda state: state.student
+) -> LocalPhase:
     """The clients' part of a round, skipped in the first `pre_rounds` rounds.
 
     Args:
@@ -75,12 +75,13 @@ def skip_during_warmup(
     if not hparams.pre_rounds:
         return phase
 
-    def run(key: Array, state: State, *arguments) -> tuple[Any, Any, Metrics]:
-        nothing = nan_metrics(phase, key, state, *arguments)
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
+        arguments = key, state, federation, cohort, lr
+        nothing = nan_metrics(phase, *arguments)
         return jax.lax.cond(
             state.round < hparams.pre_rounds,
             lambda: (received(state), state.clients, nothing),
-            lambda: phase(key, state, *arguments),
+            lambda: phase(*arguments),
         )
 
     return run

@@ -23,7 +23,7 @@ class Labeler(NamedTuple):
     # teacher, student (bottom: [A', ...]), by_teacher, weak views [A', B, H, W, C], keys [A']
     # -> features [A' * B, D], logits [A' * B, K]
     label: Callable[..., tuple[Array, Array]]
-    count: Callable[[Any, Array, Array], Any]  # counts, pseudo-labels [A' * B], counted [A' * B] bool -> counts
+    tally: Callable[[Any, Array, Array], Any]  # counts, pseudo-labels [A' * B], counted [A' * B] bool -> counts
 
 
 def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_by: str) -> Labeler:

@@ -8,7 +8,7 @@ keep between their rounds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from semisfl_jax import rng, sampling, trees
 from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.state import State, trainable, with_parameters
+from semisfl_jax.phases.state import LocalPhase, State, trainable, with_parameters
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
     Array,
@@ -66,6 +66,27 @@ class ClientOutput(NamedTuple):
     participates: Any = ()  # [] bool, False: it has nothing to train on and sits out; () if no client ever does
 
 
+class ClientStep(Protocol):
+    """What a method has one client do in a round."""
+
+    def __call__(
+        self, inputs: ClientInput, client_state: Any, state: State, federation: Federation, lr: Array, /
+    ) -> ClientOutput:
+        """`client_state` is the client's row of `state.clients`; `state` is that of the server."""
+
+
+class ClientLoss(Protocol):
+    """The loss of one iteration of a client."""
+
+    def __call__(
+        self, parameters: SplitParams, student: SplitParams, companion: Any, t: Array, /
+    ) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
+        """The loss [], and: the student with updated BatchNorm statistics, means, counts.
+
+        `parameters`, which are differentiated, take the place of those of `student`; `t` [] is the iteration.
+        """
+
+
 def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
     """The batch of iteration `t` of a client."""
     rows = inputs.rows[t]
@@ -73,7 +94,7 @@ def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
 
 
 def local_sgd(
-    loss: Callable,
+    loss: ClientLoss,
     student: SplitParams,
     client_state: Any,
     sgd: optax.GradientTransformation,
@@ -84,7 +105,7 @@ def local_sgd(
     """The optimizer steps of one client.
 
     Args:
-      loss: (parameters, student, companion, t) -> loss [], (student with updated statistics, means, counts).
+      loss: of an iteration.
       student: the model at the start.
       client_state: optimizer state from the client's last round, () for a fresh one.
       sgd: the optimizer.
@@ -127,12 +148,12 @@ def init_clients(key: Array, model: SplitModel, hparams: HParams) -> Any:
 
 
 def build_local(
-    client: Callable[..., ClientOutput],
+    client: ClientStep,
     hparams: HParams,
     axis: ClientAxis = LOCAL_CLIENTS,
     received: Callable[[State], Any] = lambda state: state.student,
     reads: str = 'batches',
-) -> Callable[..., tuple[Any, Any, Metrics]]:
+) -> LocalPhase:
     """Builds the clients' part of a round, from the broadcast to the average.
 
     A client of weight 0 in the cohort, or without an image to train on, does not participate: it is excluded from all
@@ -140,8 +161,7 @@ def build_local(
     `counts` are included. Each client has its own key, so the order of the cohort changes no draw.
 
     Args:
-      client: (inputs, client_state, state, federation, lr) -> ClientOutput, for one client; `client_state` is its row
-        of `state.clients`.
+      client: what one client does.
       hparams: settings.
       axis: the clients of a round.
       received: state -> the average if no client participates; has the structure of the uploads.

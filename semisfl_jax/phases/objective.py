@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,24 @@ from semisfl_jax.phases.local import Batch
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, SplitParams, Views
 
-# objective(parameters, student, labeler, batch, key, progress) -> loss [], (student, means, counts)
-Objective = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]]
+
+class Objective(Protocol):
+    """The loss of a client on one batch."""
+
+    def __call__(
+        self,
+        parameters: SplitParams,
+        student: SplitParams,
+        labeler: SplitParams,
+        batch: Batch,
+        key: Array,
+        progress: Array,
+        /,
+    ) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
+        """The loss [], and as in `ClientLoss`: student, means, counts.
+
+        `labeler` holds the variables that label weak views; `progress` [] is the share of all rounds that is done.
+        """
 
 
 def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Objective:

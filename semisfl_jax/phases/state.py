@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,21 +11,47 @@ from flax import struct
 
 from semisfl_jax import rng
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Array, Metrics, SplitParams, Views
+from semisfl_jax.types import Array, Cohort, Federation, Metrics, SplitParams, Views
 
 
-@struct.dataclass
-class State:
+class State(struct.PyTreeNode):
     """The state that server and clients carry from round to round."""
 
     round: Array  # [] int32, rounds completed
     step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
     student: SplitParams
-    teacher: SplitParams  # () in methods without one
+    teacher: Any  # SplitParams, () in methods without one
     memory: Any  # state of the queue policy
     clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
     server: Any = ()  # what a method's server keeps besides the models, () for nothing
     momentum: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
+
+
+class ServerPhase(Protocol):
+    """The server's part of a round."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, k_s: Array, lr: Array, /
+    ) -> tuple[State, Metrics]:
+        """`key` is the root key; `k_s` [] int32 and `lr` [] float32 may be traced."""
+
+
+class CrossEntityPhase(Protocol):
+    """The part of a round in which clients and server train one model together."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array, /
+    ) -> tuple[State, Metrics]:
+        """`key` is the root key; `cohort` holds the local clients."""
+
+
+class LocalPhase(Protocol):
+    """The clients' part of a round, from the broadcast to the average."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array, /
+    ) -> tuple[Any, Any, Metrics]:
+        """The average of the uploads, the new `State.clients`, and metrics. `cohort` holds the local clients."""
 
 
 def init_state(

@@ -1,6 +1,7 @@
 """Figures of runs, readable in print and without color vision.
 
-    python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=accuracy_rounds,partition]
+    python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR
+        [--format=png,svg] [--only=accuracy_rounds,partition]
 
 In a notebook, or for custom figures, each plot is a function that takes data and Axes:
 

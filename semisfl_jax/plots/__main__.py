@@ -19,7 +19,7 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import runs
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warnings_on_stderr
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
 
@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
         return 0 if len(argv) > 1 else 2
     try:
         folders = [Path(word) for word in values(argv)[1:]]
-        write(folders, values.out, tuple(values.format), tuple(values.only))
+        with warnings_on_stderr():
+            write(folders, values.out, tuple(values.format), tuple(values.only))
     except (UserError, flags.Error) as error:
         print('error:', str(error).splitlines()[0], file=sys.stderr)
         return 2
@@ -58,10 +59,10 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('no run to draw; give the folders of runs')
     if not out:
         raise UserError('--out is missing; give a folder for the figures')
-    for option, given, known in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
-        if unknown := [name for name in given if name not in known]:
-            raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], known)}")
-    groups, _ = runs.group([runs.read(own) for folder in folders for own in runs.trials(folder)])
+    for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
+        if unknown := [name for name in given if name not in choices]:
+            raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
+    groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
     with style.context():
         try:
             Path(out).mkdir(parents=True, exist_ok=True)

@@ -52,11 +52,11 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
         wanted = f'{run.headline}_accuracy' if key == 'accuracy' else key
         table = {}
         for record in run.records:
-            if all(record.get(own) is not None for own in (*needed, wanted)):
-                table[record['round']] = place(*(record[own] for own in needed)), record[wanted]
+            if all(record.get(field) is not None for field in (*needed, wanted)):
+                table[record['round']] = place(*(record[field] for field in needed)), record[wanted]
         if not table:
-            missing = [own for own in (*needed, wanted) if all(record.get(own) is None for record in run.records)]
-            noted = all(any(own in record for record in run.records) for own in missing)
+            missing = [field for field in (*needed, wanted) if all(record.get(field) is None for record in run.records)]
+            noted = all(any(field in record for record in run.records) for field in missing)
             kind = NotApplicable if noted else UserError
             raise kind(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or [wanted])}')
         tables.append(table)
@@ -77,28 +77,28 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
     Raises:
       UserError: no group has one; with `every`, a group lacks one that should be there, as in runs of older versions.
     """
-    found, faults = [], []
-    known = looks.of([looks.title(name) for name in groups])
+    group_curves, faults = [], []
+    assigned = looks.of([looks.title(name) for name in groups])
     for name, runs in groups.items():
         try:
-            found.append(curve(name, runs, key, x)._replace(look=known[looks.title(name)]))
+            group_curves.append(curve(name, runs, key, x)._replace(look=assigned[looks.title(name)]))
         except UserError as error:
             faults.append(error)
     unexpected = [error for error in faults if not isinstance(error, NotApplicable)]
-    if not found or (every and unexpected):
+    if not group_curves or (every and unexpected):
         raise (unexpected or faults)[0]
-    return found
+    return group_curves
 
 
 def losses(groups: Groups) -> dict[str, list[Curve]]:
     """The curves of every loss of LOSS_LABELS that any group has."""
-    found = {}
+    curves_by_loss = {}
     for key in LOSS_LABELS:
         try:
-            found[key] = curves(groups, key)
+            curves_by_loss[key] = curves(groups, key)
         except UserError:
             continue
-    return found
+    return curves_by_loss
 
 
 def holdings(folder: Path) -> np.ndarray:
@@ -112,10 +112,14 @@ def holdings(folder: Path) -> np.ndarray:
     if split.checksum != dataset.checksum:
         raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
     pairs = zip(split.client_index, split.client_labeled_index, strict=True)
-    labels = [dataset.train_labels[np.concatenate(own)] for own in pairs]
-    counts = np.stack([np.bincount(own[own >= 0], minlength=dataset.num_classes) for own in labels])
+    labels = [dataset.train_labels[np.concatenate(indices)] for indices in pairs]
+    counts = np.stack(
+        [np.bincount(client_labels[client_labels >= 0], minlength=dataset.num_classes) for client_labels in labels]
+    )
     if not counts.any():
-        raise UserError(f'nobody knows the classes of what the clients of {folder} hold')
+        raise UserError(
+            f'the classes of the images at the clients of {folder} are unknown; the partition cannot be drawn'
+        )
     return counts
 
 
@@ -166,7 +170,9 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
     """
     trial = load.experiment(folder)
     if trial.method.in_parts:
-        raise UserError(f'{folder}: {trial.config.algorithm} keeps its model in parts; its features are not drawn')
+        raise UserError(
+            f'{folder}: {trial.config.algorithm} has a model of several parts, whose features cannot be drawn'
+        )
     images, labels = trial.dataset.test_images[:most], trial.dataset.test_labels[:most]
     normalize = experiment_lib.views(trial.config.augment, trial.dataset).normalize
     bottom = jax.jit(lambda variables, x: trial.model.bottom(variables, normalize(x), None, False)[0])
@@ -176,7 +182,7 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
         parts = [bottom(model.bottom, images[start : start + size]) for start in range(0, len(images), size)]
         return Embedding(title, features.tsne(np.concatenate(parts)), labels)
 
-    number, after = load.state(folder, trial)
-    _, before = load.state(folder, trial, round_number=0)
-    spaces = [embed('Before training', before.student), embed(f'Student, round {number}', after.student)]
-    return [*spaces, embed(f'Teacher, round {number}', after.teacher)] if after.teacher else spaces
+    number, final = load.state(folder, trial)
+    _, initial = load.state(folder, trial, round_number=0)
+    spaces = [embed('Before training', initial.student), embed(f'Student, round {number}', final.student)]
+    return [*spaces, embed(f'Teacher, round {number}', final.teacher)] if final.teacher else spaces

@@ -5,7 +5,7 @@ Every function draws its data on Axes and returns them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,12 +48,12 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
       steps: whether a value holds until the next one.
     """
     shape = {'drawstyle': 'steps-post'} if steps else {}
-    for place, curve in enumerate(_with_looks(curves)):
+    for place, (curve, look) in enumerate(zip(curves, _looks(curves), strict=True)):
         mean, error = scale * curve.mean, scale * curve.error
-        ax.plot(curve.x, mean, label=curve.label, **curve.look.line(len(curve.x), place), **shape)
+        ax.plot(curve.x, mean, label=curve.label, **look.line(len(curve.x), place), **shape)
         if np.isfinite(error).any():
             step = 'post' if steps else None
-            ax.fill_between(curve.x, mean - error, mean + error, color=curve.look.color, alpha=0.2, lw=0, step=step)
+            ax.fill_between(curve.x, mean - error, mean + error, color=look.color, alpha=0.2, lw=0, step=step)
     return ax
 
 
@@ -99,16 +99,16 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
     return axes
 
 
-def losses(axes, by_name: dict[str, Sequence[Curve]]):
+def losses(axes, by_name: Mapping[str, Sequence[Curve]]):
     """A panel for each loss of the metrics, with one legend for all; surplus panels are removed.
 
     Args:
       axes: as many Axes as there are losses, or more.
       by_name: name in metrics.jsonl -> curves.
     """
-    found = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
+    styled = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
     for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
-        lines(ax, [next(found) for _ in curves])
+        lines(ax, [next(styled) for _ in curves])
         ax.set_title(LOSS_LABELS.get(name, name))
         place = ax.get_subplotspec()
         if place is None or place.is_first_col():
@@ -122,8 +122,13 @@ def losses(axes, by_name: dict[str, Sequence[Curve]]):
 
 def _with_looks(curves: Sequence[Curve]) -> list[Curve]:
     """The curves of a figure, with looks assigned to those that have none."""
-    known = looks.of([curve.label for curve in curves])
-    return [curve if curve.look else curve._replace(look=known[curve.label]) for curve in curves]
+    return [curve._replace(look=look) for curve, look in zip(curves, _looks(curves), strict=True)]
+
+
+def _looks(curves: Sequence[Curve]) -> list[Look]:
+    """The look of every curve of a figure."""
+    assigned = looks.of([curve.label for curve in curves])
+    return [curve.look or assigned[curve.label] for curve in curves]
 
 
 def _x(ax, x: str) -> None:

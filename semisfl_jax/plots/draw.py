@@ -51,11 +51,11 @@ def _pseudo_labels(groups: Groups):
 
 
 def _losses(groups: Groups):
-    if not (found := collect.losses(groups)):
+    if not (losses := collect.losses(groups)):
         raise UserError('no run has a loss in its metrics.jsonl')
-    rows = -(-len(found) // MOST_PANELS)
-    figure, axes = style.figure(rows, -(-len(found) // rows), 'page', 1.9)
-    curves.losses(np.atleast_1d(axes).ravel(), found)
+    rows = -(-len(losses) // MOST_PANELS)
+    figure, axes = style.figure(rows, -(-len(losses) // rows), 'page', 1.9)
+    curves.losses(np.atleast_1d(axes).ravel(), losses)
     return figure
 
 
@@ -68,8 +68,8 @@ def _partition(run: Run):
 
 def _labeled(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """The last diagnostics, and from them the confident labels of the headline model and the unlabeled images."""
-    found = collect.last_diagnostics(run.folder)
-    return found, found[f'{run.headline}_confident'], found['unlabeled']
+    arrays = collect.last_diagnostics(run.folder)
+    return arrays, arrays[f'{run.headline}_confident'], arrays['unlabeled']
 
 
 def _confusion(run: Run):
@@ -94,36 +94,40 @@ def _clients(run: Run):
 
 
 def _mask_history(run: Run):
-    found = collect.history(run.folder)
-    mask = [diagnostics.class_rates(own[f'{run.headline}_confident'], own['unlabeled']).mask for own in found]
+    history = collect.history(run.folder)
+    mask = [
+        diagnostics.class_rates(arrays[f'{run.headline}_confident'], arrays['unlabeled']).mask for arrays in history
+    ]
     figure, ax = style.figure()
-    inside.mask_history(ax, [int(own['round']) for own in found], np.stack(mask))
+    inside.mask_history(ax, [int(arrays['round']) for arrays in history], np.stack(mask))
     return figure
 
 
 def _queue(run: Run):
-    found, _, _ = _labeled(run)
-    if 'queue' not in found:
-        raise UserError(f'the diagnostics of {run.folder} have no queue: the method has none, or it cannot be told')
-    levels = found['queue_levels'].tolist()
+    arrays, _, _ = _labeled(run)
+    if 'queue' not in arrays:
+        raise UserError(
+            f'the diagnostics of {run.folder} have no queue: the method has none, or it cannot be recomputed'
+        )
+    levels = arrays['queue_levels'].tolist()
     figure, axes = style.figure(1, len(levels), 'page' if len(levels) > 1 else 'column', 2.5)
     axes = np.atleast_1d(axes)
-    for ax, *own in zip(axes, found['queue'], found['queue_empty'], levels, strict=True):
-        inside.queue(ax, *own)
+    for ax, *level in zip(axes, arrays['queue'], arrays['queue_empty'], levels, strict=True):
+        inside.queue(ax, *level)
     legends.below(figure)
     return figure
 
 
 def _gap(run: Run):
-    found = collect.history(run.folder)
-    if 'distance' not in found[0]:
+    history = collect.history(run.folder)
+    if 'distance' not in history[0]:
         raise UserError(f'{run.folder} has no teacher')
-    norm = np.stack([own['norm'] for own in found])
-    distance = np.stack([own['distance'] for own in found])
+    norm = np.stack([arrays['norm'] for arrays in history])
+    distance = np.stack([arrays['distance'] for arrays in history])
     distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)
-    agreement = [np.trace(own['agreement']) / own['agreement'].sum() for own in found]
+    agreement = [np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
     figure, axes = style.figure(1, 2, 'page')
-    inside.gap(axes, [int(own['round']) for own in found], distance, found[0]['pieces'], agreement)
+    inside.gap(axes, [int(arrays['round']) for arrays in history], distance, history[0]['pieces'].tolist(), agreement)
     return figure
 
 
@@ -172,18 +176,18 @@ def figures(groups: Groups, names: tuple[str, ...] = NAMES) -> Iterator[tuple[st
             yield name, _attempt(OF_GROUPS[name], groups)
             continue
         for group, runs in groups.items():
-            own = name if len(groups) == 1 else f'{name}-{slug(group)}'
-            yield own, _attempt(OF_RUN[name], runs[min(runs)])
+            stem = name if len(groups) == 1 else f'{name}-{slug(group)}'
+            yield stem, _attempt(OF_RUN[name], runs[min(runs)])
 
 
 def slug(text: str) -> str:
     """A group's label as part of a file name: 'algorithm=semisfl, k_s=20' -> 'semisfl_k_s-20'."""
-    kept = text.removeprefix('algorithm=').replace(', ', '_').replace('=', '-')
-    return ''.join(letter if letter.isalnum() or letter in '._-' else '-' for letter in kept)
+    name = text.removeprefix('algorithm=').replace(', ', '_').replace('=', '-')
+    return ''.join(letter if letter.isalnum() or letter in '._-' else '-' for letter in name)
 
 
-def _attempt(draw: Callable, what: Any) -> Any:
+def _attempt(draw: Callable, data: Any) -> Any:
     try:
-        return draw(what)
+        return draw(data)
     except UserError as error:
         return error

@@ -33,14 +33,14 @@ def feature_space(ax, points: np.ndarray, labels: np.ndarray, title: str = ''):
       title: of the panel.
     """
     for label in np.unique(labels):
-        own = points[labels == label]
+        class_points = points[labels == label]
         look = {
             'color': style.PALETTE[label % len(style.PALETTE)],
             'marker': MARKERS[label % len(MARKERS)],
         }
-        ax.scatter(own[:, 0], own[:, 1], s=7, linewidths=0, alpha=0.75, label=str(label), **look)
+        ax.scatter(class_points[:, 0], class_points[:, 1], s=7, linewidths=0, alpha=0.75, label=str(label), **look)
         box = {'boxstyle': 'round,pad=0.15', 'facecolor': 'white', 'edgecolor': look['color'], 'linewidth': 0.8}
-        x, y = np.median(own, axis=0)
+        x, y = np.median(class_points, axis=0)
         ax.text(x, y, str(label), ha='center', va='center', fontsize='small', bbox=box)
     ax.set_xticks([])
     ax.set_yticks([])

@@ -33,16 +33,16 @@ def points(
     rows = list(dict.fromkeys([*ours, *paper]))
     place = np.arange(len(columns))
     step = 0.8 / max(1, len(rows))
-    nothing = np.full(len(columns), np.nan)
-    known = looks.of(rows)
+    missing = np.full(len(columns), np.nan)
+    row_looks = looks.of(rows)
     for number, row in enumerate(rows):
-        look = known[row].point()
+        look = row_looks[row].point()
         at = place + (number - (len(rows) - 1) / 2.0) * step
-        mean, error = ours.get(row, (nothing, nothing))
+        mean, error = ours.get(row, (missing, missing))
         bars = np.where(np.isfinite(error), error, 0.0)
         ax.errorbar(at, mean, yerr=bars, linestyle='none', capsize=1.5, elinewidth=0.8, label=row, **look)
-        theirs = paper.get(row, nothing)
-        ax.plot(at + 0.3 * step, theirs, linestyle='none', markerfacecolor='none', **look)
+        paper_values = paper.get(row, missing)
+        ax.plot(at + 0.3 * step, paper_values, linestyle='none', markerfacecolor='none', **look)
     if any(np.isfinite(values).any() for values in paper.values()):
         hollow = {'color': style.GRAY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
         ax.errorbar([], [], fmt='o', **hollow)  # errorbar, like the rows, so that it follows them in the legend

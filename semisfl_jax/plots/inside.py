@@ -45,16 +45,16 @@ def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
     return ax
 
 
-def rates(ax, found: Rates, of: str = 'Class'):
+def rates(ax, values: Rates, of: str = 'Class'):
     """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points if there are many, in percent.
 
     Args:
       ax: Axes.
-      found: rates [n] of classes or clients; NaN is not drawn.
+      values: rates [n] of classes or clients; NaN is not drawn.
       of: label of the x axis.
     """
-    place = np.arange(len(found.mask))
-    mask, accuracy = (100.0 * own for own in found)
+    place = np.arange(len(values.mask))
+    mask, accuracy = (100.0 * rate for rate in values)
     names = 'confident', 'right among confident'
     if len(place) <= MOST_BARS:
         edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
@@ -103,10 +103,10 @@ def queue(ax, counts: np.ndarray, empty: int, level: str):
       level: its name.
     """
     unsure, sure = counts
-    place, right = np.arange(counts.shape[2]), np.diagonal(sure)
+    place, correct = np.arange(counts.shape[2]), np.diagonal(sure)
     parts = {
-        'right': (right, style.GREEN, ''),
-        'wrong': (sure[:-1].sum(axis=0) - right, style.VERMILION, '////'),
+        'right': (correct, style.GREEN, ''),
+        'wrong': (sure[:-1].sum(axis=0) - correct, style.VERMILION, '////'),
         'class unknown': (sure[-1], style.SKY, '....'),
         'not confident': (unsure.sum(axis=0), 'white', ''),
     }
@@ -137,11 +137,11 @@ def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str]
     """
     left, right = axes
     names = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
-    there = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
-    known = looks.of([*names, *map(str, pieces)])
-    for place in there:
+    present = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
+    piece_looks = looks.of([*names, *map(str, pieces)])
+    for place in present:
         name = str(pieces[place])
-        left.plot(rounds, distance[:, place], label=names.get(name, name), **known[name].line(len(rounds), place))
+        left.plot(rounds, distance[:, place], label=names.get(name, name), **piece_looks[name].line(len(rounds), place))
     left.set_ylabel('Distance / norm of the student')
     left.set_ylim(bottom=0)
     legends.below(left.figure)
@@ -153,8 +153,8 @@ def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str]
 
 
 def _middles(rounds: Sequence[int]) -> np.ndarray:
-    rounds = np.asarray(rounds, float)
-    return (rounds[1:] + rounds[:-1]) / 2.0
+    at = np.asarray(rounds, float)
+    return (at[1:] + at[:-1]) / 2.0
 
 
 def _half(rounds: Sequence[int], end: int) -> float:

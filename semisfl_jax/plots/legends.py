@@ -16,7 +16,7 @@ def below(figure: Any) -> None:
     The figure grows by the height of the legend, so that the panels keep theirs. Calling it again after drawing
     another panel rebuilds the legend. Names too long for the figure are wrapped.
     """
-    for old in [own for own in figure.legends if own.get_gid() == _NAME]:
+    for old in [legend for legend in figure.legends if legend.get_gid() == _NAME]:
         figure.set_figheight(figure.get_figheight() - _inches(old)[1])
         old.remove()
     entries: dict[str, Any] = {}
@@ -27,8 +27,8 @@ def below(figure: Any) -> None:
         return
     if figure.get_layout_engine() is None:
         figure.set_layout_engine('constrained')  # without one, nothing makes room for a legend outside the panels
-    made = _fitting(figure, list(entries.values()), list(entries))
-    figure.set_figheight(figure.get_figheight() + _inches(made)[1])
+    legend = _fitting(figure, list(entries.values()), list(entries))
+    figure.set_figheight(figure.get_figheight() + _inches(legend)[1])
 
 
 def _fitting(figure: Any, handles: list[Any], names: list[str]) -> Any:
@@ -36,24 +36,24 @@ def _fitting(figure: Any, handles: list[Any], names: list[str]) -> Any:
     columns = min(len(names), MOST_COLUMNS)
     while columns:
         rows = -(-len(names) // columns)
-        made = _make(figure, handles, names, -(-len(names) // rows))
-        if _fits(made):
-            return made
-        columns = min(columns - 1, int(_share(made) * columns) + 1)
-        made.remove()
+        legend = _make(figure, handles, names, -(-len(names) // rows))
+        if _fits(legend):
+            return legend
+        columns = min(columns - 1, int(_share(legend) * columns) + 1)
+        legend.remove()
     letters = max(map(len, names))
     while True:
-        made = _make(figure, handles, [textwrap.fill(name, letters) for name in names], 1)
-        if _fits(made) or letters == 1:
-            return made
-        letters = max(1, min(letters - 1, int(_share(made) * letters)))
-        made.remove()
+        legend = _make(figure, handles, [textwrap.fill(name, letters) for name in names], 1)
+        if _fits(legend) or letters == 1:
+            return legend
+        letters = max(1, min(letters - 1, int(_share(legend) * letters)))
+        legend.remove()
 
 
 def _make(figure: Any, handles: list[Any], names: list[str], columns: int) -> Any:
-    made = figure.legend(handles, names, loc='outside lower center', ncols=columns, columnspacing=1.4)
-    made.set_gid(_NAME)
-    return made
+    legend = figure.legend(handles, names, loc='outside lower center', ncols=columns, columnspacing=1.4)
+    legend.set_gid(_NAME)
+    return legend
 
 
 def _fits(legend: Any) -> bool:

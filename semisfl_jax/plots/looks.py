@@ -44,7 +44,7 @@ MARKERS = ('d', '*', 's', '^', 'o', 'D', 'v', 'X', 'P', '<', '>', 'p', 'h')
 
 def of_methods() -> dict[str, Look]:
     """The looks of all methods that have one, by name."""
-    return {name: Look(own.label, *own.look) for name, own in algorithms.METHODS.items() if own.look}
+    return {name: Look(method.label, *method.look) for name, method in algorithms.METHODS.items() if method.look}
 
 
 def title(group: str) -> str:
@@ -59,7 +59,7 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
     Args:
       titles: of all its groups, so that each keeps its look in a panel that has only some of them.
     """
-    methods = {own.title: own for own in of_methods().values()}
+    methods = {look.title: look for look in of_methods().values()}
     colors, shapes, looks = itertools.cycle(CYCLE), _shapes(), {}
     families: dict[str, str] = {}  # text before the first comma -> color
     for name in dict.fromkeys(titles):
@@ -76,6 +76,6 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
 def _shapes() -> Iterator[tuple[str, Dash]]:
     """Pairs of marker and dash that no method has, cycled forever."""
     pairs = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), strict=False)
-    taken = {(own.marker, own.dash) for own in of_methods().values()}
+    taken = {(look.marker, look.dash) for look in of_methods().values()}
     free = [pair for pair in itertools.islice(pairs, len(MARKERS) * len(DASHES)) if pair not in taken]
     return itertools.cycle(free)

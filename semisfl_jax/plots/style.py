@@ -76,15 +76,15 @@ def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float
       width: 'column' or 'page'.
       height: of a row, in inches.
     """
-    made = matplotlib().figure.Figure(figsize=(WIDTHS[width], height * rows), layout='constrained')
-    return made, made.subplots(rows, columns)
+    drawing = matplotlib().figure.Figure(figsize=(WIDTHS[width], height * rows), layout='constrained')
+    return drawing, drawing.subplots(rows, columns)
 
 
 class Picture:
     """A Figure for display in notebooks, without pyplot or a backend: `display(Picture(figure))`."""
 
-    def __init__(self, made: Any):
-        self.figure = made
+    def __init__(self, figure: Any):
+        self.figure = figure
 
     def _repr_png_(self) -> bytes:
         written = io.BytesIO()

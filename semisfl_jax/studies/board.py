@@ -53,23 +53,23 @@ class Board:
 
     def look(self) -> None:
         """Shows the progress of the current run periodically."""
-        now = time.monotonic()
-        if now - self._last_look < _SECONDS_BETWEEN_LOOKS:
+        now, job = time.monotonic(), self._current
+        if job is None or now - self._last_look < _SECONDS_BETWEEN_LOOKS:
             return
-        self._last_look, own = now, self._current.name
-        self._rounds[own] = self._made(self._current)
+        self._last_look, name = now, job.name
+        self._rounds[name] = self._made(job)
         if self._bar is not None:
             self._bar.n = sum(self._rounds.values())
             self._bar.refresh()
         elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._say(f'    round {self._rounds[own]} of {self._work[own]}  {self._left()}')
+            self._say(f'    round {self._rounds[name]} of {self._work[name]}  {self._left()}')
 
     def _left(self) -> str:
         done = sum(self._rounds.values())
-        made = done - self._before
-        if done >= self._total or made <= 0:
+        completed = done - self._before
+        if done >= self._total or completed <= 0:
             return ''
-        left = (time.monotonic() - self._start) / made * (self._total - done)
+        left = (time.monotonic() - self._start) / completed * (self._total - done)
         return f'{100 * done // self._total} % of all rounds, about {tqdm.format_interval(left)} left'
 
     def _say(self, text: str) -> None:

@@ -42,20 +42,22 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
       (title of the table, row, column) -> available results of the cell.
     """
     read: dict[str, tuple[dict[int, Run], list[dict[str, str]], str]] = {}
-    found = {}
+    results = {}
     for title, cell in [(table.title, cell) for table in study.tables for cell in table.cells]:
-        jobs, members, made, missing = plan.jobs_of(cell), {}, [], []
+        jobs = plan.jobs_of(cell)
+        members: dict[int, Run] = {}
+        made, missing = [], []
         for job in jobs:
             if job.name not in read:
                 read[job.name] = _read(root / plan.RUNS / job.name, job)
-            own, where, fault = read[job.name]
-            members |= own
-            made += [entry for entry in where if entry not in made]
-            if not own:
+            job_runs, job_entries, fault = read[job.name]
+            members |= job_runs
+            made += [entry for entry in job_entries if entry not in made]
+            if not job_runs:
                 missing.append(faults.get(job.name, fault))
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        found[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made)
-    return found
+        results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made)
+    return results
 
 
 def _why(missing: list[str]) -> str:
@@ -71,7 +73,7 @@ def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, s
     if summary is None:
         return {}, [], ''
     try:
-        members = {run.seed: run for run in (runs.read(own) for own in runs.trials(folder))}
+        members = {run.seed: run for run in (runs.read(trial) for trial in runs.trials(folder))}
         made = provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
     except UserError as error:
         return {}, [], str(error)
@@ -88,9 +90,9 @@ def provenance(folder: Path) -> list[dict[str, str]]:
     if not os.path.lexists(file):
         return []
     entries = own_files.parse(own_files.content(file), str(file))
-    whole = isinstance(entries, list) and all(isinstance(own, dict) and own.keys() == ENTRY for own in entries)
-    if not whole or not all(isinstance(text, str) for own in entries for text in own.values()):
-        raise UserError(f'{file} is no list of commits and machines; delete it, or restore it from a copy')
+    valid = isinstance(entries, list) and all(isinstance(entry, dict) and entry.keys() == ENTRY for entry in entries)
+    if not valid or not all(isinstance(text, str) for entry in entries for text in entry.values()):
+        raise UserError(f'{file} is not a list of commits and machines; delete it, or restore it from a copy')
     return entries
 
 
@@ -146,8 +148,8 @@ KINDS = {
 }
 
 
-def values(found: Found, measure: Measure) -> dict[int, float]:
+def values(result: Found, measure: Measure) -> dict[int, float]:
     """Seed -> value, for the seeds that have one."""
     read = KINDS[measure.kind].read
-    all_ = {seed: read(run, measure.target) for seed, run in sorted(found.runs.items())}
+    all_ = {seed: read(run, measure.target) for seed, run in sorted(result.runs.items())}
     return {seed: value for seed, value in all_.items() if value is not None}

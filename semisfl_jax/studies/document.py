@@ -79,7 +79,7 @@ def _markdown(block: Block) -> str:
             return f'![{caption}]({path})\n\n{caption}'
         case Grid(header, rows, code):
             lines = [header, ('---',) * len(header)]
-            lines += [tuple(_markdown_cell(x, place in code) for place, x in enumerate(row)) for row in rows]
+            lines += [tuple(_markdown_cell(x, column in code) for column, x in enumerate(row)) for row in rows]
             return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
     raise TypeError(block)
 
@@ -124,7 +124,7 @@ def _html(block: Block) -> str:
         case Grid(header, rows, code):
             head = ''.join(f'<th scope="col">{html.escape(x)}</th>' for x in header)
             lines = [
-                '<tr>' + ''.join(f'<td>{_html_cell(x, place in code)}</td>' for place, x in enumerate(row)) + '</tr>'
+                '<tr>' + ''.join(f'<td>{_html_cell(x, column in code)}</td>' for column, x in enumerate(row)) + '</tr>'
                 for row in rows
             ]
             return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,82 +36,84 @@ class Figure(NamedTuple):
     svg: bytes
 
 
-def draw(study: Study, found: Mapping[Place, Found]) -> Iterator[Figure]:
+def draw(study: Study, results: Mapping[Place, Found]) -> Iterator[Figure]:
     """All figures of a study that its finished runs have the data for, in the order of its tables."""
     with style.context():
         for number, table in enumerate(study.tables, 1):
             for name in table.figures:
-                for ending, title, make in _of_table(name, table, found):
+                for ending, title, make in _of_table(name, table, results):
                     try:
-                        made = make()
+                        figure = make()
                     except UserError:  # no run recorded this quantity
                         continue
                     stem = '-'.join(filter(None, (str(number), name, ending)))
                     caption = f'{NAMES[name]}{f", {title}" if title else ""}'
                     warned = f'{caption}. {study.warning.split(":")[0].rstrip(".")}.' if study.warning else caption
-                    yield Figure(stem, table.title, warned, _bytes(made, 'png'), _bytes(made, 'svg'))
+                    yield Figure(stem, table.title, warned, _bytes(figure, 'png'), _bytes(figure, 'svg'))
 
 
-def _of_table(name: str, table: Table, found: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Suffix of the file name, title, and drawing function: a figure for each kind of values or column of curves."""
     if name == 'values':
         kinds = dict.fromkeys(cell.measure.kind for cell in table.cells)
         for kind in kinds:
-            cells = _run(table, found, kind)
+            cells = _run(table, results, kind)
             title = 'hollow: the paper' if any(cell.paper for cell in cells) else ''
-            yield ('' if len(kinds) == 1 else kind), title, lambda own=cells: _values(table, found, own)
+            yield ('' if len(kinds) == 1 else kind), title, partial(_values, table, results, cells)
         return
     drawn = set()
     for column in table.columns:
-        groups = {row: found[table.title, row, column].runs for row in table.rows if table.at(row, column)}
+        groups = {row: results[table.title, row, column].runs for row in table.rows if table.at(row, column)}
         groups = {row: runs for row, runs in groups.items() if runs}
         title = column.rsplit(' to ', 1)[0] if table.cells[0].measure.target else column
         folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
         if folders and folders not in drawn:  # columns that read several values from the same runs share a figure
             drawn.add(folders)
-            yield _slug(title), title, lambda own=groups: _curves(name, own, looks.of(table.rows))
+            yield _slug(title), title, partial(_curves, name, groups, looks.of(table.rows))
 
 
-def _run(table: Table, found: Mapping[Place, Found], kind: str) -> list[Cell]:
+def _run(table: Table, results: Mapping[Place, Found], kind: str) -> list[Cell]:
     """Cells of a kind of measure, in columns where any has a value; columns with only the paper's are omitted."""
     cells = [cell for cell in table.cells if cell.measure.kind == kind]
-    columns = {cell.column for cell in cells if collect.values(found[table.title, cell.row, cell.column], cell.measure)}
+    columns = {
+        cell.column for cell in cells if collect.values(results[table.title, cell.row, cell.column], cell.measure)
+    }
     return [cell for cell in cells if cell.column in columns]
 
 
-def _values(table: Table, found: Mapping[Place, Found], chosen: list[Cell]):
+def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]):
     if not chosen:
         raise UserError('nothing to draw')
     cells = {(cell.row, cell.column): cell for cell in chosen}
     rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     ours, paper = {}, {}
     for row in rows:
-        mean, error, theirs = (np.full(len(columns), np.nan) for _ in range(3))
-        for place, column in enumerate(columns):
+        mean, error, published = (np.full(len(columns), np.nan) for _ in range(3))
+        for index, column in enumerate(columns):
             cell = cells.get((row, column))
             if cell is None:
                 continue
-            if own := statistics.summary(collect.values(found[table.title, row, column], cell.measure)):
-                mean[place], error[place] = own.mean, own.error
+            if summary := statistics.summary(collect.values(results[table.title, row, column], cell.measure)):
+                mean[index], error[index] = summary.mean, summary.error
             if cell.paper:
-                theirs[place] = cell.paper.mean
-        ours[row], paper[row] = (mean, error), theirs
+                published[index] = cell.paper.mean
+        ours[row], paper[row] = (mean, error), published
     figure, ax = style.figure(width='page' if len(columns) > 2 else 'column', height=2.8)
-    what = collect.KINDS[chosen[0].measure.kind]
-    grids.points(ax, columns, ours, paper, f'{what.title[0].upper()}{what.title[1:]} ({what.unit})')
+    kind = collect.KINDS[chosen[0].measure.kind]
+    grids.points(ax, columns, ours, paper, f'{kind.title[0].upper()}{kind.title[1:]} ({kind.unit})')
     return figure
 
 
-def _curves(name: str, groups: plots_collect.Groups, known: Mapping[str, Look]):
+def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look]):
     """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them."""
     figure, ax = style.figure()
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    found = plots_collect.curves(groups, 'k_s' if name == 'k_s' else 'accuracy', x)
-    found = [curve._replace(look=known[curve.label]) for curve in found]
+    group_curves = plots_collect.curves(groups, 'k_s' if name == 'k_s' else 'accuracy', x)
+    group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
     if name == 'k_s':
-        curves.k_s(ax, found)
+        curves.k_s(ax, group_curves)
     else:
-        curves.accuracy(ax, found, x)
+        curves.accuracy(ax, group_curves, x)
     return figure
 
 

@@ -58,10 +58,10 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
             raise UserError(
                 f'config.{key} is not the same in all runs of {study.name}:{study.scale} '
                 f'({", ".join(sorted(values))}), '
-                'so it cannot be changed for all; leave it'
+                'so it cannot be changed for all of them; omit it'
             )
         if key in ('seed', 'study'):
-            raise UserError(f'config.{key} is not for studies; write --config.seeds=0,1,2')
+            raise UserError(f'config.{key} cannot be changed in a study; write --config.seeds=0,1,2')
     tables = [
         dataclasses.replace(table, cells=tuple(_changed(cell, given) for cell in table.cells)) for table in study.tables
     ]
@@ -70,14 +70,14 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
 
 def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
     config = cell.config.copy_and_resolve_references().unlock()
-    before = flat(config)
+    old = flat(config)
     config.update_from_flattened_dict(dict(given))
     presets.apply(config, given=given.keys())
-    after = flat(config)
+    new = flat(config)
     changes = {
         key: value
-        for key, value in after.items()
-        if (value != before[key] or key in cell.changes or key in given) and key != 'official_keys'
+        for key, value in new.items()
+        if (value != old[key] or key in cell.changes or key in given) and key != 'official_keys'
     }
     return dataclasses.replace(cell, config=config.lock(), changes=changes)
 
@@ -86,17 +86,17 @@ def jobs_of(cell: Cell) -> list[Job]:
     """The runs of a cell."""
     seeds = tuple(cell.config.seeds) or (cell.config.seed,)
     together = cell.config.model.name in TOGETHER or cell.config.parallel.devices != 1
-    return [_job(cell, own) for own in ([seeds] if together else [(seed,) for seed in seeds])]
+    return [_job(cell, job_seeds) for job_seeds in ([seeds] if together else [(seed,) for seed in seeds])]
 
 
 def _job(cell: Cell, seeds: tuple[int, ...]) -> Job:
-    alone = len(seeds) == 1
-    own = {'seed': seeds[0], 'seeds': ()} if alone else {'seed': 0, 'seeds': seeds}
+    single = len(seeds) == 1
+    seed_values = {'seed': seeds[0], 'seeds': ()} if single else {'seed': 0, 'seeds': seeds}
     config = cell.config.copy_and_resolve_references().unlock()
-    config.update(own)
+    config.update(seed_values)
     identity = f'{config_lib.identity_hash(config_lib.resolve(config))} {config.rounds}'
-    changes = {key: value for key, value in cell.changes.items() if key not in own}
-    changes |= {'seed': seeds[0]} if alone else {'seeds': seeds}
+    changes = {key: value for key, value in cell.changes.items() if key not in seed_values}
+    changes |= {'seed': seeds[0]} if single else {'seeds': seeds}
     name = f'{cell.base}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
     return Job(name, cell.base, changes, seeds, config.rounds)
 

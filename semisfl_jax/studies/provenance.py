@@ -17,10 +17,10 @@ def here() -> dict[str, str]:
     """This machine, and the commit of the checkout that contains this package; '+' marks uncommitted changes. For a
     package installed without its repository, its version."""
     checkout = Path(semisfl_jax.__file__).parents[1]
-    made = f'version {semisfl_jax.__version__}'
+    version = f'version {semisfl_jax.__version__}'
     if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
-        made = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
-    return {'commit': made, 'machine': f'{_processor()}, {_cores()} cores'}
+        version = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
+    return {'commit': version, 'machine': f'{_processor()}, {_cores()} cores'}
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
@@ -29,11 +29,11 @@ def note(folder: Path, entry: dict[str, str]) -> None:
     Raises:
       UserError: provenance.json has invalid content.
     """
-    begun = any((own / 'metrics.jsonl').exists() for own in runs.trials(folder))
-    known = collect.provenance(folder) if begun else []
-    if entry not in known:
+    begun = any((trial / 'metrics.jsonl').exists() for trial in runs.trials(folder))
+    entries = collect.provenance(folder) if begun else []
+    if entry not in entries:
         folder.mkdir(parents=True, exist_ok=True)
-        metrics.write_json(folder / collect.PROVENANCE, [*known, entry])
+        metrics.write_json(folder / collect.PROVENANCE, [*entries, entry])
 
 
 def _git(repository: Path, *words: str) -> str:

@@ -51,9 +51,13 @@ class Cell:
     @property
     def paper(self) -> Paper | None:
         """The paper's number, None if the run has different data: another set or label count, or made-up images."""
-        data, theirs = self.config.data, self.published
-        same = theirs is not None and (data.name, data.num_labeled) == (theirs.data, theirs.labels) and not data.fake
-        return theirs if same else None
+        data, published = self.config.data, self.published
+        same_data = (
+            published is not None
+            and (data.name, data.num_labeled) == (published.data, published.labels)
+            and not data.fake
+        )
+        return published if same_data else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,17 +107,17 @@ class Study:
           UserError: a row or column that no table has, or no cell is left.
         """
         for kind, asked in {'row': rows, 'column': columns}.items():
-            known = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
+            names = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
             for name in asked:
-                if name not in known:
+                if name not in names:
                     raise UserError(
-                        f'{self.name} has no {kind} {name!r}; choose from {", ".join(known)}{did_you_mean(name, known)}'
+                        f'{self.name} has no {kind} {name!r}; choose from {", ".join(names)}{did_you_mean(name, names)}'
                     )
         tables = []
         for table in self.tables:
-            kept = tuple(cell for cell in table.cells if cell.row in rows and cell.column in columns)
+            cells = tuple(cell for cell in table.cells if cell.row in rows and cell.column in columns)
             reference = table.reference if table.reference in rows else ''
-            tables += [dataclasses.replace(table, cells=kept, reference=reference)] if kept else []
+            tables += [dataclasses.replace(table, cells=cells, reference=reference)] if cells else []
         if not tables:
             raise UserError(f'{self.name} has no cell in these rows and columns')
         part = dataclasses.replace(self, tables=tuple(tables))
@@ -143,12 +147,12 @@ def cell(
       published: the paper's number.
       measure: the quantity read from the run.
     """
-    before, after = flat(unchanged), flat(config)
-    changes = {key: value for key, value in after.items() if before[key] != value}
+    old, new = flat(unchanged), flat(config)
+    changes = {key: value for key, value in new.items() if old[key] != value}
     return Cell(row, column, base, config, changes, published, measure)
 
 
 def flat(config: ConfigDict) -> dict[str, Any]:
     """As `config.flatten`, with tuples instead of lists."""
-    found = config_lib.flatten(config).items()
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in found}
+    items = config_lib.flatten(config).items()
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in items}

@@ -13,19 +13,19 @@ from semisfl_jax.training import metrics
 
 
 class Summary(NamedTuple):
-    """Summary of `count` values."""
+    """Summary of the values of several seeds."""
 
     mean: float
     error: float  # standard error of the mean, NaN for one value
-    count: int
+    seeds: int
 
 
 class Difference(NamedTuple):
-    """Difference of `count` pairs of values."""
+    """Difference of pairs of values, one for each seed."""
 
     mean: float
     error: float
-    count: int
+    seeds: int
     p: float  # two-sided, paired t-test; NaN if undefined
 
 
@@ -45,7 +45,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
-    a, b = (np.array([own[seed] for seed in seeds]) for own in (first, second))
+    a, b = (np.array([values[seed] for seed in seeds]) for values in (first, second))
     mean, error = metrics.mean_and_error(list(a - b))
     scatter = len(seeds) > 1 and np.ptp(a - b) > 1e-12 * max(1.0, float(np.abs(a - b).max()))
     p = float(stats.ttest_rel(a, b).pvalue) if scatter else math.nan

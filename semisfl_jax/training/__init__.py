@@ -1,1 +1,1 @@
-"""Building blocks of the training loop (`semisfl_jax.train`): an experiment, the inputs of its rounds, its outputs."""
+"""Building blocks of the training loop (`semisfl_jax.loop`): an experiment, the inputs of its rounds, its outputs."""

@@ -16,12 +16,14 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint
 
 
-def check_losses(who: str, folder: Path, index: int, measured: Mapping[str, Any], clients: Clients | None) -> None:
+def check_losses(
+    who: str, folder: Path | None, index: int, measured: Mapping[str, Any], clients: Clients | None
+) -> None:
     """Checks the training losses of a round.
 
     Args:
       who: prefix of the error message.
-      folder: of the run.
+      folder: of the trial, None if nothing is saved.
       index: of the round, 0-based.
       measured: its metrics.
       clients: participation of the round's clients; None for a server-only round.
@@ -35,7 +37,7 @@ def check_losses(who: str, folder: Path, index: int, measured: Mapping[str, Any]
             raise UserError(f'{who}{name} is {value} in round {index + 1}: stopped. {_kept(folder)}')
 
 
-def check_weights(who: str, folder: Path, number: int, state: Any) -> None:
+def check_weights(who: str, folder: Path | None, number: int, state: Any) -> None:
     """Checks the state to be saved after `number` rounds: the last step of a round may have made it non-finite.
 
     Raises:
@@ -51,7 +53,10 @@ def _all_finite(state: Any) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
 
 
-def _kept(folder: Path) -> str:
+def _kept(folder: Path | None) -> str:
+    advice = 'a lower config.lr may help'
+    if folder is None:
+        return advice.capitalize()
     saved = checkpoint.rounds_saved(folder / 'checkpoints')
     kept = f'The checkpoint of round {saved[-1]} is kept' if saved else 'There was no checkpoint yet'
-    return f'{kept} in {folder}; a lower config.lr may help'
+    return f'{kept} in {folder}; {advice}'

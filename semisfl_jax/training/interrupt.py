@@ -28,6 +28,12 @@ class Request:
 
 
 @contextmanager
+def ignore() -> Iterator[Request]:
+    """A request that never comes: Ctrl-C raises KeyboardInterrupt, as everywhere in Python."""
+    yield Request()
+
+
+@contextmanager
 def listen() -> Iterator[Request]:
     """Turns SIGINT and SIGTERM into a stop request for the duration of the block.
 

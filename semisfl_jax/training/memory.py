@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 from ml_collections import ConfigDict
@@ -50,6 +50,8 @@ _SPARING = {  # a large share -> how to reduce it
 }
 _SHOWN = 3  # shares listed in a message
 
+P = ParamSpec('P')
+R = TypeVar('R')
 Shares = Callable[[ConfigDict], Sequence[Share]]
 
 
@@ -106,12 +108,14 @@ def check_program(what: str, compiled: Any, config: ConfigDict, shares_of: Share
             raise UserError(_refusal(config, shares_of, place, need, _on_the_way(config), most))
 
 
-def explained(shares_of: Shares) -> Callable[[Callable], Callable]:
+def explained(
+    shares_of: Shares,
+) -> Callable[[Callable[Concatenate[ConfigDict, P], R]], Callable[Concatenate[ConfigDict, P], R]]:
     """Decorates a function of a configuration: out of memory becomes a UserError that names the largest shares."""
 
-    def decorate(run: Callable) -> Callable:
+    def decorate(run: Callable[Concatenate[ConfigDict, P], R]) -> Callable[Concatenate[ConfigDict, P], R]:
         @wraps(run)
-        def explaining(config: ConfigDict, *arguments, **options):
+        def explaining(config: ConfigDict, *arguments: P.args, **options: P.kwargs) -> R:
             try:
                 return run(config, *arguments, **options)
             except (MemoryError, jax.errors.JaxRuntimeError) as error:

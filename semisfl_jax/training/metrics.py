@@ -68,13 +68,17 @@ def fault(path: Path, rounds: int, expected: str) -> str:
     return f'{path} is not as the run wrote it: its lines up to round {rounds} have changed'
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
     """The complete lines of metrics.jsonl; a last line truncated by a kill is skipped. Empty if there is no file.
+
+    Args:
+      path: of the file.
+      rounds: how many of its lines are read; None for all.
 
     Raises:
       UserError: it is not a regular file, or a line is not one that a run writes.
     """
-    return [_record(text, f'{path}, line {number},') for number, text in enumerate(_lines(path), start=1)]
+    return [_record(text, f'{path}, line {number},') for number, text in enumerate(_lines(path)[:rounds], start=1)]
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -90,6 +94,23 @@ def _record(text: bytes, what: str) -> dict[str, Any]:
         if not own_files.is_number(value) and (accuracy or value not in (None, True, False)):
             raise UserError(f'{what} is not one that a run writes: its {key} is no number')
     return record
+
+
+def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """T lines of metrics.jsonl -> {name: [T]}: integers where every line has one, else float64, NaN for none."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: _as_array([record.get(name) for record in records]) for name in names}
+
+
+def stack(trials: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """R times {name: [T]} -> {name: [R, T]}."""
+    return {name: np.stack([arrays[name] for arrays in trials]) for name in trials[0]}
+
+
+def _as_array(values: Sequence[Any]) -> np.ndarray:
+    if None in values:
+        return np.array([math.nan if value is None else value for value in values], np.float64)
+    return np.array(values)
 
 
 def check_rounds(path: Path, rounds: int) -> None:

@@ -1,10 +1,10 @@
-"""An experiment round by round, from Python: no files, no output."""
+"""An experiment round by round, from Python: no files, no output. The loop of a run is made of the same steps."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -12,22 +12,24 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import failures, frequency, parallel
+from semisfl_jax import costs, failures, frequency, parallel
 from semisfl_jax.errors import UserError
+from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from semisfl_jax.training.evaluate import make_evaluate
 from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.types import Cohort, Federation
 
-ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
+_ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
 
 
 class Carry(NamedTuple):
     """What one round passes to the next."""
 
     state: Any  # of the method: `phases.State` in those of the package
-    controller: frequency.FrequencyState  # of K_s
+    controller: FrequencyState  # of K_s
 
     @property
     def round(self) -> int:
@@ -38,7 +40,7 @@ class Carry(NamedTuple):
 class Simulation:
     """One experiment. A round is a function of what is carried: the same carry gives the same result, any time.
 
-    The numbers are those of `train.run`, which trains the same experiment in a loop and writes files.
+    The numbers are those of `train`, which computes the same rounds in a loop.
     """
 
     def __init__(self, experiment: Experiment):
@@ -47,9 +49,7 @@ class Simulation:
 
     def init(self) -> Carry:
         """Before the first round."""
-        own = self.experiment
-        init = jax.jit(own.algorithm.init, out_shardings=parallel.replicated(own.mesh))
-        return Carry(init(own.key), frequency.init(own.config.k_s, own.frequency))
+        return Carry(init_state(self.experiment)(self.experiment.key), init_controller(self.experiment))
 
     def round(self, carry: Carry) -> tuple[Carry, dict[str, float]]:
         """One round of the method: its cohort, its images and its K_s follow from the configuration and the carry.
@@ -58,21 +58,20 @@ class Simulation:
           What the next round takes, and the metrics: `round`, `k_s` and those of the method, NaN where one does not
           apply. docs/metrics.md explains them.
         """
-        own, index = self.experiment, carry.round
+        experiment, index = self.experiment, carry.round
         federation, cohort = self._inputs(index)
         k_s = int(carry.controller.k_s)
-        state, measured = self._round(own.key, carry.state, federation, cohort, np.int32(k_s))
-        measured = failures.of_survivors(jax.device_get(measured), inputs.participation(own, index))
-        measured = {name: float(value) for name, value in measured.items()}
-        losses = (measured.get(name, math.nan) for name in ADAPTS_TO)
-        controller = frequency.update(carry.controller, own.frequency, *losses)
-        return Carry(state, controller), {'round': index + 1, 'k_s': k_s, **measured}
+        state, metrics = self._round(experiment.key, carry.state, federation, cohort, np.int32(k_s))
+        clients = inputs.participation(experiment, index)
+        metrics, controller = after_round(experiment, carry.controller, jax.device_get(metrics), clients)
+        values = {name: float(value) for name, value in metrics.items()}
+        return Carry(state, controller), {'round': index + 1, 'k_s': k_s, **values}
 
     def evaluate(self, carry: Carry) -> dict[str, float]:
-        """Accuracy on the test set, a share, of every model that the method evaluates."""
+        """Accuracy on the test set, a share in [0, 1], of every model that the method evaluates."""
         return self._evaluate(carry.state)
 
-    def _inputs(self, index: int):
+    def _inputs(self, index: int) -> tuple[Federation, Cohort]:
         """Those of a round. Rounds in order share one stream, which knows how often each client took part."""
         upcoming, stream = self._upcoming
         if upcoming != index:
@@ -82,19 +81,12 @@ class Simulation:
 
     @functools.cached_property
     def _round(self):
-        return self._jit(self.experiment.algorithm.round)
+        return compile_with(self.experiment.config)(self.experiment.algorithm.round)
 
     @functools.cached_property
     def _evaluate(self):
-        own = self.experiment
-        like = parallel.like(own.mesh, jax.eval_shape(own.algorithm.init, own.key))
-        place = functools.partial(parallel.replicate, own.mesh) if own.mesh else jax.device_put
-        test = own.dataset.test_images, own.dataset.test_labels
-        return make_evaluate(own.algorithm.predict, like, *test, own.config.eval_batch_size, self._jit, place)
-
-    def _jit(self, function):
-        config = self.experiment.config
-        return compilation.jit(function, precision=config.precision, deterministic=config.deterministic)
+        like = jax.eval_shape(self.experiment.algorithm.init, self.experiment.key)
+        return build_evaluate(self.experiment, like)
 
 
 def build(config: ConfigDict) -> Simulation:
@@ -107,3 +99,51 @@ def build(config: ConfigDict) -> Simulation:
     if config.seeds:
         raise UserError(f'config.seeds={tuple(config.seeds)}: build() takes one experiment; give each its own seed')
     return Simulation(experiment_lib.build(config_lib.resolve(config)))
+
+
+def init_state(experiment: Experiment) -> Callable[[jax.Array], Any]:
+    """The jitted function: root key -> state before the first round, on every device."""
+    return jax.jit(experiment.algorithm.init, out_shardings=parallel.replicated(experiment.mesh))
+
+
+def init_controller(experiment: Experiment) -> FrequencyState:
+    """The controller of K_s before the first round."""
+    return frequency.init(experiment.config.k_s, experiment.frequency)
+
+
+def after_round(
+    experiment: Experiment, controller: FrequencyState, metrics: dict[str, np.ndarray], clients: costs.Clients | None
+) -> tuple[dict[str, np.ndarray], FrequencyState]:
+    """What follows from the metrics of a round.
+
+    Args:
+      experiment: one trial.
+      controller: of K_s, before the round.
+      metrics: of the round, on the host.
+      clients: their participation, see `inputs.participation`.
+
+    Returns:
+      The metrics, without those of clients if all were lost, and the controller that has seen them.
+    """
+    metrics = failures.of_survivors(metrics, clients)
+    losses = (float(metrics.get(name, math.nan)) for name in _ADAPTS_TO)
+    return metrics, frequency.update(controller, experiment.frequency, *losses)
+
+
+def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], Mapping[str, float]]:
+    """Compiles the evaluation on the test set, for states with the shapes of `like`; see `make_evaluate`."""
+    mesh, dataset = experiment.mesh, experiment.dataset
+    return make_evaluate(
+        experiment.algorithm.predict,
+        parallel.like(mesh, like),
+        dataset.test_images,
+        dataset.test_labels,
+        experiment.config.eval_batch_size,
+        compile_with(experiment.config),
+        functools.partial(parallel.replicate, mesh) if mesh else jax.device_put,
+    )
+
+
+def compile_with(config: ConfigDict) -> Callable:
+    """`compilation.jit` with the precision and determinism of a configuration."""
+    return functools.partial(compilation.jit, precision=config.precision, deterministic=config.deterministic)

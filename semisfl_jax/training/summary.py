@@ -94,16 +94,18 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     }
 
 
-def final_message(summary: dict[str, Any], folder: Path) -> str:
+def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     """The final message of a run, from its summary.json: two lines, or a small table of trials."""
     fake = ' on FAKE data' if summary['fake'] else ''
     head = f'{summary["headline"]} accuracy{fake}'
+    where = [f'outputs in {folder}'] if folder else []
     if 'trials' not in summary:
-        return (
+        line = (
             f'{head} {summary["final_accuracy"]:.2%} after {summary["rounds"]} rounds '
             f'(mean of the last 10 evaluations {summary["mean_of_last_10_evaluations"]:.2%}, '
-            f'best {summary["best_accuracy"]:.2%})\noutputs in {folder}'
+            f'best {summary["best_accuracy"]:.2%})'
         )
+        return '\n'.join([line, *where])
     table = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
     for own in summary['trials']:
         table.append((own['seed'], *(f'{own[key]:.2%}' for key in ACCURACIES), own['k_s']))
@@ -111,7 +113,7 @@ def final_message(summary: dict[str, Any], folder: Path) -> str:
         means = (f'{summary[key]["mean"]:.2%} ± {summary[key]["standard_error"]:.2%}' for key in ACCURACIES)
         table.append(('mean', *means, ''))
     rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
-    return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, f'outputs in {folder}'])
+    return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, *where])
 
 
 def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:

@@ -123,9 +123,3 @@ def set_aside_summary(folder: Path, config: ConfigDict) -> None:
     if fault:
         aside = own_files.set_aside(folder / SUMMARY)
         warn(f'{fault}; it is set aside as {aside.name}, and written anew from the checkpoint')
-
-
-def write_summary(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """Writes summary.json and returns its content: `summary` with a checksum added."""
-    metrics.write_json(folder / SUMMARY, sealed := own_files.seal(summary))
-    return sealed

@@ -40,11 +40,11 @@ def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple
     return ids.astype(jnp.int32), jnp.isfinite(near) & known[client]
 
 
-def label(own: Array, votes: Array, valid: Array, classes: int) -> Array:
+def label(predicted: Array, votes: Array, valid: Array, classes: int) -> Array:
     """Agreement labels: the class with the most votes from the client and its helpers; ties go to the lowest class.
 
     Args:
-      own: [B] int32, the client's predicted classes.
+      predicted: [B] int32, the client's classes.
       votes: [H, B] int32, the helpers' predicted classes.
       valid: [H] bool, the helpers that vote; without any, the label is the client's own class.
       classes: K.
@@ -52,21 +52,23 @@ def label(own: Array, votes: Array, valid: Array, classes: int) -> Array:
     Returns:
       [B] int32.
     """
-    counts = jax.nn.one_hot(own, classes) + jnp.tensordot(valid.astype(jnp.float32), jax.nn.one_hot(votes, classes), 1)
+    counts = jax.nn.one_hot(predicted, classes) + jnp.tensordot(
+        valid.astype(jnp.float32), jax.nn.one_hot(votes, classes), 1
+    )
     return jnp.argmax(counts, axis=-1).astype(jnp.int32)
 
 
-def divergence(helpers: Array, own: Array, valid: Array) -> Array:
+def divergence(helpers: Array, logits: Array, valid: Array) -> Array:
     """Inter-client consistency of every row: the mean of KL(p_h || p) over the valid helpers, 0 if there are none.
 
     Args:
       helpers: [H, B, K], logits of the helpers; no gradient flows through them.
-      own: [B, K], logits of the client.
+      logits: [B, K], of the client.
       valid: [H] bool.
 
     Returns:
       [B], in nats.
     """
     target = jax.lax.stop_gradient(jax.nn.log_softmax(helpers))
-    rows = jnp.sum(jnp.exp(target) * (target - jax.nn.log_softmax(own)), axis=-1)  # [H, B]
+    rows = jnp.sum(jnp.exp(target) * (target - jax.nn.log_softmax(logits)), axis=-1)  # [H, B]
     return jnp.sum(rows * valid[:, None], axis=0) / jnp.maximum(jnp.sum(valid), 1)

@@ -127,7 +127,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     Returns:
       loss(psi, parts, statistics, batch, key, helpers or None) -> as `Loss`.
     """
-    scale = hparams.options
+    options = hparams.options
 
     def loss(
         psi: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array, helpers: Helpers | None
@@ -137,17 +137,19 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
         labels, confident = pseudo_label.guess(logits, hparams.threshold)
         divergence = jnp.zeros(labels.shape)
         if helpers is not None:
-            theirs = jax.lax.map(lambda own: _run(model, own, helpers.statistics, x)[0], helpers.parameters)
-            divergence = agreement.divergence(theirs, logits, helpers.valid)
-            labels = agreement.label(labels, jnp.argmax(theirs, axis=-1), helpers.valid, logits.shape[-1])
+            helper_logits = jax.lax.map(
+                lambda parameters: _run(model, parameters, helpers.statistics, x)[0], helpers.parameters
+            )
+            divergence = agreement.divergence(helper_logits, logits, helpers.valid)
+            labels = agreement.label(labels, jnp.argmax(helper_logits, axis=-1), helpers.valid, logits.shape[-1])
         strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
         logits, new_batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'))
         counted = (confident & ~batch.labeled).astype(jnp.float32)
         agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)
         inter_client = losses.row_mean(divergence, counted)
-        unlabeled = scale.lambda_a * agreed + scale.lambda_i * inter_client
-        value = unlabeled + scale.lambda_l2 * trees.squared_distance(parts['sigma'], psi)
-        value = value + scale.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
+        unlabeled = options.lambda_a * agreed + options.lambda_i * inter_client
+        value = unlabeled + options.lambda_l2 * trees.squared_distance(parts['sigma'], psi)
+        value = value + options.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
         means = {'loss_local': value, 'loss_unlabeled': unlabeled}
         means |= {'loss_agreement': agreed, 'loss_inter_client': inter_client}
         return value, (new_batch_stats, means, pseudo_label.count(labels, confident, batch.labels, ~batch.labeled))
@@ -181,18 +183,18 @@ def alternating_sgd(
     def iteration(t, parts, batch_stats, momenta):
         means, counts = {}, {}
         for name, loss in terms.items():
-            gradient, (batch_stats, *found) = jax.grad(loss, has_aux=True)(parts[name], parts, batch_stats, t)
+            gradient, (batch_stats, *reported) = jax.grad(loss, has_aux=True)(parts[name], parts, batch_stats, t)
             updates, momentum = sgd[name].update(gradient, momenta[name], parts[name])
             parts = parts | {name: optax.apply_updates(parts[name], updates)}
             momenta = momenta | {name: momentum}
-            for sums, new in zip((means, counts), found, strict=True):
+            for sums, new in zip((means, counts), reported, strict=True):
                 sums |= {key: sums.get(key, 0) + value for key, value in new.items()}
         return parts, batch_stats, momenta, (means, counts)
 
     def step(t, carry):
-        *new_batch_stats, sums = carry
-        *new_batch_stats, found = iteration(t, *new_batch_stats)
-        return *new_batch_stats, jax.tree.map(jnp.add, sums, found)
+        *state, sums = carry
+        *state, new = iteration(t, *state)
+        return *state, jax.tree.map(jnp.add, sums, new)
 
     fresh = {name: not jax.tree.leaves(client_state[name]) for name in terms}
     momenta = {name: sgd[name].init(parts[name]) if fresh[name] else client_state[name] for name in terms}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -82,10 +83,30 @@ class Record(NamedTuple):
     """
 
     momentum: dict[str, Any]  # optimizer state of each part that the client trains, () with fresh optimizers
-    psi: SplitParams = ()  # the client's last upload
-    embedding: Array = ()  # [K], class probabilities that its model then assigned to the noise image
-    known: Array = ()  # [] bool, whether it ever uploaded
-    sent: Sent = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
+    psi: Any = ()  # SplitParams, the client's last upload
+    embedding: Any = ()  # [K], class probabilities that its model then assigned to the noise image
+    known: Any = ()  # [] bool, whether it ever uploaded
+    sent: Any = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
+
+
+class Parts(NamedTuple):
+    """What FedMatch is built from: the first argument of the functions below."""
+
+    model: SplitModel
+    views: Views
+    hparams: HParams
+    label_loss: Callable[..., Any]  # `disjoint.build_label_loss`, trains sigma
+    agreement_loss: Callable[..., Any]  # `disjoint.build_agreement_loss`, trains psi
+
+    @property
+    def options(self) -> FedMatch:
+        """`config.fedmatch`."""
+        return self.hparams.options
+
+    @property
+    def labels_at_clients(self) -> bool:
+        """Whether clients train sigma."""
+        return self.hparams.labeled_rows > 0
 
 
 def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -109,101 +130,18 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     statistics, which the authors' model does not have, are updated by every training step and averaged. Arguments as in
     `semisfl`; the model is not split.
     """
-    own, labels_at_clients = hparams.options, hparams.labeled_rows > 0
     label_loss = disjoint.build_label_loss(model, views, hparams)
     agreement_loss = disjoint.build_agreement_loss(model, views, hparams)
-
-    def send(client: Array, records: Record) -> Sent:
-        ids, valid = agreement.nearest(records.embedding, records.known, client, own.helpers)
-        return Sent(trees.gather(records.psi, ids), valid)
-
-    def client(
-        key: Array, inputs: phases.ClientInput, record: Record, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.ClientOutput:
-        sigma, batch_stats = trainable(state.student), disjoint.statistics(state.student)
-        has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
-        sgd = {'sigma': optimizer(hparams, lr * has_labels), 'psi': optimizer(hparams, lr)}
-
-        def train(sent: Sent | None):
-            helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
-
-            def term(loss, *others):
-                def of_iteration(part, parts, batch_stats, t):
-                    batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
-                    return loss(part, parts, batch_stats, batch, step_key, *others)
-
-                return of_iteration
-
-            terms = {'sigma': term(label_loss)} if labels_at_clients else {}
-            terms['psi'] = term(agreement_loss, helpers)
-            parts = {'sigma': sigma, 'psi': state.server}
-            trained = disjoint.alternating_sgd(terms, parts, batch_stats, record.momentum, sgd, inputs.steps)
-            return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
-
-        if not own.helpers:
-            used, (parts, new_batch_stats, momentum, means, counts) = train(None)
-            parts, shares = arriving(parts, state)
-            record = Record(momentum)
-        else:
-            # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
-            due = (state.round + 1) % own.helper_every == 0
-            new, sent, helped = partial(send, inputs.id, state.clients), (), due
-            if own.helpers_persist:
-                sent = jax.lax.cond(due, new, lambda: record.sent)
-                new, helped = lambda: sent, state.round + 1 >= own.helper_every
-            used, (parts, new_batch_stats, momentum, means, counts) = jax.lax.cond(
-                helped, lambda: train(new()), lambda: train(None)
-            )
-            parts, shares = arriving(parts, state)
-            image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
-            whole = with_parameters(new_batch_stats, disjoint.total(**parts))
-            embedding = jax.nn.softmax(phases.predict(model, views, whole, image[None])[0])
-            record = Record(momentum, parts['psi'], embedding, jnp.array(True), sent)
-        return phases.ClientOutput(
-            upload(parts, new_batch_stats), record, means | {'helpers_used': used} | shares, counts
-        )
-
-    def arriving(parts: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
-        """The parts as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
-        if not own.delta_threshold:
-            return parts, {}
-        psi, share = disjoint.only_changes(parts['psi'], state.server, own.delta_threshold, own.l1_threshold)
-        parts, shares = parts | {'psi': psi}, {'psi_sent': share}
-        if labels_at_clients:
-            sigma, share = disjoint.only_changes(parts['sigma'], trainable(state.student), own.delta_threshold)
-            parts, shares = parts | {'sigma': sigma}, shares | {'sigma_sent': share}
-        return parts, shares
-
-    def upload(parts: disjoint.Parts, new_batch_stats: SplitParams) -> dict[str, SplitParams]:
-        sigma = {'sigma': parts['sigma']} if labels_at_clients else {}
-        return sigma | {'psi': parts['psi'], 'statistics': new_batch_stats}
-
-    def received(state: phases.State) -> dict[str, SplitParams]:
-        return upload({'sigma': trainable(state.student), 'psi': state.server}, disjoint.statistics(state.student))
-
-    def init(key: Array) -> phases.State:
-        state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
-        psi = jax.tree.map(lambda w: own.psi_start * w, trainable(state.student))
-        trained = ('sigma', 'psi') if labels_at_clients else ('psi',)
-        records = Record({name: phases.init_clients(key, model, hparams) for name in trained})
-        if own.helpers:
-            records = Record(records.momentum, *trees.replicate(unknown(state, psi), hparams.num_clients))
-        return state.replace(server=psi, clients=records)
-
-    def unknown(state: phases.State, psi: SplitParams) -> tuple:
-        features = jnp.zeros((1, model.feature_size))
-        classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
-        nothing = jax.tree.map(jnp.zeros_like, psi)
-        sent = Sent(trees.replicate(nothing, own.helpers), jnp.zeros(own.helpers, bool)) if own.helpers_persist else ()
-        return nothing, jnp.zeros(classes), jnp.array(False), sent
+    parts = Parts(model, views, hparams, label_loss, agreement_loss)
 
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[phases.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        server = phases.build_server(disjoint.shifted(model, state.server), views, hparams, label_weight=own.lambda_s)
+        lr, label_weight = learning_rate(hparams, state.round), hparams.options.lambda_s
+        server = phases.build_server(disjoint.shifted(model, state.server), views, hparams, label_weight)
         state, metrics = server(key, state, federation, k_s, lr)
-        local = phases.build_local(partial(client, key), hparams, axis, received)
+        received = partial(sent_out, parts)
+        local = phases.build_local(partial(train_client, parts, key), hparams, axis, received)
         mean, clients, client_metrics = phases.skip_during_warmup(hparams, local, received)(
             key, state, federation, cohort, lr
         )
@@ -211,12 +149,131 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         state = state.replace(round=state.round + 1, student=student, server=mean['psi'], clients=clients)
         return state, {'lr': lr, **metrics, **client_metrics}
 
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > own.l1_threshold, w, 0.0), state.server)
-        whole = with_parameters(state.student, disjoint.total(trainable(state.student), psi))
-        return {'student': phases.predict(model, views, whole, images)}
+    return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
 
-    return Algorithm(init, round_, predict, headline='student')
+
+def init(parts: Parts, key: Array) -> phases.State:
+    """The state before the first round; with helpers, the server has no psi of any client yet."""
+    model, hparams, options = parts.model, parts.hparams, parts.options
+    state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
+    psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
+    trained = ('sigma', 'psi') if parts.labels_at_clients else ('psi',)
+    records = Record({name: phases.init_clients(key, model, hparams) for name in trained})
+    if options.helpers:
+        features = jnp.zeros((1, model.feature_size))
+        classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
+        zeros = jax.tree.map(jnp.zeros_like, psi)
+        sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
+        unknown = zeros, jnp.zeros(classes), jnp.array(False), sent if options.helpers_persist else ()
+        records = Record(records.momentum, *trees.replicate(unknown, hparams.num_clients))
+    return state.replace(server=psi, clients=records)
+
+
+def predict(parts: Parts, state: phases.State, images: Array) -> dict[str, Array]:
+    """Logits [B, K] of sigma + psi, without the small entries of psi."""
+    psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > parts.options.l1_threshold, w, 0.0), state.server)
+    whole = with_parameters(state.student, disjoint.total(trainable(state.student), psi))
+    return {'student': phases.predict(parts.model, parts.views, whole, images)}
+
+
+def train_client(
+    parts: Parts,
+    key: Array,
+    inputs: phases.ClientInput,
+    record: Record,
+    state: phases.State,
+    federation: Federation,
+    lr: Array,
+) -> phases.ClientOutput:
+    """One client's round: with or without helpers, then the upload, and what the server notes about it."""
+    options = parts.options
+    train = partial(train_parts, parts, inputs, record, state, federation, lr)
+    if not options.helpers:
+        used, (trained, batch_stats, momentum, means, counts) = train(None)
+        trained, shares = arriving(parts, trained, state)
+        record = Record(momentum)
+    else:
+        # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
+        due = (state.round + 1) % options.helper_every == 0
+        new: Callable[[], Sent] = partial(choose_helpers, parts, inputs.id, state.clients)
+        sent, helped = (), due
+        if options.helpers_persist:
+            sent = jax.lax.cond(due, new, lambda: record.sent)
+            new, helped = lambda: sent, state.round + 1 >= options.helper_every
+        used, (trained, batch_stats, momentum, means, counts) = jax.lax.cond(
+            helped, lambda: train(new()), lambda: train(None)
+        )
+        trained, shares = arriving(parts, trained, state)
+        image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
+        whole = with_parameters(batch_stats, disjoint.total(**trained))
+        embedding = jax.nn.softmax(phases.predict(parts.model, parts.views, whole, image[None])[0])
+        record = Record(momentum, trained['psi'], embedding, jnp.array(True), sent)
+    means = means | {'helpers_used': used} | shares
+    return phases.ClientOutput(upload(parts, trained, batch_stats), record, means, counts)
+
+
+def choose_helpers(parts: Parts, client: Array, records: Record) -> Sent:
+    """The psi of the H other clients whose predictions are most like those of `client` []."""
+    ids, valid = agreement.nearest(records.embedding, records.known, client, parts.options.helpers)
+    return Sent(trees.gather(records.psi, ids), valid)
+
+
+def train_parts(
+    parts: Parts,
+    inputs: phases.ClientInput,
+    record: Record,
+    state: phases.State,
+    federation: Federation,
+    lr: Array,
+    sent: Sent | None,
+):
+    """A client's iterations, with the helpers `sent` to it or without.
+
+    Returns:
+      The number of helpers [], and what `disjoint.alternating_sgd` returns.
+    """
+    sigma, batch_stats = trainable(state.student), disjoint.statistics(state.student)
+    has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
+    sgd = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
+    helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
+
+    def term(loss, *others):
+        def of_iteration(part, both, batch_stats, t):
+            batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
+            return loss(part, both, batch_stats, batch, step_key, *others)
+
+        return of_iteration
+
+    terms = {'sigma': term(parts.label_loss)} if parts.labels_at_clients else {}
+    terms['psi'] = term(parts.agreement_loss, helpers)
+    start = {'sigma': sigma, 'psi': state.server}
+    trained = disjoint.alternating_sgd(terms, start, batch_stats, record.momentum, sgd, inputs.steps)
+    return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
+
+
+def arriving(parts: Parts, trained: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
+    """sigma and psi as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
+    options = parts.options
+    if not options.delta_threshold:
+        return trained, {}
+    psi, share = disjoint.only_changes(trained['psi'], state.server, options.delta_threshold, options.l1_threshold)
+    trained, shares = trained | {'psi': psi}, {'psi_sent': share}
+    if parts.labels_at_clients:
+        before = trainable(state.student)
+        sigma, share = disjoint.only_changes(trained['sigma'], before, options.delta_threshold)
+        trained, shares = trained | {'sigma': sigma}, shares | {'sigma_sent': share}
+    return trained, shares
+
+
+def upload(parts: Parts, trained: disjoint.Parts, batch_stats: SplitParams) -> dict[str, SplitParams]:
+    """What the server averages."""
+    sigma = {'sigma': trained['sigma']} if parts.labels_at_clients else {}
+    return sigma | {'psi': trained['psi'], 'statistics': batch_stats}
+
+
+def sent_out(parts: Parts, state: phases.State) -> dict[str, SplitParams]:
+    """What the server sends to the clients, structured as an upload."""
+    return upload(parts, {'sigma': trainable(state.student), 'psi': state.server}, disjoint.statistics(state.student))
 
 
 def official(flat: Flat) -> dict[str, Any]:
@@ -235,14 +292,14 @@ def official(flat: Flat) -> dict[str, Any]:
     batches. Images are normalized as in every method; theirs are divided by 255. docs/ledger.md lists each.
     """
     at_clients = flat['data.client_labels'] > 0
-    kept = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
+    server_labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     values = {
         'federation.num_clients': 100,
         'federation.num_active': 5,
         'data.labeled_split': 'balanced',
         'rounds': 200,
         'lr_rounds': 200,
-        'k_s': -(-kept // 100),
+        'k_s': -(-server_labels // 100),
         'k_s_rule': 'fixed',
         'pre_rounds': 0,
         'nesterov': False,
@@ -308,13 +365,13 @@ def check(flat: Flat) -> None:
     clients, every = flat['federation.num_clients'], flat['fedmatch.helper_every']
     if helpers >= clients:
         raise UserError(
-            f'config.fedmatch.helpers={helpers} is more than the other clients there are '
+            f'config.fedmatch.helpers={helpers} is more than the number of other clients '
             f'(federation.num_clients={clients}); use at most {clients - 1}'
         )
     if persist and (not helpers or every == 1):
         raise UserError(
-            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, and with '
-            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every} there is nothing to keep; use False'
+            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, but there are none with '
+            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every}; use False'
         )
 
 

@@ -38,7 +38,7 @@ def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:
     """
     path = _path(folder, round_number)
     if path.exists() and not path.is_file():
-        raise UserError(f'{path} is no file; delete it')
+        raise UserError(f'{path} is not a file; delete it')
     try:
         with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
             return {name: entries[name] for name in entries.files}

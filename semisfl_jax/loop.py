@@ -1,0 +1,387 @@
+"""The training loop, from a configuration to a trained model and, on request, a folder of outputs.
+
+Configuration, data and programs are checked before the folder is modified. After that a run may be killed at any time:
+when restarted, it resumes from its last checkpoint and writes the same outputs as an uninterrupted run.
+
+Several processes may compute one run (`hosts`): all execute this loop in lockstep, and process 0 writes and reports.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from semisfl_jax import config as config_lib
+from semisfl_jax import data, diagnostics, own_files, parallel
+from semisfl_jax.errors import UserError
+from semisfl_jax.frequency import FrequencyState
+from semisfl_jax.parallel import compilation, hosts
+from semisfl_jax.training import (
+    checkpoint,
+    events,
+    files,
+    finite,
+    inputs,
+    interrupt,
+    memory,
+    metrics,
+    simulation,
+    summary,
+    totals,
+    workdir,
+)
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import trials as trials_lib
+from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.footprint import Share
+from semisfl_jax.training.interrupt import Request, Stopped
+from semisfl_jax.training.totals import Account
+from semisfl_jax.types import Cohort, Federation
+
+Records = list[dict[str, Any]]  # the lines of metrics.jsonl
+
+
+class Result:
+    """What a run produced. With several seeds, arrays have a leading axis of trials, and the state is a list.
+
+    Attributes:
+      summary: the content of summary.json.
+    """
+
+    def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
+        self.summary = summary
+        self._records, self._state = records, state
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """{name: [T]} or {name: [R, T]} of the T rounds: the entries of metrics.jsonl, NaN where there is none."""
+        arrays = [metrics.as_arrays(records) for records in self._records()]
+        return metrics.stack(arrays) if 'trials' in self.summary else arrays[0]
+
+    @functools.cached_property
+    def state(self) -> Any:
+        """The final state of the method: `phases.State` in those of the package. That of a run which an earlier call
+        finished is read from its checkpoint, which takes the time to build the experiment."""
+        return self._state()
+
+
+def _footprint(config: ConfigDict) -> list[Share]:
+    return experiment_lib.footprint(config_lib.resolve(config), trials=max(1, len(config.seeds)))
+
+
+@memory.explained(_footprint)
+def train(
+    config: ConfigDict,
+    folder: str | os.PathLike | None = None,
+    on_event: events.Listener | None = None,
+    interrupts: Callable[[], AbstractContextManager[Request]] = interrupt.ignore,
+) -> Result:
+    """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
+
+    Nothing is printed. `training.console` has the listener with which the command prints.
+
+    Args:
+      config: a configuration with the keys of configs/default.py.
+      folder: the output folder, from which an interrupted run resumes. None writes no files and saves no checkpoints.
+      on_event: called in process 0 with everything that the run reports, see `training.events`.
+      interrupts: a block around the rounds that may ask to stop after the current one, such as `interrupt.listen`,
+        with which Ctrl-C, or the stop button of a notebook, saves the state first.
+
+    Raises:
+      UserError: an invalid configuration, missing data, an unusable folder, or a loss that became NaN or infinite.
+      Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
+    """
+    config_lib.check(config)
+    if config.diagnostics_every and folder is None and on_event is None:
+        raise UserError(
+            f'config.diagnostics_every={config.diagnostics_every}: diagnostics are written to the folder of the run; '
+            'give a folder, or leave it at 0'
+        )
+    hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
+    config, folder = config_lib.resolve(config), None if folder is None else Path(folder)
+    listeners = [on_event] if on_event else []
+    tell = partial(_tell, listeners)
+    if folder and (done := hosts.from_first(lambda: files.finished(folder, config))):
+        tell(events.Finished(done, folder, earlier=True))
+        return _read_result(folder, config, done)
+    if config.compilation_cache:
+        compilation.keep(data.default_cache_dir() / 'compiled')
+    trials = _build(config, folder)
+    tell(events.Described(experiment_lib.describe(trials), folder))
+    batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
+    run = Run(trials, batch, _homes(trials, folder, config), config, folder, listeners)
+    progress = _start(run)
+    stream = batch.inputs(progress.round)
+    with interrupts() as request:
+        return _train(run, progress, stream, request)
+
+
+class Run(NamedTuple):
+    """A run that is about to train."""
+
+    trials: list[Experiment]  # [R]
+    batch: trials_lib.Batch  # of them
+    homes: list[files.Home]  # [R], or [] without a folder
+    config: ConfigDict  # resolved
+    folder: Path | None
+    listeners: list[events.Listener]
+
+    def tell(self, event: events.Event) -> None:
+        """Reports an event."""
+        _tell(self.listeners, event)
+
+
+class Progress(NamedTuple):
+    """Where a run stands between two rounds."""
+
+    round: int  # rounds completed
+    state: Any  # of all trials, see `trials.Batch`
+    controllers: list[FrequencyState]  # [R], of K_s
+    accounts: list[Account]  # [R]
+    records: list[Records]  # [R], so far
+
+
+class Programs(NamedTuple):
+    """What a run compiles before its first round."""
+
+    round: Callable[..., tuple[Any, Any]]  # as `Batch.round`
+    evaluate: Callable[[Any], dict[str, float]]  # state of a trial -> accuracies
+    diagnose: Callable[..., dict[str, np.ndarray]] | None
+    seconds: dict[str, float]  # {program: duration of its compilation}
+
+
+def _train(run: Run, progress: Progress, stream: Iterator[tuple[Federation, Cohort]], request: Request) -> Result:
+    """Trains up to the last round."""
+    config, batch = run.config, run.batch
+    upcoming = next(stream)
+    programs = _compile(run, progress, upcoming)
+    if signum := hosts.largest(request.signum):
+        raise Stopped('stopped before the first round: nothing to save', signum)
+    with ExitStack() as stack:
+        if run.folder:
+            writer = files.writer(run.homes, run.folder, config, progress.round)
+            write = hosts.on_first(lambda: stack.enter_context(writer))
+            run = run._replace(listeners=[write, *run.listeners])
+        run.tell(events.Started(progress.round, config.rounds, run.trials[0].algorithm.headline))
+        for index in range(progress.round, config.rounds):
+            start = time.monotonic()
+            state, measured = programs.round(batch.key, progress.state, *upcoming, _iterations(run, progress))
+            upcoming = next(stream) if index + 1 < config.rounds else ()  # gathered while the device computes
+            measured = jax.device_get(measured)
+            seconds = time.monotonic() - start
+            progress = _after_round(run, programs, progress._replace(state=state), measured, seconds)
+            _save(run, progress, request)
+        summaries, whole = hosts.from_first(lambda: _summarize(run, programs, progress))
+        if run.folder:
+            hosts.on_first(lambda: files.write_summaries(run.homes, run.folder, summaries, whole))
+    run.tell(events.Finished(whole, run.folder, earlier=False))
+    states = _parts(run, progress.state)
+    records = progress.records
+    return Result(whole, lambda: records, lambda: states if config.seeds else states[0])
+
+
+def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
+    """Reports an event in process 0, where an error ends all processes."""
+    hosts.on_first(lambda: [listen(event) for listen in listeners])
+
+
+def _build(config: ConfigDict, folder: Path | None) -> list[Experiment]:
+    """The trials of `config` (resolved), each with a folder that was checked to be usable."""
+    configs = config_lib.trials(config)
+    folders = workdir.of_trials(folder, config) if folder else []
+    for home, trial in zip(folders, configs, strict=False):
+        hosts.on_first(partial(workdir.check, home, trial))
+    with hosts.together():
+        trials = experiment_lib.build_trials(configs)
+    for home, trial in zip(folders, trials, strict=False):
+        hosts.on_first(partial(workdir.check_partition, home, trial.partition))
+    hosts.check_same('the data or their split', [trial.partition.content_hash for trial in trials])
+    return trials
+
+
+def _homes(trials: Sequence[Experiment], folder: Path | None, config: ConfigDict) -> list[files.Home]:
+    return list(map(files.Home, trials, workdir.of_trials(folder, config))) if folder else []
+
+
+def _start(run: Run) -> Progress:
+    """The state of the last checkpoints, or the initial state."""
+    first = run.trials[0]
+    init, controller = simulation.init_state(first), simulation.init_controller(first)
+    restored = _restore(run.homes, run.config.rounds) if run.homes else None
+    if restored is None:
+        states = [init(trial.key) for trial in run.trials]
+        controllers, accounts = [controller for _ in states], [Account() for _ in states]
+        return Progress(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
+    run.tell(events.Resumed(restored.round))
+    states = _on_devices(first, restored)
+    controllers = [tree['frequency'] for tree in restored.state]
+    accounts = list(map(totals.from_json, restored.notes))
+    records = hosts.from_first(lambda: [metrics.read(home.lines, restored.round) for home in run.homes])
+    return Progress(restored.round, run.batch.stack(states), controllers, accounts, records)
+
+
+def _restore(homes: Sequence[files.Home], rounds: int) -> checkpoint.Restored | None:
+    """The last checkpoints, as read by process 0; None if there are none."""
+    first = homes[0].experiment
+    shapes = jax.eval_shape(simulation.init_state(first), first.key)
+    template = {'algorithm': shapes, 'frequency': simulation.init_controller(first)}
+    return hosts.from_first(lambda: files.restore(homes, rounds, template))
+
+
+def _on_devices(experiment: Experiment, restored: checkpoint.Restored) -> list[Any]:
+    """The restored state of the method, of every trial."""
+    return [parallel.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.state]
+
+
+def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
+    """Compiles the round, whose state is donated, the evaluation and the diagnostics."""
+    batch, config = run.batch, run.config
+    jit = simulation.compile_with(config)
+    seconds: dict[str, float] = {}
+    with _compiling('round', seconds, run.tell):
+        arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
+        round_ = jit(batch.round, donate_argnums=1).lower(*arguments).compile()
+    with hosts.together():
+        memory.check_program('round', round_, config, _footprint)
+    with _compiling('evaluation', seconds, run.tell):
+        evaluate = simulation.build_evaluate(run.trials[0], jax.eval_shape(partial(batch.part, r=0), progress.state))
+    diagnose = diagnostics.build(run.trials[0], jit) if config.diagnostics_every else None
+    return Programs(round_, evaluate, diagnose, seconds)
+
+
+@contextmanager
+def _compiling(program: str, seconds: dict[str, float], tell: events.Listener) -> Iterator[None]:
+    """Reports a compilation and records its duration in seconds."""
+    tell(events.Compiling(program))
+    start = time.monotonic()
+    with compilation.count() as programs:
+        yield
+    seconds[program] = time.monotonic() - start
+    tell(events.Compiled(program, seconds[program], cached=programs.hits > 0))
+
+
+def _iterations(run: Run, progress: Progress):
+    """K_s of the next round, [R] for R trials."""
+    return run.batch.stack([np.int32(controller.k_s) for controller in progress.controllers])
+
+
+def _parts(run: Run, tree: Any) -> list[Any]:
+    """What belongs to each of the R trials."""
+    return [run.batch.part(tree, r) for r in range(len(run.trials))]
+
+
+def _after_round(
+    run: Run,
+    programs: Programs,
+    progress: Progress,
+    measured: dict[str, np.ndarray],
+    seconds: float,
+) -> Progress:
+    """Checks, evaluates and reports a round.
+
+    Args:
+      run, programs: of the run.
+      progress: before the round, except for the state, which is that after it.
+      measured: the metrics of the round, of all trials.
+      seconds: its duration.
+    """
+    config, trials, index, number = run.config, run.trials, progress.round, progress.round + 1
+    last = number == config.rounds
+    clients = [inputs.participation(trial, index) for trial in trials]
+    seen = map(simulation.after_round, trials, progress.controllers, _parts(run, measured), clients)
+    of_trials, controllers = map(list, zip(*seen, strict=True))
+    for who, folder, *checked in zip(_names(run), _folders(run), of_trials, clients, strict=True):
+        finite.check_losses(who, folder, index, *checked)
+
+    k_s = [int(controller.k_s) for controller in progress.controllers]
+    accuracies: list[dict[str, float]] = [{} for _ in trials]
+    if last or number % config.eval_every == 0:
+        accuracies = list(map(programs.evaluate, _parts(run, progress.state)))
+    if programs.diagnose and (last or number % config.diagnostics_every == 0):
+        states = _parts(run, progress.state)
+        arrays = [programs.diagnose(*trial, number, steps) for *trial, steps in zip(trials, states, k_s, strict=True)]
+        run.tell(events.Diagnosed(number, arrays))
+
+    images = sum(map(inputs.images_per_round, trials, [index] * len(trials), k_s, of_trials))
+    bills = totals.after_round(trials, index, k_s, of_trials, [account.bill for account in progress.accounts])
+    entries = map(totals.entries, trials, clients, bills)
+    records = [
+        summary.record(number, *of_trial, seconds, images, trials[0].dataset.fake)
+        for of_trial in zip(k_s, of_trials, accuracies, entries, strict=True)
+    ]
+    run.tell(events.RoundDone(records))
+    headline = trials[0].algorithm.headline
+    return progress._replace(
+        round=number,
+        controllers=controllers,
+        accounts=list(map(partial(totals.pay, headline=headline), progress.accounts, bills, records)),
+        records=[[*lines, record] for lines, record in zip(progress.records, records, strict=True)],
+    )
+
+
+def _save(run: Run, progress: Progress, request: Request) -> None:
+    """Has the state saved, if it is time or if the run is asked to stop.
+
+    Raises:
+      UserError: the state is not finite.
+      Stopped: the run was asked to stop before its last round.
+    """
+    number, last = progress.round, progress.round == run.config.rounds
+    signum = 0 if last else hosts.largest(request.signum)
+    if last or signum or number % run.config.checkpoint_every == 0:
+        states = _parts(run, progress.state)
+        for who, folder, state in zip(_names(run), _folders(run), states, strict=True):
+            finite.check_weights(who, folder, number, state)
+        run.tell(events.Snapshot(number, states, progress.controllers, progress.accounts))
+    if signum:
+        after = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
+        raise Stopped(f'stopped after round {number}; {after}', signum)
+
+
+def _names(run: Run) -> list[str]:
+    """What messages about each trial begin with: 'seed 3: ', or '' if there is only one."""
+    return [f'seed {seed}: ' for seed in run.config.seeds] or ['']
+
+
+def _folders(run: Run) -> list[Path | None]:
+    return [home.folder for home in run.homes] or [None for _ in run.trials]
+
+
+def _summarize(run: Run, programs: Programs, progress: Progress) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The summary of every trial and that of the run, which is the same for a single trial."""
+    summaries = [
+        own_files.seal(summary.of_trial(trial, account, programs.seconds, len(run.trials)))
+        for trial, account in zip(run.trials, progress.accounts, strict=True)
+    ]
+    if not run.config.seeds:
+        return summaries, summaries[0]
+    return summaries, own_files.seal(summary.of_trials(run.config, run.batch.map, summaries))
+
+
+def _read_result(folder: Path, config: ConfigDict, whole: dict[str, Any]) -> Result:
+    """The result of a run that an earlier call finished."""
+    homes = workdir.of_trials(folder, config)
+
+    def records() -> list[Records]:
+        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', whole['rounds']) for home in homes])
+
+    def state() -> Any:
+        trials = _build(config, folder)
+        restored = _restore(_homes(trials, folder, config), whole['rounds'])
+        if restored is None:
+            raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
+        states = _on_devices(trials[0], restored)
+        return states if config.seeds else states[0]
+
+    return Result(whole, records, state)

@@ -1,0 +1,184 @@
+"""The outputs of a run as files: finding a finished run, resuming an interrupted one, writing what is reported.
+
+For process 0 alone. `workdir` says which run a folder belongs to, `checkpoint`, `metrics` and `diagnostics` write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from semisfl_jax import config as config_lib
+from semisfl_jax.errors import UserError, warn
+from semisfl_jax.training import checkpoint, diagnostic_files, metrics, totals, workdir
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
+from semisfl_jax.training.experiment import Experiment
+
+
+class Home(NamedTuple):
+    """A trial and its folder: that of the run, or with several seeds a subfolder of it."""
+
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def identity(self) -> checkpoint.Identity:
+        """The identity stored in its checkpoints."""
+        return experiment_lib.identity(self.experiment.config, self.experiment.partition)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of its checkpoints."""
+        return self.folder / 'checkpoints'
+
+    @property
+    def lines(self) -> Path:
+        """Its metrics.jsonl."""
+        return self.folder / 'metrics.jsonl'
+
+
+class Outputs(NamedTuple):
+    """What is open while a trial runs."""
+
+    home: Home
+    events: metrics.SummaryWriter  # of TensorBoard
+    manager: checkpoint.CheckpointManager
+
+
+def finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
+    """The content of summary.json if the run is done, else None. Also checks that `folder` is usable.
+
+    A run whose summary was modified does not count as done: it resumes from its last checkpoint and rewrites it.
+
+    Args:
+      folder: of the run.
+      config: resolved.
+    """
+    workdir.check(folder, config)
+    summary, _ = workdir.summary_of(folder, config)
+    if summary is None or summary['rounds'] < config.rounds:
+        return None
+    trials = [
+        (home, *workdir.summary_of(home, trial))
+        for home, trial in zip(workdir.of_trials(folder, config), config_lib.trials(config), strict=True)
+    ]
+    if any(fault for *_, fault in trials):
+        return None
+    for home, written, _ in trials:
+        if written:
+            _compare_lines(home, written['rounds'], written['metrics_sha256'])
+    return summary
+
+
+def _compare_lines(folder: Path, rounds: int, checksum: str) -> None:
+    """Warns if metrics.jsonl differs from what the run wrote up to round `rounds`."""
+    try:
+        fault = metrics.fault(folder / 'metrics.jsonl', rounds, checksum)
+    except UserError as error:
+        fault = str(error)
+    if fault:
+        warn(f'{fault}; checkpoints, later lines and summary.json do not depend on it, plots and comparisons do')
+
+
+def restore(homes: Sequence[Home], rounds: int, template: Any) -> checkpoint.Restored | None:
+    """The last checkpoints of the trials, for a run of `rounds` rounds in total; None if there are none.
+
+    Args:
+      homes: [R].
+      rounds: of the whole run.
+      template: the state of one trial, see `checkpoint.restore_all`.
+
+    Raises:
+      UserError: the checkpoints are beyond `rounds` or unusable, or metrics.jsonl or summary.json does not go with
+        them.
+    """
+    restored = checkpoint.restore_all([home.checkpoints for home in homes], template, [home.identity for home in homes])
+    # If some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
+    # these rounds had been written for all. Anything else is not such a run, and must not be overwritten.
+    saved = max((checkpoint.rounds_saved(home.checkpoints) or [0])[-1] for home in homes)
+    completed = restored.round if restored else saved
+    if completed > rounds:
+        raise UserError(
+            f'{homes[0].folder} is at round {completed} already, beyond config.rounds={rounds}; ask for more rounds'
+        )
+    for home in homes:
+        if not completed and os.path.lexists(home.folder / workdir.SUMMARY):
+            raise UserError(
+                f'{home.folder} holds a {workdir.SUMMARY} and no checkpoint to resume from; restore its checkpoints, '
+                'or choose another --workdir'
+            )
+        metrics.check_rounds(home.lines, completed)
+    if restored:
+        for home, notes in zip(homes, restored.notes, strict=True):
+            _compare_lines(home.folder, restored.round, notes['metrics_sha256'])
+    return restored
+
+
+@contextmanager
+def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: int) -> Iterator[Listener]:
+    """Opens all outputs of a run, and truncates what an interrupted run wrote after round `completed`.
+
+    Args:
+      homes: [R].
+      folder: of the run.
+      config: resolved.
+      completed: rounds completed.
+
+    Returns:
+      A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported.
+
+    Raises:
+      UserError: the folder is not writable, or another process is running in it; also from the listener.
+    """
+    kept = config.checkpoints_kept
+    with ExitStack() as stack:
+        if config.seeds:
+            stack.enter_context(workdir.hold(folder, config, None))
+            kept = max(kept, 2)  # trials are saved one after another, and all must share one complete round
+        for experiment, home in homes:
+            stack.enter_context(workdir.hold(home, experiment.config, experiment.partition))
+            workdir.set_aside_summary(home, experiment.config)
+        if config.seeds:
+            workdir.set_aside_summary(folder, config)
+        outputs = []
+        for home in homes:
+            metrics.cut_back(home.lines, completed)
+            checkpoint.cut_back(home.checkpoints, completed)
+            diagnostic_files.cut_back(home.folder, completed)
+            manager = stack.enter_context(closing(checkpoint.open_manager(home.checkpoints, kept)))
+            events = stack.enter_context(closing(metrics.open_events(home.folder / 'tensorboard', completed + 1)))
+            outputs.append(Outputs(home, events, manager))
+        yield partial(_write, outputs)
+
+
+def _write(outputs: Sequence[Outputs], event: Event) -> None:
+    """Writes what an event reports about each trial."""
+    match event:
+        case RoundDone(records):
+            for out, record in zip(outputs, records, strict=True):
+                metrics.append(out.home.lines, record)
+                metrics.log_events(out.events, record)
+        case Diagnosed(completed, arrays):
+            for out, named in zip(outputs, arrays, strict=True):
+                diagnostic_files.save(out.home.folder, completed, named)
+        case Snapshot(completed, states, controllers, accounts):
+            for out, state, controller, account in zip(outputs, states, controllers, accounts, strict=True):
+                tree = {'algorithm': state, 'frequency': controller}
+                checkpoint.save(out.manager, completed, tree, out.home.identity, totals.to_json(account))
+
+
+def write_summaries(
+    homes: Sequence[Home], folder: Path, summaries: Sequence[dict[str, Any]], summary: dict[str, Any]
+) -> None:
+    """Writes summary.json of every trial and, with several seeds, then that of the run."""
+    for home, content in zip(homes, summaries, strict=True):
+        metrics.write_json(home.folder / workdir.SUMMARY, content)
+    if summary is not summaries[0]:
+        metrics.write_json(folder / workdir.SUMMARY, summary)

@@ -1,0 +1,158 @@
+"""Training from Python: arrays and states in place of files, events in place of prints."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import semisfl_jax as sfl
+from semisfl_jax.training import events, interrupt
+from tests import runs
+
+
+def config(**changes):
+    return sfl.get_config('digits', runs.TINY | changes)
+
+
+def equal(state, other):
+    return jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), state, other))
+
+
+def check_arrays(arrays, records):
+    """Arrays against lines of metrics.jsonl."""
+    assert arrays.keys() == set().union(*records)
+    for name, values in arrays.items():
+        expected = [np.nan if record.get(name) is None else record[name] for record in records]
+        np.testing.assert_array_equal(values, expected, err_msg=name)
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """A run with a folder, its result, and the events that it reported."""
+    folder, reported = tmp_path_factory.mktemp('trained') / 'run', []
+    return folder, sfl.train(config(), folder, reported.append), reported
+
+
+def test_the_result_is_what_the_files_say(trained):
+    folder, result, _ = trained
+    assert result.summary == json.loads((folder / 'summary.json').read_text())
+    check_arrays(result.metrics, runs.records(folder))
+    assert result.metrics['k_s'].dtype == np.int64
+    np.testing.assert_array_equal(result.metrics['round'], [1, 2, 3, 4])
+    assert int(result.state.round) == 4
+
+
+def test_the_final_state_has_the_final_accuracy(trained):
+    """Evaluated by hand on scikit-learn's digits, as the command's test set is made of them."""
+    _, result, _ = trained
+    experiment = sfl.build(config()).experiment
+    predicted = experiment.algorithm.predict(result.state, experiment.dataset.test_images)['teacher']
+    right = np.asarray(predicted).argmax(axis=1) == experiment.dataset.test_labels
+    assert result.summary['final_accuracy'] == np.count_nonzero(right) / len(right)
+
+
+def test_events_tell_the_story(trained):
+    folder, result, reported = trained
+    assert [type(event).__name__ for event in reported] == [
+        'Described',
+        *('Compiling', 'Compiled') * 2,
+        'Started',
+        *('RoundDone', 'RoundDone', 'Snapshot') * 2,  # checkpoint_every=2
+        'Finished',
+    ]
+    rounds = [event.records[0] for event in reported if isinstance(event, events.RoundDone)]
+    assert rounds == runs.records(folder)
+    assert reported[-1] == events.Finished(result.summary, folder, earlier=False)
+
+
+def test_a_finished_run_gives_its_result_again(trained, capfd):
+    folder, result, _ = trained
+    before, reported = runs.files(folder), []
+    again = sfl.train(config(), folder, reported.append)
+    assert reported == [events.Finished(result.summary, folder, earlier=True)]
+    assert again.summary == result.summary
+    check_arrays(again.metrics, runs.records(folder))
+    assert equal(again.state, result.state)
+    assert runs.files(folder) == before
+    assert capfd.readouterr() == ('', '')
+
+
+@pytest.mark.slow
+def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    result = sfl.train(config(compilation_cache=False))
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ('', '')
+    assert equal(result.state, trained[1].state)
+    for name, values in trained[1].metrics.items():
+        if name not in runs.TIMES:
+            np.testing.assert_array_equal(result.metrics[name], values, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_arrays_of_all_rounds(trained, tmp_path):
+    sfl.train(config(rounds=2), tmp_path / 'run')
+    reported = []
+    result = sfl.train(config(), tmp_path / 'run', reported.append)
+    assert events.Resumed(2) in reported
+    check_arrays(result.metrics, runs.records(tmp_path / 'run'))
+    assert equal(result.state, trained[1].state)
+
+
+@pytest.mark.slow
+def test_several_seeds_have_a_leading_axis(trained, tmp_path):
+    result = sfl.train(config(seeds=(3, 0)), tmp_path / 'run')
+    assert [trial['seed'] for trial in result.summary['trials']] == [3, 0]
+    for r, seed in enumerate((3, 0)):
+        alone = {name: values[r] for name, values in result.metrics.items()}
+        check_arrays(alone, runs.records(tmp_path / 'run' / f'seed_{seed}'))
+    assert result.metrics['teacher_accuracy'].shape == (2, 4)
+    assert len(result.state) == 2
+    assert jax.tree.structure(result.state[1]) == jax.tree.structure(trained[1].state)
+    again = sfl.train(config(seeds=(3, 0)), tmp_path / 'run')
+    assert all(map(equal, again.state, result.state))
+    np.testing.assert_array_equal(again.metrics['lr'], result.metrics['lr'])
+
+
+@pytest.mark.slow
+def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
+    request = interrupt.Request()
+
+    class Block:
+        def __enter__(self):
+            return request
+
+        def __exit__(self, *_):
+            pass
+
+    def listen(event):
+        if isinstance(event, events.RoundDone):
+            request.signum = 15
+
+    with pytest.raises(interrupt.Stopped, match='stopped after round 1; nothing is saved without a folder'):
+        sfl.train(config(), on_event=listen, interrupts=Block)
+    request.signum = 0
+    with pytest.raises(interrupt.Stopped, match='stopped after round 1; the same command resumes from there'):
+        sfl.train(config(), tmp_path / 'run', listen, interrupts=Block)
+    assert len(runs.records(tmp_path / 'run')) == 1
+
+
+def test_diagnostics_without_a_place_for_them_are_refused():
+    with pytest.raises(sfl.UserError, match=r'config\.diagnostics_every=2: diagnostics are written to the folder'):
+        sfl.train(config(diagnostics_every=2))
+
+
+@pytest.mark.slow
+def test_diagnostics_without_a_folder_are_reported(tmp_path):
+    reported = []
+    sfl.train(config(rounds=2, diagnostics_every=1, algorithm='supervised_only'), None, reported.append)
+    found = [event for event in reported if isinstance(event, events.Diagnosed)]
+    assert [event.round for event in found] == [1, 2]
+    assert found[0].arrays[0]['student_test'].sum() == 360  # test images of digits
+
+
+def test_a_loss_that_is_not_finite_ends_a_run_without_a_folder():
+    with pytest.raises(sfl.UserError, match=r'(?s)loss_.* is (nan|inf) in round \d: stopped\. A lower config\.lr'):
+        sfl.train(config(lr=1e30, algorithm='supervised_only'))
