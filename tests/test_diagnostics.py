@@ -58,7 +58,7 @@ def test_a_killed_run_writes_the_same_files(diagnosed, tmp_path):
     killed = runs.run_process(tmp_path, f'{KILL}\n{KILLED_AT["after line 3"]}', diagnostics_every=1)
     assert killed.returncode == -signal.SIGKILL
     assert diagnostics.rounds_written(tmp_path) == [1, 2, 3]
-    diagnostics.save(tmp_path, 3, {'round': np.int32(0)})  # of a round that no checkpoint has behind it
+    diagnostics.save(tmp_path, 3, {'round': np.int32(0)})  # of a round that no checkpoint includes
     assert runs.run(tmp_path, diagnostics_every=1) == 0
     assert of_diagnostics(tmp_path) == of_diagnostics(diagnosed)
 

@@ -194,7 +194,7 @@ def test_mistakes(changes, message):
 def test_batch_statistics_at_the_server_would_count_the_lost():
     changes = {'model__name': 'vgg13', 'model__split_index': 2, 'data__name': 'cifar10', 'data__fake': True}
     config = runs.config(data__fake_size=200, failures__before=0.5, **changes)
-    with pytest.raises(UserError, match='cut behind the last BatchNorm'):
+    with pytest.raises(UserError, match='choose a split_index after the last BatchNorm'):
         experiment_lib.build(config_lib.resolve(config))
 
 
@@ -281,7 +281,7 @@ def trace(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_survives_a_round_without_survivors(trace, tmp_path, capsys):
     assert runs.run(tmp_path / 'run', failures__trace=trace) == 0
-    assert 'round 2: all clients were lost' in capsys.readouterr().out
+    assert 'round 2: all clients failed' in capsys.readouterr().out
     records = runs.records(tmp_path / 'run')
     assert [(own['clients'], own['clients_failed']) for own in records] == [(3, 0), (0, 3), (2, 1), (3, 0)]
     for name in ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'mask_rate'):

@@ -82,24 +82,24 @@ def test_what_would_fit_is_named_and_fits(monkeypatch):
 def test_memory_of_clients_is_named_where_clients_keep_models(monkeypatch):
     of_machine(monkeypatch, 16 * GIB)
     config = config_lib.resolve(runs.config(algorithm='fedmatch', federation__num_clients=1_000_000))
-    with pytest.raises(UserError, match=r'federation\.num_clients=1000000 .*\(what clients keep 51 GiB'):
+    with pytest.raises(UserError, match=r'federation\.num_clients=1000000 .*\(client state 51 GiB'):
         experiment.build(config)
 
 
 def test_where_no_key_is_to_blame_the_largest_share_is(monkeypatch):
     of_machine(monkeypatch, 10 * 2**20)
     config = config_lib.resolve(get('cifar10'))
-    with pytest.raises(UserError, match=r'the run needs .* at the least \(models .* use a smaller model\.name'):
+    with pytest.raises(UserError, match=r'the run needs at least .* of memory \(models .* use a smaller model\.name'):
         experiment.build(config)
 
 
 def test_images_are_on_the_device_and_those_in_memory_on_the_host(monkeypatch):
     config = config_lib.resolve(runs.config(**FAKE, data__fake_size=300_000, federation__num_clients=10))
     of_machine(monkeypatch, 16 * GIB, device=100 * 2**20)
-    with pytest.raises(UserError, match=r'data\.fake_size=300000 .*\(images 232 MiB.* and the device has 100 MiB'):
+    with pytest.raises(UserError, match=r'data\.fake_size=300000 .*\(images 232 MiB.* but the device has 100 MiB'):
         experiment.build(config)  # 310,000 images of 784 bytes
     of_machine(monkeypatch, 100 * 2**20, device=16 * GIB)
-    with pytest.raises(UserError, match=r'images in host memory 232 MiB.* and this machine has 100 MiB'):
+    with pytest.raises(UserError, match=r'images in host memory 232 MiB.* but this machine has 100 MiB'):
         experiment.build(config)
 
 
@@ -152,7 +152,7 @@ def test_the_parts_of_an_estimate():
     assert found['queue'] == 2 * (1024 * (4 * 128 + 4 + 1) + 4)
     assert found['models of the server'] == 2 * 4 * (model + head) + 2 * 4  # student and teacher, two counters
     assert found['models in training'] == 2 * 4 * (model + head)  # gradient and momentum
-    assert found['tables of who holds what'] == 4 * 30 * 1534
+    assert found['index tables of the clients'] == 4 * 30 * 1534
     assert found['rows and images of a round'] == 4 * 10 * 50 * 64
     assert found['batches'] == 4 * 500 * 3072
     two = {share.what: share.count for share in experiment.footprint(config, trials=2, loaded=loaded)}
@@ -167,7 +167,7 @@ def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, t
     assert sum(share.count for share in experiment.footprint(config)) < 2 * 2**20
     of_machine(monkeypatch, 4 * 2**20)
     assert runs.run(tmp_path / 'run', **changes) == 2
-    words = ['in the compiled round', 'for results on the way', 'has 4 MiB', 'less than', 'server_batch_size=1000']
+    words = ['for the compiled round', 'for intermediate results', 'has 4 MiB', 'less than', 'server_batch_size=1000']
     assert_one_line(capsys.readouterr().err, words)
     assert not (tmp_path / 'run').exists()
 

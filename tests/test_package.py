@@ -92,7 +92,7 @@ def test_rounds_from_python_are_those_of_a_run(tmp_path):
 
 
 def test_a_simulation_has_one_seed():
-    with pytest.raises(sfl.UserError, match=r'config\.seeds=\(0, 1\): build\(\) takes one experiment'):
+    with pytest.raises(sfl.UserError, match=r'config\.seeds=\(0, 1\): build\(\) takes a single seed'):
         sfl.build(sfl.get_config('digits', seeds=(0, 1)))
 
 

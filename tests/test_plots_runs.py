@@ -152,7 +152,7 @@ def without(folder, target, *names):
         (['--out=OUT', '--only=acuracy'], "--only='acuracy' is unknown; use one of accuracy_rounds, "),
         ([], '--out is missing'),
         (['--out=OUT', '--only=queue'], 'has no diagnostics; run with --config.diagnostics_every=ROUNDS'),
-        (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: there is none'),
+        (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: it has none'),
         (['--out=FILE', '--only=k_s'], 'choose another --out'),
     ],
 )

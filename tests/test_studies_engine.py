@@ -73,7 +73,9 @@ def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
 
 def test_no_run_at_all_is_an_error_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv('TOY_FAILS', 'fedswitch semisfl')
-    with pytest.raises(UserError, match='no run succeeded; the first one: the toy does not like semisfl') as caught:
+    with pytest.raises(
+        UserError, match='no run succeeded; the first failed with: the toy does not like semisfl'
+    ) as caught:
         make(tmp_path)
     assert '\n' not in str(caught.value)
 

@@ -367,7 +367,7 @@ def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
     before = runs.files(tmp_path)
     capsys.readouterr()
     assert runs.run(tmp_path, rounds=4, **settings) == 2
-    assert re.match(r'error: .*seed_1/metrics.jsonl does not hold the rounds 1 to 2', capsys.readouterr().err)
+    assert re.match(r'error: .*seed_1/metrics.jsonl does not have the rounds 1 to 2', capsys.readouterr().err)
     assert runs.files(tmp_path) == before
 
 
