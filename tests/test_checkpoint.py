@@ -50,9 +50,9 @@ def template(seed=0):
     }
 
 
-def assert_equal(found, expected):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+def assert_equal(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for left, right in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert np.asarray(left).dtype == np.asarray(right).dtype
         np.testing.assert_array_equal(left, right)
 
@@ -130,13 +130,13 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
 
 def test_no_changed_byte_changes_what_comes_back(folder):
     """At whatever place of whatever file: what was saved comes back, or the checkpoint before it."""
-    rng, whole = np.random.default_rng(0), {}
+    rng, contents = np.random.default_rng(0), {}
     for path in sorted(path for path in (folder / '4').rglob('*') if path.is_file()):
-        whole[path] = path.read_bytes()
+        contents[path] = path.read_bytes()
     given_up = 0
-    for path in whole:
-        for at in rng.integers(len(whole[path]), size=6):
-            spoilt = bytearray(whole[path])
+    for path in contents:
+        for at in rng.integers(len(contents[path]), size=6):
+            spoilt = bytearray(contents[path])
             spoilt[at] ^= 1 << rng.integers(8)
             path.write_bytes(spoilt)
             restored = checkpoint.restore(folder, template(), OWN)
@@ -145,7 +145,7 @@ def test_no_changed_byte_changes_what_comes_back(folder):
             if restored.round == 2:
                 given_up += 1
                 (folder / 'damaged-4').rename(folder / '4')
-        path.write_bytes(whole[path])
+        path.write_bytes(contents[path])
     assert given_up > 6
     assert checkpoint.restore(folder, template(), OWN).round == 4
 
@@ -160,18 +160,18 @@ def test_nothing_beside_the_commit_is_needed(folder):
 
 
 @pytest.mark.parametrize(
-    ('own', 'reason'),
+    ('identity', 'reason'),
     [
         (OWN._replace(seed=4), 'it comes from a run of seed 3'),
         (OWN._replace(config_hash='d'), 'it comes from a run of another configuration'),
         (OWN._replace(partition_hash='q'), 'it comes from a run on other data, or on another split of the data'),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(folder, own, reason):
+def test_a_checkpoint_of_another_run_is_refused(folder, identity, reason):
     with pytest.raises(UserError, match=f'round 4: {reason}; round 2: {reason}'):
-        checkpoint.restore(folder, template(), own)
+        checkpoint.restore(folder, template(), identity)
     with pytest.raises(UserError, match=f'the checkpoint of round 2 in .* cannot be used: {reason}'):
-        checkpoint.read(folder, 2, template(), own)
+        checkpoint.read(folder, 2, template(), identity)
     assert checkpoint.rounds_saved(folder) == [2, 4]
 
 
@@ -188,8 +188,8 @@ def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path):
 
 
 def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, caplog):
-    here = versions.installed()
-    monkeypatch.setattr(versions, 'installed', lambda: {**here, 'jax': '99.0'})
+    installed = versions.installed()
+    monkeypatch.setattr(versions, 'installed', lambda: {**installed, 'jax': '99.0'})
     assert checkpoint.restore(folder, template(), OWN).round == 4
     (warning,) = caplog.messages
     assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (now 99.0);')

@@ -27,10 +27,10 @@ def copy(folder, target, **changes):
     config = json.loads((target / 'config.json').read_text())
     for key, value in changes.items():
         *groups, name = key.split('__')
-        place = config
+        section = config
         for group in groups:
-            place = place[group]
-        place[name] = value
+            section = section[group]
+        section[name] = value
     (target / 'config.json').write_text(json.dumps(config))
     return target
 

@@ -157,7 +157,7 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
         process.wait(timeout=runs.HANGS)
     assert not list(root.glob('*/report.md'))
     end_real(start_real(root))
-    (report,), (expected,) = (list(own.glob('*/report.md')) for own in (root, tmp_path / 'whole'))
+    (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in (root, tmp_path / 'whole'))
     assert relative(report.parent) == relative(expected.parent)
     assert (
         len(re.findall(r'^\| (SemiSFL|FedSwitch) \| \d+\.\d\d ± \d+\.\d\d \(2\) \|$', report.read_text(), re.MULTILINE))

@@ -115,7 +115,7 @@ def test_a_changed_line_reaches_no_later_one_and_is_noticed(folder, longer, caps
     assert error.startswith(f'warning: {folder}/metrics.jsonl was modified after the run wrote it')
     assert error.count('\n') == 1
     assert runs.lines(folder)[4:] == runs.lines(longer)[4:]
-    ours, theirs = (json.loads((own / 'summary.json').read_text()) for own in (folder, longer))
+    ours, theirs = (json.loads((run_folder / 'summary.json').read_text()) for run_folder in (folder, longer))
     for key in ('final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations', 'bytes_up', 'simulated_seconds'):
         assert ours[key] == theirs[key]
     assert ours['wall_seconds'] < 1000
@@ -156,9 +156,9 @@ def test_a_changed_summary_is_kept_aside_and_written_anew(folder, finished, long
     aside = folder / 'damaged-summary.json'
     assert aside.is_dir() if content is None else aside.read_text() == before
     expected = json.loads(((longer if more else finished) / 'summary.json').read_text())
-    found = json.loads(file.read_text())
+    summary = json.loads(file.read_text())
     for key in ('final_accuracy', 'best_accuracy', 'bytes_up', 'simulated_seconds', 'rounds', 'evaluations', 'k_s'):
-        assert found[key] == expected[key]
+        assert summary[key] == expected[key]
     assert runs.lines(folder) == runs.lines(longer if more else finished)
     assert runs.run(folder, **CHEAP | {'rounds': 4 + more}) == 0
     assert not capsys.readouterr().err
@@ -215,7 +215,7 @@ def test_of_several_seeds_each_file_is_looked_at(both, tmp_path, capsys):
     assert warnings[1].startswith(f'warning: {lines} was modified after the run wrote it')
     assert warnings[2].startswith(f'warning: {folder}/seed_1/summary.json belongs to another run; it is renamed')
     assert warnings[3].startswith(f'warning: {folder}/summary.json was modified after the run wrote it; it is renamed')
-    ours, theirs = (json.loads((own / 'summary.json').read_text()) for own in (folder, both))
+    ours, theirs = (json.loads((run_folder / 'summary.json').read_text()) for run_folder in (folder, both))
     for key in ('final_accuracy', 'bytes_up', 'simulated_seconds', 'trials'):
         assert ours[key] == theirs[key]
     assert runs.lines(folder / 'seed_0') == runs.lines(both / 'seed_0')
