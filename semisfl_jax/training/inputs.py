@@ -57,9 +57,9 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     )
     for index in itertools.count(first):
         ids = data.draw_cohort(config.seed, index, clients, active)
-        fared = participation(experiment, index)
-        yield data.make_cohort(ids, visits, padded, fared.failed if fared else None)
-        if fared:
+        participants = participation(experiment, index)
+        yield data.make_cohort(ids, visits, padded, participants.failed if participants else None)
+        if participants:
             visits = data.add_visit(visits, _started(experiment, index))
 
 
@@ -121,11 +121,11 @@ def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
     """Iterations [A] of the clients `ids` in a round."""
     if not experiment.config.local.epochs:
         return np.full(ids.shape, experiment.config.k_u)
-    known = experiment.federation
-    known = known.tables if isinstance(known, data.HostFederation) else known
-    known = known.replace(size=experiment.held[0], labeled_size=experiment.held[1])
+    federation = experiment.federation
+    federation = federation.tables if isinstance(federation, data.HostFederation) else federation
+    federation = federation.replace(size=experiment.held[0], labeled_size=experiment.held[1])
     cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
-    return np.asarray(sampling.client_steps(known, cohort, *experiment.hparams.batches))
+    return np.asarray(sampling.client_steps(federation, cohort, *experiment.hparams.batches))
 
 
 def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:

@@ -93,11 +93,13 @@ def build(config: ConfigDict) -> Simulation:
     """Loads the data, splits them, and builds model and method of a configuration of one seed.
 
     Raises:
-      UserError: a mistake in the configuration, or data that are not there.
+      UserError: an invalid configuration, or missing data.
     """
     config_lib.check(config)
     if config.seeds:
-        raise UserError(f'config.seeds={tuple(config.seeds)}: build() takes one experiment; give each its own seed')
+        raise UserError(
+            f'config.seeds={tuple(config.seeds)}: build() takes a single seed; call it once per seed, with config.seed'
+        )
     return Simulation(experiment_lib.build(config_lib.resolve(config)))
 
 

@@ -71,8 +71,8 @@ def _part(tree: Any, r: int) -> Any:
     """Trial r of leaves [R, ...], moved to the first device if necessary."""
 
     def part(x):
-        own = x[r]
-        return own if isinstance(own, np.generic | np.ndarray) else _on_first(own)
+        leaf = x[r]
+        return leaf if isinstance(leaf, np.generic | np.ndarray) else _on_first(leaf)
 
     return jax.tree.map(part, tree)
 
@@ -114,10 +114,10 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
         return mapped(shared, states.round[0], keys, states, tables, cohorts, k_s)
 
     def spread(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
-        own = P(parallel.AXIS)
-        tables = jax.tree.map(lambda _: own, federation).replace(**dict.fromkeys(_shared(federation), P()))
-        specs = own, own, tables, own, own
-        function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=own, check_vma=False)
+        per_trial = P(parallel.AXIS)
+        tables = jax.tree.map(lambda _: per_trial, federation).replace(**dict.fromkeys(_shared(federation), P()))
+        specs = per_trial, per_trial, tables, per_trial, per_trial
+        function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=per_trial, check_vma=False)
         return function(keys, states, federation, cohorts, k_s)
 
     return spread if mesh else rounds
