@@ -169,23 +169,25 @@ def _train(run: Run, progress: Progress, stream: Iterator[tuple[Federation, Coho
     if signum := hosts.largest(request.signum):
         raise Stopped('stopped before the first round: nothing to save', signum)
     with ExitStack() as stack:
-        if run.folder:
-            writer = files.writer(run.homes, run.folder, config, progress.round)
-            write = hosts.on_first(lambda: stack.enter_context(writer))
-            run = run._replace(listeners=[write, *run.listeners])
+        folder = run.folder
+        if folder:
+            writer = files.writer(run.homes, folder, config, progress.round)
+            if write := hosts.on_first(lambda: stack.enter_context(writer)):
+                run = run._replace(listeners=[write, *run.listeners])
         run.tell(events.Started(progress.round, config.rounds, run.trials[0].algorithm.headline))
         for index in range(progress.round, config.rounds):
             start = time.monotonic()
             state, measured = programs.round(batch.key, progress.state, *upcoming, _iterations(run, progress))
-            upcoming = next(stream) if index + 1 < config.rounds else ()  # gathered while the device computes
+            if index + 1 < config.rounds:
+                upcoming = next(stream)  # gathered while the device computes
             measured = jax.device_get(measured)
             seconds = time.monotonic() - start
             progress = _after_round(run, programs, progress._replace(state=state), measured, seconds)
             _save(run, progress, request)
         summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
-        if run.folder:
-            hosts.on_first(lambda: files.write_summaries(run.homes, run.folder, summaries, run_summary))
-    run.tell(events.Finished(run_summary, run.folder, earlier=False))
+        if folder:
+            hosts.on_first(lambda: files.write_summaries(run.homes, folder, summaries, run_summary))
+    run.tell(events.Finished(run_summary, folder, earlier=False))
     states = _parts(run, progress.state)
     records = progress.records
     return Result(run_summary, lambda: records, lambda: states if config.seeds else states[0])
@@ -255,7 +257,8 @@ def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
     with hosts.together():
         memory.check_program('round', round_, config, _footprint)
     with _compiling('evaluation', seconds, run.tell):
-        evaluate = simulation.build_evaluate(run.trials[0], jax.eval_shape(partial(batch.part, r=0), progress.state))
+        like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
+        evaluate = simulation.build_evaluate(run.trials[0], like)
     diagnose = diagnostics.build(run.trials[0], jit) if config.diagnostics_every else None
     return Programs(round_, evaluate, diagnose, seconds)
 

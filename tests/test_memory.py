@@ -112,7 +112,7 @@ def test_what_works_is_not_refused(name, monkeypatch):
         config.update_from_flattened_dict(needs.changes(algorithm) | {'data.fake': True})
         config = config_lib.resolve(config)
         shares = experiment.footprint(config)
-        assert 0 < sum(share.count for share in shares) < 24 * GIB
+        assert 0 < sum(share.nbytes for share in shares) < 24 * GIB
     of_machine(monkeypatch, None)
     experiment.memory.check(config_lib.resolve(runs.config(queue_size=10**8)), experiment.footprint)
 
@@ -138,7 +138,7 @@ def test_the_estimate_is_below_what_the_compiled_round_takes(algorithm, changes)
     taken = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     taken += analysis.temp_size_in_bytes
     loaded = built.dataset.outline._replace(test=0, most_held=built.federation.index.shape[1] if not changes else 1)
-    estimate = sum(share.count for share in experiment.footprint(config, loaded=loaded) if not share.on_host)
+    estimate = sum(share.nbytes for share in experiment.footprint(config, loaded=loaded) if not share.on_host)
     assert taken / 10 < estimate <= taken
 
 
@@ -146,7 +146,7 @@ def test_the_parts_of_an_estimate():
     """AlexNet on CIFAR-10, from the sizes that are known of it."""
     config = config_lib.resolve(get('cifar10'))
     loaded = data.Outline((32, 32, 3), 10, 50_000, 10_000, in_memory=False, most_held=1534)
-    shares = {share.what: share.count for share in experiment.footprint(config, loaded=loaded)}
+    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
     model, head = 35_855_178, 4096 * 4096 + 4096 + 4096 * 128 + 128  # parameters; features at the cut are 4,096
     assert shares['images'] == 60_000 * 3072
     assert shares['queue'] == 2 * (1024 * (4 * 128 + 4 + 1) + 4)
@@ -155,7 +155,7 @@ def test_the_parts_of_an_estimate():
     assert shares['index tables of the clients'] == 4 * 30 * 1534
     assert shares['rows and images of a round'] == 4 * 10 * 50 * 64
     assert shares['batches'] == 4 * 500 * 3072
-    two = {share.what: share.count for share in experiment.footprint(config, trials=2, loaded=loaded)}
+    two = {share.what: share.nbytes for share in experiment.footprint(config, trials=2, loaded=loaded)}
     assert two['models of the server'] == 2 * shares['models of the server']
     assert two['images'] == shares['images']
 
@@ -164,7 +164,7 @@ def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, t
     """Features of 1,000 images behind the first layer are 1,000 * 8 * 8 * 16 float32, 4 MiB; all else takes less."""
     changes = {'algorithm': 'supervised_only', 'server_batch_size': 1000}
     config = config_lib.resolve(runs.config(**changes))
-    assert sum(share.count for share in experiment.footprint(config)) < 2 * 2**20
+    assert sum(share.nbytes for share in experiment.footprint(config)) < 2 * 2**20
     of_machine(monkeypatch, 4 * 2**20)
     assert runs.run(tmp_path / 'run', **changes) == 2
     words = ['for the compiled round', 'for intermediate results', 'has 4 MiB', 'less than', 'server_batch_size=1000']

@@ -254,5 +254,5 @@ def _digest(leaf: Any) -> str:
     """SHA-256 over type, shape and bytes of an array."""
     array = np.asarray(leaf)
     digest = hashlib.sha256(f'{array.dtype.name} {array.shape} '.encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -39,7 +39,8 @@ def console() -> Iterator[Listener]:
             case Started(completed, rounds, headline):
                 progress = Progress(completed, rounds, headline)
             case RoundDone(records):
-                progress.update(*records)
+                if progress:
+                    progress.update(*records)
             case Finished(content, folder, earlier):
                 if progress:
                     progress.close()

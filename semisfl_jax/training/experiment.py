@@ -141,7 +141,7 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
         nominal, side = outline, config.data.image_size
         natural = nominal.image if nominal else loaded.image
         outline = loaded._replace(image=(side, side, loaded.image[2]) if side else natural)
-        if config.data.fake:
+        if config.data.fake and nominal:
             outline = outline._replace(train=nominal.train, test=nominal.test)
     if outline is None:
         return []
@@ -188,7 +188,8 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.
     if method.separate_clients:  # no statistics are shared between clients
         return
     may_fail = failures.can_happen(config.failures)
-    if parallel.padded_size(mesh, active) == active and not may_fail:
+    divides = mesh is None or parallel.padded_size(mesh, active) == active
+    if divides and not may_fail:
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return
@@ -198,6 +199,7 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.
             'BatchNorm, whose statistics would include the clients that failed; choose a split_index after the last '
             'BatchNorm'
         )
+    assert mesh is not None  # else there is nothing to divide
     processes = jax.process_count()
     good = [n for n in range(processes, mesh.size, processes) if active % n == 0]
     advice = f'{good[-1]} devices or ' if good else ''
@@ -217,7 +219,7 @@ def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     """The augmented views of `config.augment`, and the normalization of a data set."""
     settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
-    mean, std = np.float32(dataset.mean), np.float32(dataset.std)
+    mean, std = (np.array(values, np.float32) for values in (dataset.mean, dataset.std))
     middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
     weak, strong = partial(augment.weak, options=settings), partial(augment.strong, options=settings, middle=middle)
     return Views(

@@ -142,12 +142,11 @@ def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: i
     with ExitStack() as stack:
         if config.seeds:
             stack.enter_context(workdir.hold(folder, config, None))
-            max_to_keep = max(
-                max_to_keep, 2
-            )  # trials are saved one after another, and all must share one complete round
-        for experiment, home in homes:
-            stack.enter_context(workdir.hold(home, experiment.config, experiment.partition))
-            workdir.set_aside_summary(home, experiment.config)
+            # Trials are saved one after another, and all must share one complete round.
+            max_to_keep = max(max_to_keep, 2)
+        for experiment, trial_folder in homes:
+            stack.enter_context(workdir.hold(trial_folder, experiment.config, experiment.partition))
+            workdir.set_aside_summary(trial_folder, experiment.config)
         if config.seeds:
             workdir.set_aside_summary(folder, config)
         outputs = []

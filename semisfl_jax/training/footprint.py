@@ -22,7 +22,7 @@ class Share(NamedTuple):
     """A part of the memory of a run."""
 
     what: str
-    count: int  # bytes
+    nbytes: int
     on_host: bool = False  # rather than on the device; on a CPU both are the same memory
 
 
@@ -71,7 +71,7 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
         rows = trials_per_device * active * _rows_of_client(hparams, images)
         streamed = rows * images.pixels if config.data.residency == 'host' else 0
         all_shares += [Share('rows and images of a round', streamed + rows * INDEX)]
-    return [share for share in all_shares if share.count]
+    return [share for share in all_shares if share.nbytes]
 
 
 def size_of(tree: Any) -> int:

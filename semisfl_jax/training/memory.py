@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
     @property
     def need(self) -> int:
-        return sum(share.count for share in self.shares)
+        return sum(share.nbytes for share in self.shares)
 
 
 def check(config: ConfigDict, shares_of: Shares) -> None:
@@ -104,7 +104,7 @@ def check_program(program: str, compiled: Any, config: ConfigDict, shares_of: Sh
         if place.need > place.limit:
             temporary = f'{size(temp_bytes)} of it for intermediate results'
             need = f'{size(place.need)} of memory for the compiled {program}, {temporary}'
-            known_bytes = sum(share.count for share in shares_of(config))
+            known_bytes = sum(share.nbytes for share in shares_of(config))
             most = known_bytes * place.limit / place.need / 2  # assumes that everything scales alike
             raise UserError(_refusal(config, shares_of, place, need, _on_the_way(config), most))
 
@@ -175,7 +175,7 @@ def _culprit(config: ConfigDict, shares_of: Shares, place_name: str, most: float
         value, default = values[key], defaults.get(key)
         if default is not None and value > default:
             needs[key] = need(key, default), value
-    key = min(needs, key=needs.get, default='')
+    key = min(needs, key=lambda name: needs[name], default='')
     if not key or needs[key][0] > current_need / 2:
         return '', 0, 0
     value = needs[key][1]
@@ -190,12 +190,12 @@ def _changed(config: ConfigDict, key: str, value: int) -> ConfigDict:
 
 
 def _largest(shares: Sequence[Share]) -> str:
-    first = sorted(shares, key=lambda share: -share.count)[:_SHOWN]
-    return ', '.join(f'{share.what} {size(share.count)}' for share in first)
+    first = sorted(shares, key=lambda share: -share.nbytes)[:_SHOWN]
+    return ', '.join(f'{share.what} {size(share.nbytes)}' for share in first)
 
 
 def _sparing(shares: Sequence[Share]) -> str:
-    return _SPARING[max(shares, key=lambda share: share.count).what]
+    return _SPARING[max(shares, key=lambda share: share.nbytes).what]
 
 
 def _on_the_way(config: ConfigDict) -> str:

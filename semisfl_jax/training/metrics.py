@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ def plain(value) -> Any:
     number = np.asarray(value)[()]
     if np.issubdtype(number.dtype, np.integer):
         return int(number)
-    number = float(str(number.astype(np.float32))) if number.dtype != np.float64 else float(number)
-    return number if math.isfinite(number) else None
+    shortest = float(str(number.astype(np.float32))) if number.dtype != np.float64 else float(number)
+    return shortest if math.isfinite(shortest) else None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -40,7 +40,7 @@ def write_json(path: Path, value: Any) -> None:
     _replace(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
-def line(record: dict[str, Any]) -> str:
+def line(record: Mapping[str, Any]) -> str:
     """A line of metrics.jsonl."""
     return json.dumps(record) + '\n'
 

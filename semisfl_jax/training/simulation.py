@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -132,7 +132,7 @@ def after_round(
     return metrics, frequency.update(controller, experiment.frequency, *losses)
 
 
-def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], Mapping[str, float]]:
+def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], dict[str, float]]:
     """Compiles the evaluation on the test set, for states with the shapes of `like`; see `make_evaluate`."""
     mesh, dataset = experiment.mesh, experiment.dataset
     return make_evaluate(

@@ -106,7 +106,7 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
             f'best {summary["best_accuracy"]:.2%})'
         )
         return '\n'.join([line, *where])
-    table = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
+    table: list[tuple] = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
     for trial in summary['trials']:
         table.append((trial['seed'], *(f'{trial[key]:.2%}' for key in ACCURACIES), trial['k_s']))
     if len(summary['trials']) > 1:

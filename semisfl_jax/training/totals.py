@@ -86,7 +86,7 @@ def after_round(
     experiments: Sequence[Experiment],
     index: int,
     k_s: Sequence[int],
-    metrics_of_round: Sequence[Mapping[str, np.ndarray]],
+    metrics_of_round: Sequence[Mapping[str, Any]],
     previous: Sequence[Bill],
 ) -> list[Bill]:
     """The bills of several trials for all rounds up to round `index` (0-based).

@@ -138,14 +138,16 @@ def _shared(federation: Federation) -> tuple[str, ...]:
 
 def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
     """The inputs of the round of R trials besides its state, for round `first` (0-based) and all later ones."""
-    on_host = isinstance(trials[0].federation, data.HostFederation)
-    stacked = stack_federations([t.federation.tables if on_host else t.federation for t in trials])
+    federation = trials[0].federation
+    stacked = stack_federations([data.tables(trial.federation) for trial in trials])
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
     stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
-    host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
+    host = None
+    if isinstance(federation, data.HostFederation):
+        host = data.HostFederation(stacked, federation.images, federation.labels)
     for cohorts in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
-        if on_host and trials[0].method.clients:
+        if host and trials[0].method.clients:
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             place = partial(parallel.shard, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
