@@ -49,7 +49,7 @@ def compilation_cache(tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     if 'PYTEST_XDIST_WORKER' in os.environ:
         folder = folder.parent
-    folder = str(Path(folder, 'compilation_cache'))
+    folder = os.environ.get('MUTANTS_CACHE') or str(Path(folder, 'compilation_cache'))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
         jax.config.update('jax_compilation_cache_dir', folder)

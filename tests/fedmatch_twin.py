@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng, sampling
+from semisfl_jax import rng
 from semisfl_jax.algorithms.fedmatch import agreement
 from semisfl_jax.types import Cohort, SplitParams
+from tests import draws
 from tests.local_twin import softmax
 from tests.twin import Sgd
 
@@ -86,8 +87,8 @@ class Twin:
         uploads, client_metrics = [], []
         for client, visit in zip(ids, visits, strict=True):
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-            rows, labeled = sampling.client_rows(self.key, federation, cohort, *self.h.batches)
-            result = self.train(federation, client, np.asarray(rows[0]), np.asarray(labeled[0]), lr)
+            rows, known = draws.client_rows(self.key, federation, cohort, *self.h.batches)
+            result = self.train(federation, client, np.asarray(rows[0]), np.asarray(known[0]), lr)
             uploads.append(result[0])
             client_metrics.append(result[1])
         for client, (variables, psi) in zip(ids, uploads, strict=True):

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng, sampling
+from semisfl_jax import rng
 from semisfl_jax.types import Cohort, SplitParams
+from tests import draws
 from tests.twin import Sgd
 
 
@@ -47,10 +48,8 @@ class Twin:
                 per_step = h.batch_size - (0 if labels_only or not labeled else h.labeled_rows)
                 steps = math.ceil(h.local.epochs * (labeled if labels_only else unlabeled) / per_step)
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-            rows, labeled_rows = sampling.client_rows(self.key, federation, cohort, *h.batches)
-            student, measured = self.train(
-                federation, client, np.asarray(rows[0]), np.asarray(labeled_rows[0]), steps, lr
-            )
+            rows, known = draws.client_rows(self.key, federation, cohort, *h.batches)
+            student, measured = self.train(federation, client, np.asarray(rows[0]), np.asarray(known[0]), steps, lr)
             uploads.append(student)
             weights.append(images if h.local.weighting == 'samples' else 1)
             client_metrics.append(measured)

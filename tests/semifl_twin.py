@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng, sampling
+from semisfl_jax import rng
 from semisfl_jax.types import SplitParams
+from tests import draws
 from tests.local_twin import softmax
 from tests.test_static_batch_norm import statistics
 from tests.twin import Sgd
@@ -94,12 +95,12 @@ class Twin:
         """What the next step reads; in local epochs, every pass over the labels ends with a short batch."""
         size = self.h.server_batch_size
         if not self.h.local.epochs:
-            return sampling.server_rows(self.key, self.step, size, count)
+            return draws.server_rows(self.key, self.step, size, count)
         batches = []
         while len(batches) <= self.step:
             number = len(batches) // math.ceil(count / size)
             word = jax.random.bits(rng.fold(self.key, 'server_batches'))
-            order = sampling.read(word, number * count + jnp.arange(count), jnp.int32(count))
+            order = draws.read(word, number * count + jnp.arange(count), jnp.int32(count))
             batches += [order[start : start + size] for start in range(0, count, size)]
         return batches[self.step]
 
@@ -117,16 +118,16 @@ class Twin:
         images = np.concatenate(images)
         batches = math.ceil(len(images) / size)
         word = jax.random.bits(rng.fold(self.key, 'batch_norm', 'order'))
-        order = np.asarray(sampling.read(word, jnp.arange(batches * size), jnp.int32(len(images))))
+        order = np.asarray(draws.read(word, jnp.arange(batches * size), jnp.int32(len(images))))
         assert set(order) == set(range(len(images)))
         x = np.asarray(self.views.normalize(images[order])).reshape(batches, size, *images.shape[1:])
-        moments = [jnp.float32(value) for value in statistics(self.student, x, ddof=0)]
-        self.student = self.student._replace(
-            bottom={
-                **self.student.bottom,
-                'batch_stats': {'layer_0': {'norm': {'mean': moments[0], 'var': moments[1]}}},
-            },
-            top={**self.student.top, 'batch_stats': {'layer_1': {'norm': {'mean': moments[2], 'var': moments[3]}}}},
+        self.student = self.with_statistics(x)
+
+    def with_statistics(self, batches):
+        found = [jnp.float32(value) for value in statistics(self.student, batches, ddof=0)]
+        return self.student._replace(
+            bottom={**self.student.bottom, 'batch_stats': {'layer_0': {'norm': {'mean': found[0], 'var': found[1]}}}},
+            top={**self.student.top, 'batch_stats': {'layer_1': {'norm': {'mean': found[2], 'var': found[3]}}}},
         )
 
     def visit(self, federation, ids, lr):
@@ -169,8 +170,8 @@ class Twin:
         work = {'student': None, 'fix': len(fix), 'images': len(images)}
         if not fix:
             return work
-        draws = [jax.random.randint(rng.fold(key, 'sets', j), (), 0, len(images)) for j in range(len(fix))]
-        mix, variables = [int(position) for position in draws], self.student
+        drawn = [jax.random.randint(rng.fold(key, 'sets', j), (), 0, len(images)) for j in range(len(fix))]
+        mix, variables = [int(position) for position in drawn], self.student
         optimizer, losses = self.kept.get(client, Sgd(h, lr)), []
         optimizer.lr = lr
         size, a = h.batch_size, h.options.mixup_alpha
@@ -181,7 +182,7 @@ class Twin:
             batches = []
             for t in range(min(h.k_u, math.ceil(h.options.max_passes * len(fix) / size))):
                 offset, count = t * size + jnp.arange(size), jnp.int32(len(fix))
-                places = [sampling.read(word, offset, count) for word in words]
+                places = [draws.read(word, offset, count) for word in words]
                 batches.append([[indices[i] for i in order] for indices, order in zip((fix, mix), places, strict=True)])
         for t, rows in enumerate(batches):
             step_key = rng.fold(key, t)
@@ -220,9 +221,18 @@ class Twin:
         size, batches = self.h.batch_size, []
         word = jax.random.bits(rng.fold(key, 'fix'))
         for number in range(self.h.local.epochs):
-            order = sampling.read(word, number * len(fix) + jnp.arange(len(fix)), jnp.int32(len(fix)))
+            order = draws.read(word, number * len(fix) + jnp.arange(len(fix)), jnp.int32(len(fix)))
             for start in range(0, len(fix), size):
                 batch_fix = [fix[i] for i in order[start : start + size]]
                 drawn = jax.random.randint(rng.fold(key, len(batches), 'mix'), (size,), 0, images)
                 batches.append((batch_fix, [int(position) for position in drawn[: len(batch_fix)]]))
         return batches
+
+
+class LinearTwin(Twin):
+    """With the model of tests/linear.py, whose statistics are one mean."""
+
+    def with_statistics(self, batches):
+        y = batches.reshape(*batches.shape[:2], -1) @ np.asarray(self.student.bottom['params']['w'])
+        mean = jnp.float32(y.mean(axis=(0, 1)))  # all batches are of one size
+        return self.student._replace(bottom={**self.student.bottom, 'batch_stats': {'mean': mean}})

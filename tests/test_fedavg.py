@@ -22,7 +22,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
 from semisfl_jax.types import LOCAL_CLIENTS, SplitParams
-from tests import toy
+from tests import draws, toy
 from tests.local_twin import Twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -78,7 +78,7 @@ def rounds_of(case):
     return two_rounds(*CASES[case])
 
 
-@pytest.mark.parametrize('case', slow_but(CASES, 'fixmatch'))
+@pytest.mark.parametrize('case', slow_but(CASES))
 def test_rounds_equal_the_plain_twin(case):
     name, changes = CASES[case]
     _, key, state, hparams = start(name, **changes)
@@ -226,11 +226,11 @@ def test_epochs_read_every_image_as_often():
     sizes = (3, 4, 0, 2)  # k_u, B, labeled rows, epochs
     steps = sampling.client_steps(federation, cohort, *sizes)
     np.testing.assert_array_equal(steps, [2, 6, 10])
-    rows, labeled = sampling.client_rows(rng.root(0), federation, cohort, *sizes)
+    rows, labeled = draws.client_rows(rng.root(0), federation, cohort, *sizes)
     assert rows.shape == (3, 10, 4)
     assert not labeled.any()
     first = toy.cohort([0, 2, 4], [0, 0, 0])
-    rows, _ = sampling.client_rows(rng.root(0), federation, first, *sizes)
+    rows, _ = draws.client_rows(rng.root(0), federation, first, *sizes)
     for client_rows, count, client in zip(np.asarray(rows), steps, (0, 2, 4), strict=True):
         size = int(federation.size[client])
         for epoch in range(2):

@@ -16,7 +16,7 @@ from semisfl_jax.algorithms.fedmatch import FedMatch, agreement, disjoint
 from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import LOCAL_CLIENTS
-from tests import fedmatch_twin, runs, toy
+from tests import fedmatch_twin, linear, runs, toy
 from tests.fedmatch_twin import Twin, helpers_of
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -54,18 +54,18 @@ CASES = {
 }
 
 
-def start(case, axis=LOCAL_CLIENTS, **changes):
+def start(case, axis=LOCAL_CLIENTS, model=None, **changes):
     """Method and first state, its logits louder than they come."""
     hparams = dataclasses.replace(CLIENTS, **(CASES[case] | changes))
-    algorithm = algorithms.build('fedmatch', toy.model(), toy.VIEWS, hparams, axis)
+    algorithm = algorithms.build('fedmatch', model or toy.model(), toy.VIEWS, hparams, axis)
     state = algorithm.init(KEY)
     state = state.replace(student=state.student._replace(top=jax.tree.map(lambda w: 3.0 * w, state.student.top)))
     return algorithm, state, hparams
 
 
 @functools.cache
-def program(case, axis=LOCAL_CLIENTS):
-    return jax.jit(start(case, axis)[0].round)
+def program(case, axis=LOCAL_CLIENTS, model=None):
+    return jax.jit(start(case, axis, model)[0].round)
 
 
 def three(ids, visits):
@@ -75,9 +75,9 @@ def three(ids, visits):
     return cohort._replace(weight=jnp.array([1.0] * len(ids) + [0.0] * padding))
 
 
-def run_rounds(case, cohorts, k_s=0, axis=LOCAL_CLIENTS):
+def run_rounds(case, cohorts, k_s=0, axis=LOCAL_CLIENTS, model=None):
     """States after each round, the first of them before any, and the metrics of each."""
-    state, run = start(case, axis)[1], program(case, axis)
+    state, run = start(case, axis, model)[1], program(case, axis, model)
     states, metrics = [state], []
     for visits, ids in enumerate(cohorts):
         state, round_metrics = run(KEY, state, FEDERATION, three(ids, visits), jnp.int32(k_s))
@@ -309,15 +309,18 @@ TWINS = ('labels at the server', 'labels at the clients, helpers persist')
 
 
 @functools.cache
-def rounds_of(case):
-    return run_rounds(case, COHORTS)
+def rounds_of(case, model):
+    return run_rounds(case, COHORTS, model=model)
 
 
-@pytest.mark.parametrize('case', slow_but(TWINS, 'labels at the server'))
-def test_rounds_equal_the_plain_twin(case):
-    _, state, hparams = start(case)
-    twin = Twin(KEY, toy.model(), toy.VIEWS, hparams, state.student, tuple(state.server))
-    states, metrics = rounds_of(case)
+@pytest.mark.parametrize(
+    ('case', 'model'),
+    slow_but([*((case, toy.model) for case in TWINS), (TWINS[0], linear.model)], (TWINS[0], linear.model)),
+)
+def test_rounds_equal_the_plain_twin(case, model):
+    _, state, hparams = start(case, model=model())
+    twin = Twin(KEY, model(), toy.VIEWS, hparams, state.student, tuple(state.server))
+    states, metrics = rounds_of(case, model())
     for index, ids in enumerate(COHORTS):
         expected = twin.run_round(FEDERATION, ids, [index] * 3, float(learning_rate(hparams, index)))
         after = states[index + 1]
@@ -341,7 +344,7 @@ def test_rounds_equal_the_plain_twin(case):
 
 @pytest.mark.slow
 def test_the_order_of_the_cohort_and_its_padding_change_nothing():
-    states, _ = rounds_of('labels at the server')
+    states, _ = rounds_of('labels at the server', toy.model())
     state, run = states[-1], program('labels at the server')
     plain, metrics = run(KEY, state, FEDERATION, three([1, 4], 3), jnp.int32(0))
     assert float(metrics['helpers_used']) == 2
@@ -354,7 +357,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.slow
 def test_one_client_at_a_time_gives_the_same_numbers():
     case = 'labels at the clients, helpers persist'
-    actual, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case)
+    actual, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case, toy.model())
     chex.assert_trees_all_close(actual[1], expected[1], rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(actual[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
 
@@ -364,7 +367,7 @@ def test_without_helpers_nothing_is_kept_and_nobody_helps():
     """The numbers of a round in which no helper is due; then the other method has helpers, and this one has not."""
     states, metrics = run_rounds('no helpers', COHORTS)
     assert not jax.tree.leaves(states[-1].clients)
-    with_helpers, others = rounds_of('labels at the server')
+    with_helpers, others = rounds_of('labels at the server', toy.model())
     one, other = ((after[1].student, after[1].server) for after in (states, with_helpers))
     chex.assert_trees_all_close(one, other, rtol=1e-5, atol=1e-7)
     chex.assert_trees_all_close(metrics[0], others[0], rtol=1e-5)

@@ -37,7 +37,7 @@ EDGE = (ONE_CLASS, 1.0), (float(np.nextafter(np.float32(ONE_CLASS), np.float32(0
 
 @pytest.mark.parametrize(
     ('beta', 'student_labels'),
-    slow_but([*EDGE, (0.0, 0.0), (2.0, 1.0)], EDGE[1]),
+    slow_but([*EDGE, (0.0, 0.0), (2.0, 1.0)]),
 )
 def test_the_switch_at_its_threshold(beta, student_labels):
     np.testing.assert_allclose(ONE_CLASS, math.log(3), rtol=1e-6)
@@ -53,7 +53,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize('case', slow_but(CASES, 'switch'))
+@pytest.mark.parametrize('case', slow_but(CASES))
 def test_rounds_equal_the_plain_twin(case):
     algorithm, key, state, hparams = start('fedswitch', **CASES[case])
     twin = Twin(key, toy.model(), toy.VIEWS, hparams, state.student, 'fedswitch', teacher=state.teacher)

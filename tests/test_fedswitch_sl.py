@@ -139,8 +139,7 @@ class Server(twin.Server):
             {'mode': 'switch', 'beta_iid': 0.6},
             {'mode': 'switch', 'beta_iid': 0.6, 'client_teacher_ema': True, 'labels_at_clients': True}
             | {'labeled_rows': 1},
-        ],
-        {'mode': 'switch', 'beta_iid': 0.6},
+        ]
     ),
 )
 def test_who_labels_against_the_explicit_twin(changes):

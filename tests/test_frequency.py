@@ -71,6 +71,21 @@ def test_share_of_windows_decides():
     assert changes(run(options('paper'), 100, loss_u=loss_u(5))) == [66]  # 5 / 9
 
 
+def test_half_of_the_pairs_is_enough():
+    """Windows of one round, four pairs at the second check: the unlabeled loss falls in two of them."""
+    settings = options('paper', period=1, horizon=4, check_every=4)
+    for falls, expected in (((4, 5), [66]), ((5,), [])):  # rounds whose loss is lower than that of the one before
+        loss_u = -np.cumsum(np.isin(np.arange(8), falls)).astype(float)
+        assert changes(run(settings, 8, loss_u=loss_u.__getitem__)) == expected
+
+
+@pytest.mark.parametrize(('fall', 'expected'), [(0.9e-5, []), (1.1e-5, [67])])
+def test_the_least_lead_in_the_code(fall, expected):
+    """Per window of ten rounds, divided by a learning rate of 0.02 and 50 steps, which is 1: at least 1e-5."""
+    settings = options('code')
+    assert changes(run(settings, 100, loss_u=lambda h: -fall * (h // 10))) == expected
+
+
 def test_last_horizon_is_what_counts():
     """The loss falls up to window 10. Check 1 sees 9 falls of 9, check 2 one of 10, check 3 none."""
     settings = options('paper')
@@ -158,7 +173,9 @@ def test_scaled_down_schedule_and_literal_reading():
 
 
 def test_never_below_one():
-    assert changes(run(options('paper', share=0.0, period=1, horizon=2, check_every=1), 30))[-1] == 1
+    every_round = {'share': 0.0, 'period': 1, 'horizon': 2, 'check_every': 1}
+    assert changes(run(options('paper', **every_round), 30))[-1] == 1
+    assert changes(run(options('code', **every_round, alpha=4.0), 30)) == [25, 6, 2, 1]  # 1 / 4 is nearest to 0
 
 
 def test_windows_are_means():

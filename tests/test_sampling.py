@@ -139,6 +139,30 @@ def test_rows_depend_on_the_client_and_not_on_its_place_in_the_cohort():
     np.testing.assert_array_equal(there, np.asarray(back)[np.array([1, 2, 0])])
 
 
+def test_clients_of_one_size_read_in_different_orders():
+    rows, _ = sampling.client_rows(
+        rng.root(0), federation([40, 40]), Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([0, 0])), 2, 10, 0
+    )
+    first, second = np.asarray(rows).reshape(2, 20) - [[0], [1000]]
+    assert not np.array_equal(first, second)
+
+
+def test_whole_sets_and_places_among_all_images():
+    """Clients of 2 and 3 images, 1 and 2 of them labeled: unlabeled ones first, each kind padded to the longest."""
+    data = federation([2, 3], labeled_sizes=[1, 2])
+    rows, labeled = sampling.whole_sets(data, Cohort(jnp.array([1, 0]), jnp.ones(2), jnp.zeros(2, int)))
+    np.testing.assert_array_equal(rows[0], [1000, 1001, 1002, 1500, 1501])
+    np.testing.assert_array_equal(rows[1, np.array([0, 1, 3])], [0, 1, 500])
+    np.testing.assert_array_equal(labeled, [[False, False, False, True, True]] * 2)
+    np.testing.assert_array_equal(sampling.row_of_all(data, jnp.arange(5)), [0, 1, 1000, 1001, 1002])
+
+
+def test_images_that_a_client_can_train_on():
+    """Of 8 without and 3 with labels: all where a batch has rows for both."""
+    held = [int(sampling.images_held(jnp.int32(8), jnp.int32(3), 4, labeled_rows)) for labeled_rows in (0, 1, 4)]
+    assert held == [8, 11, 3]
+
+
 def test_server_batches_are_epochs_over_steps():
     read = np.concatenate([np.asarray(sampling.server_rows(rng.root(0), jnp.int32(t), 16, 40)) for t in range(10)])
     for epoch in range(4):

@@ -23,10 +23,10 @@ from semisfl_jax.algorithms.semifl import SemiFL, draw_sets, mix_loss, of_epochs
 from semisfl_jax.hparams import HParams, Local, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import LOCAL_CLIENTS
-from tests import runs, toy
+from tests import linear, runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
-from tests.semifl_twin import Twin
+from tests.semifl_twin import LinearTwin, Twin
 from tests.test_semisfl import assert_trees_close
 
 ROW = Row(f'{STUDENT} server', f'{STUDENT} server', family='cnn')
@@ -36,15 +36,18 @@ PASS = {'pass_batch_size': 8}  # several batches to label a client, and the last
 SMALL = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, threshold=0.55, lr_min=0.02, options=SemiFL(**PASS))
 
 
+MODEL = toy.model(split_index=1, top_norm=True)
+
+
 @functools.cache
-def program(name, axis, hparams):
-    algorithm = algorithms.build(name, toy.model(split_index=1, top_norm=True), toy.VIEWS, hparams, axis)
+def program(name, axis, hparams, model):
+    algorithm = algorithms.build(name, model, toy.VIEWS, hparams, axis)
     return algorithm, jax.jit(algorithm.round)
 
 
-def build(name='semifl', axis=LOCAL_CLIENTS, **changes):
+def build(name='semifl', axis=LOCAL_CLIENTS, model=MODEL, **changes):
     """Method and compiled round."""
-    return program(name, axis, dataclasses.replace(SMALL, **changes))
+    return program(name, axis, dataclasses.replace(SMALL, **changes), model)
 
 
 def first(algorithm, louder=2.5):
@@ -182,12 +185,15 @@ CASES = {
 ROUNDS = ([0, 2, 4], [1, 3, 4])
 
 
-@pytest.mark.parametrize('case', slow_but(CASES, 'default'))
-def test_rounds_equal_the_plain_twin(case):
-    changes = CASES[case]
-    algorithm, run = build(**changes)
+@pytest.mark.parametrize(
+    ('case', 'twin_of'),
+    slow_but([('default', LinearTwin), *((case, Twin) for case in CASES)], ('default', LinearTwin)),
+)
+def test_rounds_equal_the_plain_twin(case, twin_of):
+    changes, model = CASES[case], MODEL if twin_of is Twin else linear.model()
+    algorithm, run = build(model=model, **changes)
     hparams, state, key = dataclasses.replace(SMALL, **changes), first(algorithm), rng.root(0)
-    twin = Twin(key, toy.model(split_index=1, top_norm=True), toy.VIEWS, hparams, state.student)
+    twin = twin_of(key, model, toy.VIEWS, hparams, state.student)
     rates = []
     for index, ids in enumerate(ROUNDS):
         state, metrics = run(key, state, FEDERATION, toy.cohort(ids), jnp.int32(2))

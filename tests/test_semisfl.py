@@ -1,4 +1,7 @@
-"""The fast round against the explicit twin, and what must hold of a round whatever the numbers are."""
+"""The fast round against the explicit twin, and what must hold of a round whatever the numbers are.
+
+Most of it is slow: tests/test_phases.py holds rounds of a smaller model against NumPy in every run of the tests.
+"""
 
 import dataclasses
 import functools
@@ -17,12 +20,11 @@ from semisfl_jax import (
     phases,
     queue,
     rng,
-    sampling,
 )
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import SplitParams
-from tests import toy, twin
+from tests import draws, toy, twin
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
 
@@ -94,7 +96,7 @@ def fast_rounds(variant):
     return key, student, results
 
 
-@pytest.mark.parametrize('variant', slow_but(VARIANTS, 'default'))
+@pytest.mark.parametrize('variant', slow_but(VARIANTS))
 def test_fast_round_equals_the_explicit_twin(variant):
     key, student, results = fast_rounds(variant)
     hparams, model = dataclasses.replace(toy.HPARAMS, **VARIANTS[variant]), toy.model(**MODELS.get(variant, {}))
@@ -119,9 +121,7 @@ def test_switches_change_the_numbers(variant):
     assert np.max(np.abs(a - b)) > 1e-6
 
 
-@pytest.mark.parametrize(
-    ('split_index', 'projection'), slow_but([(1, 'mlp'), (2, 'linear'), (2, 'none'), (3, 'mlp')], (2, 'none'))
-)
+@pytest.mark.parametrize(('split_index', 'projection'), slow_but([(1, 'mlp'), (2, 'linear'), (2, 'none'), (3, 'mlp')]))
 def test_one_client_equals_unsplit_training(split_index, projection):
     """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (Eq. 7 and 8)."""
     hparams = dataclasses.replace(toy.HPARAMS, queue='off')
@@ -140,7 +140,7 @@ def test_one_client_equals_unsplit_training(split_index, projection):
 
     whole, sgd = state.student, optimizer(hparams, lr)
     momentum = sgd.init(trainable(whole))
-    rows, _ = sampling.client_rows(key, federation, cohort, hparams.k_u, hparams.batch_size, 0)
+    rows, _ = draws.client_rows(key, federation, cohort, hparams.k_u, hparams.batch_size, 0)
     for t in range(hparams.k_u):
         images = federation.client_images[rows[0, t]]
         weak, strong = (
@@ -202,7 +202,7 @@ def test_no_survivor_leaves_the_bottom_of_the_supervised_phase():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.student))
 
 
-@pytest.mark.parametrize('name', slow_but(algorithms.METHODS, 'semisfl'))
+@pytest.mark.parametrize('name', slow_but(algorithms.METHODS))
 def test_one_compilation_whatever_k_s_and_cohort(name):
     algorithm, key, state = start(name=name)
     chex.clear_trace_counter()
@@ -228,6 +228,7 @@ def test_same_seed_same_bits_and_other_seed_other_bits():
     assert not np.array_equal(final(0), final(1))
 
 
+@pytest.mark.slow
 def test_teacher_moves_in_the_supervised_phase_alone():
     """After one supervised step it is the midpoint of the first and the new student, clients or not: a_1 is 1/2."""
     algorithm, key, state = start()

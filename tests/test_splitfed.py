@@ -10,13 +10,13 @@ import pytest
 
 import launch
 from configs import default
-from semisfl_jax import algorithms, parallel, rng, sampling
+from semisfl_jax import algorithms, parallel, rng
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local
 from semisfl_jax.types import LOCAL_CLIENTS
-from tests import runs, toy, twin
+from tests import draws, runs, toy, twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 from tests.test_semisfl import assert_trees_close
@@ -102,7 +102,7 @@ def train_alone(client, bottom, top, hparams, model, optimizers, index=0):
     Client n has n images: `epochs` of them in batches of 4, or K_u batches.
     """
     federation, key = toy.federation(labels_at_clients=True), rng.root(0)
-    rows, labeled = sampling.client_rows(key, federation, toy.cohort([client]), *hparams.batches)
+    rows, labeled = draws.client_rows(key, federation, toy.cohort([client]), *hparams.batches)
     assert labeled.all()
     held = np.asarray(federation.labeled_index[client][: federation.labeled_size[client]])
     epochs = hparams.local.epochs
@@ -144,8 +144,7 @@ ADAM = {'optimizer': 'adam', 'lr': 1e-3, 'lr_min': 1e-3, 'nesterov': False}
             ('v1', {'split_index': 3} | ADAM),
             ('v2', {}),
             ('v2', {'split_index': 1, 'top_norm': True}),
-        ],
-        ('v1', {}),
+        ]
     ),
 )
 def test_one_client_is_plain_training_at_every_cut(version, changes):

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import models
+from semisfl_jax import models, phases, rng
 from semisfl_jax.models import static_batch_norm
-from tests import toy
+from tests import draws, linear, toy
 from tests.marks import slow_but
 from tests.test_models import convolve
 
@@ -69,3 +69,25 @@ def test_pieces_without_batch_norm():
     assert jax.tree.structure(got) == jax.tree.structure(variables)
     old, new = (v.bottom['batch_stats']['layer_0']['norm']['var'] for v in (variables, got))
     assert not np.allclose(old, new)
+
+
+@pytest.mark.parametrize('whose', ['all', 'server'])
+def test_whose_images_the_statistics_are_of(whose):
+    """A mean over batches of 8, of 12 images of the server and 9 + 13 of two clients, or of those 12 alone; the last
+    batch is filled up with images of the next epoch."""
+    federation, model = toy.federation(), linear.model()
+    federation = federation.replace(size=federation.size.at[jnp.array([0, 1, 3])].set(0).at[2].set(9).at[4].set(13))
+    images = [np.asarray(federation.server_images)]
+    if whose == 'all':
+        held = np.asarray(federation.index)
+        images += [np.asarray(federation.client_images)[held[client, :size]] for client, size in ((2, 9), (4, 13))]
+    images = np.concatenate(images)
+    assert len(images) == {'all': 34, 'server': 12}[whose]
+    variables = model.init(KEY)
+    found = jax.jit(phases.build_statistics(model, toy.VIEWS, whose, 8))(KEY, variables, federation)
+    word = jax.random.bits(rng.fold(KEY, 'batch_norm', 'order'))
+    order = draws.read(word, jnp.arange(-(-len(images) // 8) * 8), jnp.int32(len(images)))
+    pixels = np.asarray(toy.VIEWS.normalize(images[np.asarray(order)]), np.float64).reshape(len(order), -1)
+    expected = np.mean(pixels @ np.asarray(variables.bottom['params']['w'], np.float64), axis=0)
+    np.testing.assert_allclose(found.bottom['batch_stats']['mean'], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found.bottom['params']['w'], variables.bottom['params']['w'])

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng, sampling
+from semisfl_jax import rng
 from semisfl_jax.types import Cohort, SplitParams
+from tests import draws
 
 
 class Sgd:
@@ -175,7 +176,7 @@ class Server:
         optimizer = Sgd(h, self.learning_rate())
         for _ in range(k_s):
             batch = h.server_batch_size, len(federation.server_index), h.k_s if h.sampling == 'replicated' else 0
-            rows = sampling.server_rows(self.key, self.t, *batch)
+            rows = draws.server_rows(self.key, self.t, *batch)
             rows = federation.server_index[rows]
             images, labels = federation.server_images[rows], np.asarray(federation.server_labels[rows])
             key = rng.fold(self.key, 'supervised', self.t)
@@ -222,7 +223,7 @@ class Server:
         optimizer, consistency, clustering = Sgd(h, lr), 0.0, 0.0
         cohort = Cohort(jnp.asarray(ids), jnp.ones(len(ids)), jnp.asarray(visits))
         batch = h.k_u, h.batch_size, h.labeled_rows
-        rows, labeled = sampling.client_rows(self.key, federation, cohort, *batch, order=h.sampling)
+        rows, labeled = draws.client_rows(self.key, federation, cohort, *batch, order=h.sampling)
         for t in range(h.k_u):
             uploads = [c.forward(federation.client_images[rows[n, t]], key, t) for n, c in enumerate(clients)]
             features = jnp.concatenate([up[0] for up in uploads])

@@ -1,0 +1,284 @@
+"""A model of three matrices, and rounds of SemiSFL and FedSwitch-SL on it in NumPy, in float64.
+
+`model()` is for the package: its programs are small, so that every option has a test that runs every time. The bottom
+subtracts a mean, the batch's in training and a running one otherwise, as BatchNorm does; dropout is a random factor of
+a whole batch. `Server` knows of the package the random streams, the views and which rows are read. Gradients are
+differences, and travel from the server to clients as messages. tests/test_phases.py holds rounds against it.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import rng
+from semisfl_jax.models import SplitModel
+from semisfl_jax.types import Cohort, SplitParams
+from tests import draws, toy, twin
+
+FEATURES, WIDTH = 3, 3
+PIECES = ('bottom', 'top', 'proj')
+
+
+@functools.cache
+def model():
+    """The functions of the model, for the package."""
+
+    def factor(key, train):
+        return 1.0 + jax.random.uniform(key) if train and key is not None else 1.0
+
+    def bottom(variables, x, key, train, rows=None):
+        y, mean = x.reshape(len(x), -1) @ variables['params']['w'], variables['batch_stats']['mean']
+        if not train:
+            return y - mean, variables
+        now = jnp.mean(y, axis=0)
+        return (y - now) * factor(key, train), {**variables, 'batch_stats': {'mean': 0.9 * mean + 0.1 * now}}
+
+    def top(variables, features, key, train, rows=None):
+        return features @ variables['params']['w'] * factor(key, train), variables
+
+    def tops(variables, features, keys):
+        return jax.vmap(lambda rows, key: top(variables, rows, key, True)[0])(features, keys), variables
+
+    def project(variables, features):
+        z = jnp.pad(features @ variables['params']['w'], ((0, 0), (0, 1)), constant_values=1.0)
+        return z / jnp.linalg.norm(z, axis=1, keepdims=True)
+
+    def init(key):
+        draw, pixels = np.random.default_rng(7), int(np.prod(toy.SHAPE))
+        shapes = (pixels, FEATURES), (FEATURES, toy.CLASSES), (FEATURES, WIDTH - 1)
+        w = [jnp.asarray(draw.normal(size=shape) / shape[0] ** 0.5, jnp.float32) for shape in shapes]
+        bottom, top, proj = ({'params': {'w': matrix}} for matrix in w)
+        return SplitParams({**bottom, 'batch_stats': {'mean': jnp.full(FEATURES, 0.25, jnp.float32)}}, top, proj)
+
+    return SplitModel(init, bottom, top, tops, project, FEATURES, WIDTH)
+
+
+def numbers(variables):
+    """The matrices and the running mean of variables, by name, in float64; no projection head where there is none."""
+    found = {name: getattr(variables, name)['params'].get('w') for name in PIECES}
+    found['mean'] = variables.bottom['batch_stats']['mean']
+    return {name: np.asarray(value, np.float64) for name, value in found.items() if value is not None}
+
+
+def differences(loss, x, step=1e-5):
+    """The gradient of a loss at an array, from both sides of every number."""
+    gradient = np.zeros_like(x)
+    for place in np.ndindex(x.shape):
+        aside = np.zeros_like(x)
+        aside[place] = step
+        gradient[place] = (loss(x + aside) - loss(x - aside)) / (2 * step)
+    return gradient
+
+
+def gradients_of(loss, arrays):
+    """The gradients of a loss of several arrays, those that are there."""
+
+    def at(place):
+        return lambda x: loss(*arrays[:place], x, *arrays[place + 1 :])
+
+    return [differences(at(place), x) for place, x in enumerate(arrays) if x is not None]
+
+
+class Sgd(twin.Sgd):
+    """PyTorch's SGD of one array."""
+
+    def step(self, w, gradient):
+        gradient = gradient + self.h.weight_decay * w
+        self.velocity = gradient if self.velocity is None else self.h.momentum * self.velocity + gradient
+        ahead = gradient + self.h.momentum * self.velocity if self.h.nesterov else self.velocity
+        return w - self.lr * ahead
+
+
+def project(features, w):
+    """Unit rows. A last number of 1 before the division keeps them away from 0."""
+    rows = np.column_stack([features @ w, np.ones(len(features))])
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def cross_entropies(logits, labels):
+    return np.log(np.sum(np.exp(logits), axis=1)) - logits[np.arange(len(labels)), labels]
+
+
+def factor(key):
+    return 1.0 + float(jax.random.uniform(key))
+
+
+class References(NamedTuple):
+    """Entries (key, label, confident) side by side; a key of None is zero."""
+
+    keys: np.ndarray
+    labels: np.ndarray
+    confident: np.ndarray
+
+    @classmethod
+    def of(cls, entries):
+        keys = [np.zeros(WIDTH) if key is None else key for key, _, _ in entries]
+        return cls(np.array(keys), *(np.array([entry[place] for entry in entries]) for place in (1, 2)))
+
+
+def contrast(anchors, labels, references, kappa, itself=False):
+    """The mean of Eq. 3 over all anchors; `itself`: reference j is anchor j, which is not compared with it."""
+    seen = ~np.eye(len(anchors), len(references.labels), dtype=bool) | (not itself)
+    scores = anchors @ references.keys.T / kappa
+    log_total = np.log(np.sum(np.exp(scores) * seen, axis=1, keepdims=True))
+    positive = seen & references.confident & (labels[:, None] == references.labels)
+    pulls = np.sum((scores - log_total) * positive, axis=1)
+    return np.mean(-pulls / np.maximum(positive.sum(axis=1), 1))
+
+
+class Server:
+    """The server of SemiSFL or, with `labels_by` 'student' or 'switch', of FedSwitch-SL, and its clients' matrices."""
+
+    def __init__(self, key, h, student, labels_by='teacher'):
+        self.key, self.h, self.labels_by = key, h, labels_by
+        self.student, self.teacher = numbers(student), numbers(student)
+        self.contrasts, self.round, self.t = labels_by == 'teacher', 0, 0
+        self.queue = twin.Queues(h, key, WIDTH)
+
+    def learning_rate(self):
+        progress = min(self.round / self.h.lr_rounds, 1.0)
+        return self.h.lr_min + 0.5 * (self.h.lr - self.h.lr_min) * (1 + np.cos(np.pi * progress))
+
+    def run_round(self, federation, ids, visits, k_s):
+        federation, self.lr = jax.device_get(federation), self.learning_rate()
+        found = self.supervised_phase(federation, k_s)
+        if self.round >= self.h.pre_rounds:
+            if ids:
+                found |= self.cross_entity_phase(federation, ids, visits)
+            self.queue.clear()
+        elif self.h.queue != 'single_ring':
+            self.queue.clear()
+        self.round += 1
+        return found
+
+    def pixels(self, view, key, images):
+        x = toy.VIEWS.normalize(getattr(toy.VIEWS, view)(key, images))
+        return np.asarray(x, np.float64).reshape(len(images), -1)
+
+    def bottom(self, whole, x, key=None):
+        """Features, and the mean that moves; in training with the key of dropout."""
+        y = x @ whole['bottom']
+        if key is None:
+            return y - whole['mean'], whole['mean']
+        return (y - y.mean(axis=0)) * factor(key), 0.9 * whole['mean'] + 0.1 * y.mean(axis=0)
+
+    def supervised_phase(self, federation, k_s):
+        h, optimizers, total = self.h, {name: Sgd(self.h, self.lr) for name in PIECES}, 0.0
+        for _ in range(k_s):
+            batch = h.server_batch_size, len(federation.server_index), h.k_s if h.sampling == 'replicated' else 0
+            rows = federation.server_index[draws.server_rows(self.key, self.t, *batch)]
+            images, labels = federation.server_images[rows], federation.server_labels[rows]
+            key, entries, queued = rng.fold(self.key, 'supervised', self.t), [], []
+            dropout = [rng.fold(key, 'dropout', piece) for piece in ('bottom', 'top')]
+            factors = [factor(stream) for stream in dropout]
+            twice = self.pixels('supervised', rng.fold(key, 'views'), np.concatenate([images] * (1 + self.contrasts)))
+            x, other = twice[: len(labels)], twice[len(labels) :]
+            if self.contrasts:
+                moves = h.server_teacher_bn == 'train_first_round' and self.round == 0
+                teacher_key = rng.fold(key, 'teacher_dropout') if moves else None
+                features, self.teacher['mean'] = self.bottom(self.teacher, other, teacher_key)
+                keys = project(features, self.teacher['proj'])
+                entries = [(row, label, True) for row, label in zip(keys, labels, strict=True)]
+                queued = self.queue.seen_by_supervised()
+
+            references = References.of(entries + queued) if self.contrasts else None
+
+            def loss(y, top, proj, labels=labels, references=references, factors=factors):
+                features = (y - y.mean(axis=0)) * factors[0]
+                value = np.mean(cross_entropies(features @ top * factors[1], labels))
+                if not self.contrasts:
+                    return value
+                z, own = project(features, proj), self.h.supervised_references == 'student_supcon'
+                if own:
+                    references = references._replace(keys=np.concatenate([z, references.keys[len(z) :]]))
+                return value + self.h.contrastive_weight * contrast(z, labels, references, self.h.temperature, own)
+
+            now = [x @ self.student['bottom'], self.student['top'], self.student.get('proj')]
+            total += loss(*now) / k_s
+            gradients = gradients_of(loss, now)
+            gradients[0] = x.T @ gradients[0]
+            new = {'mean': self.bottom(self.student, x, dropout[0])[1]}
+            for name, gradient in zip(PIECES, gradients, strict=False):
+                new[name] = optimizers[name].step(self.student[name], gradient)
+            self.student = self.student | new
+            self.t += 1
+            keep = min(1 - 1 / (self.t + 1), h.ema_decay) if h.ema_warmup else h.ema_decay
+            self.teacher = {name: keep * old + (1 - keep) * self.student[name] for name, old in self.teacher.items()}
+            if self.contrasts:
+                self.queue.add_supervised(entries)
+        return {'loss_supervised': total}
+
+    def cross_entity_phase(self, federation, ids, visits):
+        h, key, count = self.h, rng.fold(self.key, 'cross_entity', self.round), len(ids)
+        cohort = Cohort(jnp.asarray(ids), jnp.ones(count), jnp.asarray(visits))
+        rows, labeled = draws.client_rows(
+            self.key, federation, cohort, h.k_u, h.batch_size, h.labeled_rows, order=h.sampling
+        )
+        rows, labeled = np.asarray(rows), np.asarray(labeled)
+        students, teachers = ([dict(whole) for _ in ids] for whole in (self.student, self.teacher))
+        own, optimizers = [Sgd(h, self.lr) for _ in ids], {name: Sgd(h, self.lr) for name in PIECES}
+        weights = np.array([h.consistency_weight, h.clustering_weight])
+        seen, found, asked = [[] for _ in ids], np.zeros(2), []
+        for t in range(h.k_u):
+            xs, es, entries = [], [], []
+            streams = [{n: rng.fold(key, n, i, t) for n in ('student_dropout', 'teacher_dropout')} for i in ids]
+            for n, client in enumerate(ids):
+                images = federation.client_images[rows[n, t]]
+                xs.append(self.pixels('strong', rng.fold(key, 'strong', client, t), images))
+                es.append(self.bottom(students[n], xs[n], streams[n]['student_dropout'])[0])
+                weak = self.pixels('weak', rng.fold(key, 'weak', client, t), images)
+                asked.append(self.asks_teacher(seen[n]))
+                whole = teachers[n] if asked[-1] else students[n] | {'top': self.student['top']}
+                train = streams[n]['teacher_dropout'] if h.client_teacher_bn == 'train' else None
+                truth = federation.client_labels[rows[n, t]]
+                entries += self.label(whole, self.bottom(whole, weak, train)[0], truth, labeled[n, t], seen[n])
+            dropout = np.repeat([factor(rng.fold(key, 'top_dropout', i, t)) for i in ids], h.batch_size)[:, None]
+            labels, sure = (np.array([entry[place] for entry in entries]) for place in (1, 2))
+            references = References.of(entries + self.queue.seen_by_clients()) if self.contrasts else None
+
+            def terms(e, top, proj, labels=labels, sure=sure, dropout=dropout, references=references):
+                consistency = np.mean(cross_entropies(e @ top * dropout, labels) * sure)
+                if not self.contrasts:
+                    return np.array([consistency, 0.0])
+                return np.array([consistency, contrast(project(e, proj), labels, references, h.temperature)])
+
+            now = [np.concatenate(es), self.student['top'], self.student.get('proj')]
+            found += terms(*now) / h.k_u
+            back, *gradients = gradients_of(lambda *now, terms=terms: weights @ terms(*now), now)
+            for name, gradient in zip(PIECES[1:], gradients, strict=False):
+                self.student[name] = optimizers[name].step(self.student[name], gradient)
+            for n, down in enumerate(np.split(count * back, count)):  # of the mean over the client's own rows
+                down = down * factor(streams[n]['student_dropout'])
+                moved = self.bottom(students[n], xs[n], streams[n]['student_dropout'])[1]
+                w = own[n].step(students[n]['bottom'], xs[n].T @ (down - down.mean(axis=0)))
+                students[n] = students[n] | {'bottom': w, 'mean': moved}
+                if h.client_teacher_ema:
+                    for name in ('bottom', 'mean'):
+                        old = teachers[n][name]
+                        teachers[n][name] = h.ema_decay * old + (1 - h.ema_decay) * students[n][name]
+            self.queue.add_unlabeled(entries, t)
+        for name in ('bottom', 'mean'):
+            self.student[name] = np.mean([student[name] for student in students], axis=0)
+        metrics = {'loss_consistency': found[0]} | ({'loss_clustering': found[1]} if self.contrasts else {})
+        return metrics | ({'student_labels': 1 - np.mean(asked)} if self.labels_by == 'switch' else {})
+
+    def label(self, whole, features, truth, known, seen):
+        """(key, label, confident) of every row; of the confident ones without a label, the class goes to `seen`."""
+        entries, powers = [], np.exp(features @ whole['top'])
+        keys = project(features, self.teacher['proj']) if self.contrasts else [None] * len(powers)
+        for row, q, own, is_known in zip(keys, powers / powers.sum(axis=1, keepdims=True), truth, known, strict=True):
+            guess, sure = int(np.argmax(q)), bool(np.max(q) >= self.h.threshold)
+            if sure and not is_known:
+                seen.append(guess)
+            entries.append((row, int(own), True) if is_known else (row, guess, sure))
+        return entries
+
+    def asks_teacher(self, seen):
+        """By the divergence of the shares of classes from even ones; of no evidence, the highest."""
+        if self.labels_by != 'switch':
+            return self.labels_by == 'teacher'
+        share = np.bincount(seen, minlength=toy.CLASSES) / len(seen) if seen else np.eye(toy.CLASSES)[0]
+        return sum(p * np.log(p * toy.CLASSES) for p in share if p) > self.h.options.beta_iid

@@ -1,0 +1,299 @@
+"""Failures that the tests must notice: one change of the package at a time, and the tests that should fail under it.
+
+    python -m tests.mutants              all of them
+    python -m tests.mutants queue ema    those whose file or name contains one of these words
+
+For each mutant a copy of the package is changed in one place, and the default selection of the named test files is run
+on it, file by file until a test fails. It prints which test that was, or SURVIVED; the exit status is 1 if one did.
+tests/test_mutants.py checks that the table fits the package.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+COPIED = ('semisfl_jax', 'tests', 'configs', 'docs', 'colabs', 'launch.py', 'pyproject.toml', 'README.md')
+
+
+class Mutant(NamedTuple):
+    """A failure: in `file` of the package, `old`, which stands there once, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str  # test files without `test_` and `.py`, the likeliest first
+
+
+def of(file, tests, *changes):
+    """The mutants of a file: (name, old, new), or (name, old, new, tests) where other tests find it."""
+    return [Mutant(*change[:1], file, *change[1:3], *(change[3:] or (tests,))) for change in changes]
+
+
+LOSSES = of(
+    'losses.py',
+    'losses phases',
+    ('padding counts in a mean', 'values * weight', 'values'),
+    ('a mean over all rows', 'jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)', 'values.shape[0]'),
+    ('shards divide by own rows', 'jnp.sum(weight) if count is None else count', 'jnp.sum(weight)', 'losses devices'),
+    ('cross-entropy of the other sign', 'return -jnp.take', 'return jnp.take'),
+    ('logits as log-probabilities', 'jax.nn.log_softmax(logits)', 'logits'),
+    ('doubtful rows are consistent', '(logits, pseudo_labels) * confident', '(logits, pseudo_labels)'),
+    ('consistency over sure rows', '* confident, weight, count', '* confident, weight * confident'),
+    ('temperature the wrong way', 'keys.T / temperature', 'keys.T * temperature'),
+    ('empty slots in the denominator', 'jnp.where(mask, similarity, -jnp.inf)', 'similarity'),
+    ('an anchor against itself', 'mask = mask & comparable', 'mask = mask'),
+    ('doubtful keys attract', 'mask & references.confident[None, :]', 'mask'),
+    ('doubtful keys do not repel', 'references.mask[None, :]', '(references.mask & references.confident)[None, :]'),
+    ('sum over positives', ' / jnp.maximum(count, 1)', ''),
+    ('other classes attract', 'labels[:, None] == references', 'labels[:, None] != references'),
+    ('contrast of the other sign', '(count * log_total - attraction)', '(attraction - count * log_total)'),
+    ('no reference at all', 'highest = jnp.where(jnp.isfinite(highest), highest, 0.0)', 'highest = highest'),
+)
+
+QUEUE = of(
+    'queue.py',
+    'queue phases',
+    ('the first rows stay', 'place >= pushed - size', 'place < size'),
+    ('no wrap-around', '(queue.head + place) % size,', 'jnp.minimum(queue.head + place, size - 1),'),
+    ('a push that is off moves the head', 'jnp.where(enabled, pushed, 0)', 'pushed'),
+    ('padding enters', 'written &= mask', 'written &= True'),
+    ('stride from the first iteration', '(t + 1) % stride', 't % stride'),
+    ('an empty slot has a class', 'jnp.full((size,), -1, jnp.int32)', 'jnp.zeros((size,), jnp.int32)'),
+    ('empty slots of the paper count', "and name == 'single_ring'", "and name != 'single_ring'"),
+    ('supervised keys are confident', 'batch.labels, None)', 'batch.labels, batch.confident)'),
+    ('supervised keys of the ring repel', 'all_confident=True', 'all_confident=False'),
+    ('levels survive a round without clients', 'after_pre_round=lambda state: empty()', 'after_pre_round=lambda s: s'),
+    ('unlabeled level unseen', 'as_references(unlabeled, count_empty), ', ''),
+)
+
+EMA = of(
+    'ema.py',
+    'ema phases',
+    ('decay and 1 - decay swapped', 'trees.mix(teacher, student', 'trees.mix(student, teacher'),
+    ('one update behind', '(t + 1.0)', 't'),
+    ('warm-up where it is off', 'if not warmup', 'if warmup'),
+)
+
+FREQUENCY = of(
+    'frequency.py',
+    'frequency',
+    ('half of the pairs is not enough', '>= 0.5', '> 0.5'),
+    ('as fast is faster', 'fall_u > fall_s', 'fall_u >= fall_s'),
+    ('the least lead of the code', '>= 1e-5', '> 0.0'),
+    ('paper rounds to the nearest', 'math.floor(k_s / options.alpha)', 'round(k_s / options.alpha)'),
+    ('paper rounds K_min up', 'math.floor(smallest)', 'math.ceil(smallest)'),
+    ('code rounds down', 'max(round(max(', 'max(math.floor(max('),
+    ('paper falls to 0', 'math.floor(smallest), 1)', 'math.floor(smallest))'),
+    (
+        'code falls to 0',
+        'max(round(max(k_s / options.alpha, smallest)), 1)',
+        'round(max(k_s / options.alpha, smallest))',
+    ),
+    ('checked before the horizon', 'rounds >= options.horizon and', 'True and'),
+    ('checked every round', 'rounds % options.check_every == 0', 'True'),
+    ('sums instead of means', 'current[None] / options.period', 'current[None]'),
+    ('windows never end', '        current = np.zeros(4)', '        current = current'),
+    ('windows that were not seen', '-min(rounds // options.period, len(windows)) :', ':'),
+    ('one window too few', 'options.period + 1', 'options.period'),
+    ('steps of the later window', 'fall_s / (lr[:-1] * k_s[:-1])', 'fall_s / (lr[1:] * k_s[1:])'),
+    ('warm-up one round shorter', 'rounds <= options.pre_rounds', 'rounds < options.pre_rounds'),
+    ('rounds without a loss are kept', '[np.isfinite(windows).all(axis=1)]', ''),
+)
+
+SAMPLING = of(
+    'sampling.py',
+    'sampling fedavg phases semifl',
+    ('every epoch in one order', '_mix(seed_bits ^ _mix(epoch', '_mix(seed_bits ^ 0 * _mix(epoch'),
+    ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
+    ('every round reads the first images', 'visits * steps + iteration', 'iteration'),
+    ('clients in one order', "rng.fold(key, 'client_batches', client)", "rng.fold(key, 'client_batches')"),
+    ('steps count labeled rows', 'step * batch + place', 'step * batch_size + place'),
+    ('labeled and unlabeled rows swapped', 'labeled_indices, rows)', 'rows, labeled_indices)'),
+    (
+        'room for labels that are not there',
+        'head = jnp.where(labeled_size > 0, labeled_rows, 0)',
+        'head = labeled_rows',
+    ),
+    ('a pass reads one row too many', 'place < size', 'place <= size'),
+    ('a short last batch of a list', 'batches = length // batch_size', 'batches = -(-length // batch_size)'),
+    ('epochs forget labeled rows', '// (batch_size - head)', '// batch_size'),
+    ('a set of labels one place late', '>= federation.index.shape[1]', '> federation.index.shape[1]'),
+    ('labels count where none are read', 'unlabeled + labeled if labeled_rows else unlabeled', 'unlabeled + labeled'),
+    ('an image of the client before', "side='right'", "side='left'"),
+    ('server batches overlap', 'step * batch_size + slot, jnp', 'step + slot, jnp'),
+)
+
+CROSS_ENTITY = of(
+    'phases/cross_entity.py',
+    'phases semisfl fedswitch_sl',
+    ('views of every round the same', "'cross_entity', index)", "'cross_entity')"),
+    ('views of every client the same', 'rng.fold(key, name, client, t)', 'rng.fold(key, name, 0, t)'),
+    ('students see the weak view', "views.strong)(keys['strong']", "views.weak)(keys['weak']"),
+    ('the truth labels', 'jnp.where(labeled, truth, labels)', 'truth'),
+    ('own labels are doubtful', 'confident | labeled', 'confident'),
+    ('a client steps by its share', 'g * context.num_participating', 'g'),
+    ('clients without images are averaged', '(end.student.bottom, weight,', '(end.student.bottom, cohort.weight,'),
+    ('rows of padding count', 'jnp.repeat(weight > 0', 'jnp.repeat(weight >= 0'),
+    ('keys enter an iteration late', 'all_targets, t)', 'all_targets, t + 1)'),
+    ('decay of the clients swapped', 'bottom, phase.hparams.ema_decay', 'bottom, 1 - phase.hparams.ema_decay'),
+    ('keys of the last round stay', 'state.memory if phase.memory is None else phase.memory.init()', 'end.memory'),
+    ('nobody moves the server', 'jnp.where(num_participating > 0, new, old)', 'new'),
+    ('dropout of another stream', "keys['top_dropout'])", "keys['student_dropout'])"),
+    ('consistency unweighted', 'hparams.consistency_weight * consistency', 'consistency'),
+    ('clustering unweighted', 'hparams.clustering_weight * clustering', 'clustering'),
+    ('one pre-round more', 'round < phase.hparams.pre_rounds', 'round <= phase.hparams.pre_rounds'),
+    ('the teacher takes the average', 'replace(student=student', 'replace(teacher=student, student=student'),
+)
+
+LABELING = of(
+    'phases/labeling.py',
+    'phases semisfl fedswitch_sl',
+    ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
+    ('student and teacher swapped', 'jnp.where(whose,', 'jnp.where(~whose,'),
+    ('every image counts for the switch', 'counted.reshape(of_client)', 'labels.reshape(of_client) >= 0'),
+)
+
+SUPERVISED = of(
+    'phases/supervised.py',
+    'phases semisfl',
+    ('one view for student and teacher', '(phase, state, other_view', '(phase, state, view'),
+    ('contrast unweighted', 'hparams.contrastive_weight * contrastive', 'contrastive'),
+    ('cross-entropy unweighted', 'label_weight * cross_entropy', 'cross_entropy', 'phases fedmatch'),
+    ('a row is its own positive', ', comparable=~itself)', ')'),
+    ('the average one step behind', 'ema.coefficient(state.step + 1', 'ema.coefficient(state.step'),
+    ('the average of the student before', '(state.teacher, student, keep)', '(state.teacher, state.student, keep)'),
+    ('first round of the statistics', 'state.round == 0', 'state.round != 0'),
+    ('statistics of the teacher lost', 'state.teacher._replace(bottom=bottom)', 'state.teacher'),
+    ('running statistics in training', 'x, next(dropout_keys), True', 'x, next(dropout_keys), False'),
+    ('rows that are not there train', 'if valid is None else valid.astype', 'if valid is None else 0 * valid.astype'),
+    ('sums instead of means', 'value / k_s', 'value'),
+    ('no key enters the queue', 'memory.push_supervised(state.memory, keys)', 'state.memory'),
+    ('every step with the same views', "rng.fold(key, 'supervised', state.step)", "rng.fold(key, 'supervised')"),
+    ('kept momentum is forgotten', 'state = state.replace(momentum=momentum)', 'pass', 'phases semifl'),
+)
+
+LOCAL = of(
+    'phases/local.py',
+    'phases fedavg splitfed',
+    ('every round with the same views', "rng.fold(key, 'local', state.round)", "rng.fold(key, 'local')"),
+    ('clients share their views', 'rng.fold(round_key, client)', 'round_key'),
+    ('clients without images count', 'cohort.weight * (images > 0)', 'cohort.weight'),
+    ('weighted where uniform is asked', "weighting == 'samples'", "weighting != 'samples'"),
+    ('kept momentum starts anew', 'if fresh else client_state', 'if True else client_state'),
+    ('sums over steps', 'x / jnp.maximum(steps, 1)', 'x'),
+    ('padding writes what it keeps', 'work.client_state, weights.weight,', 'work.client_state, cohort.weight + 1,'),
+    ('who sits out is averaged', 'weights.share * work.participates', 'weights.share'),
+    ('another client reads', 'inputs.rows[t]', 'inputs.rows[0 * t]'),
+)
+
+OTHERS = [
+    *of(
+        'phases/objective.py',
+        'phases fedavg',
+        ('views of labeled rows swapped', 'view, images[:head])', 'images[:head], view)'),
+        ('labeled rows are guessed', 'guessed = ~batch.labeled', 'guessed = batch.labeled | True'),
+        ('consistency unweighted', 'hparams.consistency_weight * consistency', 'consistency'),
+        ('labels in training mode', 'labeler, weak, None, False)', "labeler, weak, rng.fold(key, 'dropout'), True)"),
+        ('a gradient through the labels', '(model, labeler,', '(model, with_parameters(labeler, parameters),'),
+        ('annealing of the other side', '<= ceiling', '>= ceiling'),
+    ),
+    *of(
+        'phases/pseudo_label.py',
+        'pseudo_label',
+        ('the threshold itself is doubtful', 'axis=-1) >= threshold', 'axis=-1) > threshold'),
+        ('the threshold itself is sure in uda', 'axis=-1) > threshold', 'axis=-1) >= threshold'),
+        ('sharpening the wrong way', 'weak / temperature', 'weak * temperature'),
+        ('labeled rows in the mask rate', 'jnp.sum(unlabeled & confident),', 'jnp.sum(confident),'),
+    ),
+    *of(
+        'phases/switching.py',
+        'switching',
+        ('the boundary itself is skewed', 'skew(counts) > beta_iid', 'skew(counts) >= beta_iid'),
+        ('no evidence is even', 'jnp.log(float(classes)))', '0.0)'),
+    ),
+    *of(
+        'phases/statistics.py',
+        'static_batch_norm semifl',
+        ('images of server and clients swapped', '(place < labeled)[:', '(place >= labeled)[:'),
+        ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
+    ),
+    *of(
+        'phases/state.py',
+        'phases semisfl',
+        ('a teacher of its own', 'jax.tree.map(jnp.copy, student)', 'jax.tree.map(lambda x: 2 * x, student)'),
+        ('predicts from raw images', 'views.normalize(images)', 'images', 'phases semisfl semifl'),
+    ),
+    *of(
+        'phases/full_model.py',
+        'phases semisfl fedavg',
+        ('one pre-round more', 'state.round < hparams.pre_rounds', 'state.round <= hparams.pre_rounds'),
+        ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),
+    ),
+    *of(
+        'hparams.py',
+        'phases semisfl fedavg',
+        ('the learning rate falls for longer', 'hparams.lr_rounds, 1.0)', 'hparams.lr_rounds, 1.5)'),
+        ('no L2 term', 'optax.add_decayed_weights(hparams.weight_decay), step', 'step'),
+    ),
+]
+
+MUTANTS = [*LOSSES, *QUEUE, *EMA, *FREQUENCY, *SAMPLING, *CROSS_ENTITY, *LABELING, *SUPERVISED, *LOCAL, *OTHERS]
+
+
+def changed(mutant, root=ROOT):
+    """The mutant's file, changed."""
+    text = Path(root, 'semisfl_jax', mutant.file).read_text()
+    assert text.count(mutant.old) == 1, f'{mutant.file}: {mutant.old!r} stands there {text.count(mutant.old)} times'
+    return text.replace(mutant.old, mutant.new)
+
+
+def killer(root, name, environment):
+    """The first test of tests/test_NAME.py in `root` that fails, or None."""
+    options = ('-x', '-p', 'no:cacheprovider', '-p', 'no:xdist', '-rfE', '--tb=no')
+    command = [sys.executable, '-m', 'pytest', *options, f'tests/test_{name}.py']
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment, check=False)
+    if result.returncode == 0:
+        return None
+    failed = re.search(r'^(?:FAILED|ERROR) (?:tests/test_)?(.*?)(?: - |$)', result.stdout, re.MULTILINE)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert failed, result.stdout + result.stderr
+    return failed[1]
+
+
+def copy(root):
+    """What the tests need of this repository."""
+    for name in COPIED:
+        if Path(ROOT, name).is_dir():
+            shutil.copytree(Path(ROOT, name), Path(root, name), ignore=shutil.ignore_patterns('__pycache__'))
+        else:
+            shutil.copy(Path(ROOT, name), root)
+
+
+def main(words):
+    chosen = [m for m in MUTANTS if not words or any(word in f'{m.file} {m.name}' for word in words)]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as root:
+        copy(root)
+        # Most programs are the same under most mutants.
+        paths = {'PYTHONPATH': root, 'MUTANTS_CACHE': f'{root}/programs', 'PYTHONDONTWRITEBYTECODE': '1'}
+        for mutant in chosen:
+            file = Path(root, 'semisfl_jax', mutant.file)
+            file.write_text(changed(mutant))
+            found = (killer(root, name, os.environ | paths) for name in mutant.tests.split())
+            killed_by = next(filter(None, found), None)
+            file.write_text(Path(ROOT, 'semisfl_jax', mutant.file).read_text())
+            survivors += killed_by is None
+            print(f'{mutant.file}: {mutant.name}:', f'killed by {killed_by}' if killed_by else 'SURVIVED', flush=True)
+    print(f'{len(chosen) - survivors} of {len(chosen)} killed')
+    return int(survivors > 0)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

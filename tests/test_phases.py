@@ -1,0 +1,205 @@
+"""The phases of all methods, with many of their options, against NumPy on a model of three matrices."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, phases, rng, sampling
+from semisfl_jax.algorithms.fedswitch import FedSwitch
+from semisfl_jax.algorithms.splitfed import SplitFed
+from semisfl_jax.hparams import Local, Uda, optimizer
+from semisfl_jax.phases.state import trainable
+from tests import linear, linear_local, toy
+
+# Cohort, its visits, K_s. Client 0 has no labeled image. Beside the cohort stand a client of weight 0 and, in `ROUNDS`
+# alone, one without images.
+ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))
+EMPTY = 3  # the client without images
+CASES = {
+    'the paper': ('semisfl', {'labeled_rows': 1, 'weight_decay': 0.1}),
+    'the code': (
+        'semisfl',
+        {
+            'queue': 'single_ring',
+            'client_teacher_bn': 'train',
+            'server_teacher_bn': 'train_first_round',
+            'sampling': 'replicated',
+            'pre_rounds': 1,
+        },
+    ),
+    'other options': (
+        'semisfl',
+        {
+            'queue_empty_slots': 'count',
+            'queue_stride': 3,
+            'supervised_references': 'student_supcon',
+            'client_teacher_ema': True,
+            'ema_decay': 0.7,
+            'ema_warmup': False,
+            'momentum': 0.5,
+            'nesterov': False,
+            'temperature': 0.5,
+            'consistency_weight': 0.5,
+            'clustering_weight': 2.0,
+            'contrastive_weight': 0.3,
+        },
+    ),
+    'the switch': ('fedswitch_sl', {'options': FedSwitch('switch', 0.6), 'queue': 'off', 'threshold': 0.5}),
+}
+
+
+@functools.cache
+def federation():
+    """Client `EMPTY` has no image."""
+    found = toy.federation(labels_at_clients=True)
+    sizes = found.size.at[EMPTY].set(0), found.labeled_size.at[EMPTY].set(0)
+    return found.replace(size=sizes[0], labeled_size=sizes[1])
+
+
+def start(name, changes):
+    hparams = dataclasses.replace(toy.HPARAMS, **{'threshold': 0.8} | changes)
+    algorithm = algorithms.build(name, linear.model(), toy.VIEWS, hparams)
+    return algorithm, hparams, algorithm.init(rng.root(0))
+
+
+def cohort(ids, visits):
+    """With the client without images, and padding: a copy of a client, of weight 0."""
+    found = toy.cohort([*ids, EMPTY, 2], [*visits, 0, 0])
+    return found._replace(weight=found.weight.at[-1].set(0.0))
+
+
+def assert_close(found, expected, models=('student', 'teacher')):
+    for who in models:
+        for name, value in linear.numbers(getattr(found, who)).items():
+            np.testing.assert_allclose(
+                value, getattr(expected, who)[name], rtol=2e-3, atol=2e-4, err_msg=f'{who} {name}'
+            )
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_rounds_equal_the_ones_in_numpy(case):
+    """Two rounds, and one in which nobody takes part."""
+    name, changes = CASES[case]
+    algorithm, hparams, state = start(name, changes)
+    server = linear.Server(rng.root(0), hparams, state.student, 'switch' if name == 'fedswitch_sl' else 'teacher')
+    run, rates, data = jax.jit(algorithm.round), [], federation()
+    for ids, visits, k_s in ROUNDS:
+        state, metrics = run(rng.root(0), state, data, cohort(ids, visits), jnp.int32(k_s))
+        expected = server.run_round(data, ids, visits, k_s)
+        for key, value in expected.items():
+            np.testing.assert_allclose(metrics[key], value, rtol=2e-3, atol=1e-5, err_msg=key)
+        assert_close(state, server)
+        rates.append(float(metrics['mask_rate']))
+    assert any(0 < rate < 1 for rate in rates), rates  # rows on both sides of the threshold were compared
+    padding = cohort(*ROUNDS[0][:2])
+    lost = padding._replace(weight=jnp.zeros_like(padding.weight))
+    state, _ = run(rng.root(0), state, data, lost, jnp.int32(1))
+    assert run._cache_size() == 1, 'compiled again'
+    server.run_round(data, [], [], 1)
+    assert_close(state, server)
+
+
+WHOLE = {
+    'fixmatch, by images, keeps momentum': (
+        'fedavg',
+        {
+            'local': Local(epochs=1, weighting='samples', optimizer_state='kept'),
+            'consistency_weight': 0.3,
+            'labeled_rows': 1,
+            'server_trains': False,
+        },
+    ),
+    'uda with annealed labels, after the server': (
+        'fedprox',
+        {
+            'local': Local(objective='uda', prox=5.0),
+            'uda': Uda(temperature=0.4, tsa='linear'),
+            'labeled_rows': 2,
+            'pre_rounds': 1,
+        },
+    ),
+    'the switch': ('fedswitch', {'options': FedSwitch(beta_iid=0.5), 'labeled_rows': 1, 'ema_decay': 0.7}),
+    'labels alone': ('fedavg', {'local': Local('supervised'), 'labeled_rows': 4, 'server_trains': False}),
+    'split, labels alone': (
+        'splitfed',
+        {'local': Local('supervised', epochs=2), 'labeled_rows': 4, 'server_trains': False, 'options': SplitFed('v1')},
+    ),
+}
+
+
+@pytest.mark.parametrize('case', WHOLE)
+def test_rounds_of_whole_models_equal_the_ones_in_numpy(case):
+    """Client 0 has no label, so that it sits out where labels alone train."""
+    name, changes = WHOLE[case]
+    algorithm, hparams, state = start(name, {'threshold': 0.7, 'num_clients': 5, 'k_u': 2, **changes})
+    if state.teacher:
+        state = state.replace(teacher=jax.tree.map(lambda w: 1.3 * w, state.teacher))
+    server = linear_local.Server(name, rng.root(0), hparams, state.student, state.teacher)
+    run, rates, shares = jax.jit(algorithm.round), [], set()
+    for ids, visits, k_s in ROUNDS:
+        state, metrics = run(rng.root(0), state, federation(), cohort(ids, visits), jnp.int32(k_s))
+        for key, value in server.run_round(federation(), ids, visits, k_s).items():
+            np.testing.assert_allclose(metrics[key], value, rtol=1e-3, atol=1e-5, err_msg=key)
+        assert_close(state, server, ('student', 'teacher') if state.teacher else ('student',))
+        rates.append(float(metrics.get('mask_rate', 0.5)))
+        shares.add(float(metrics.get('student_labels', 0.5)))
+    assert run._cache_size() == 1, 'compiled again'
+    assert any(0 < rate < 1 for rate in rates), rates
+    assert shares - {0.0, 1.0}, 'all clients trust the same'
+
+
+PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}
+
+
+def supervised(label_weight=1.0, **changes):
+    """The compiled phase without a queue, (state, K_s) -> state, metrics, and the first state."""
+    hparams = dataclasses.replace(toy.HPARAMS, **changes)
+    phase = phases.build_supervised(linear.model(), toy.VIEWS, hparams, memory=None, label_weight=label_weight)
+    state = phases.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    run = jax.jit(phase)
+    return lambda state, k_s: run(rng.root(0), state, federation(), jnp.int32(k_s), jnp.float32(0.1)), state, hparams
+
+
+def test_the_weight_of_the_labels():
+    """A step of plain SGD is as many times as long."""
+    moves = []
+    for weight in (1.0, 2.5):
+        run, state, _ = supervised(weight, **PLAIN_SGD)
+        after, metrics = run(state, 1)
+        np.testing.assert_allclose(metrics['loss_supervised'], weight * metrics['loss_supervised_ce'], rtol=1e-6)
+        moves.append(after.student.top['params']['w'] - state.student.top['params']['w'])
+    np.testing.assert_allclose(moves[1], 2.5 * moves[0], rtol=1e-4, atol=1e-6)
+
+
+def test_an_optimizer_that_is_kept_goes_on():
+    """Two steps at once are one step and another."""
+    run, state, hparams = supervised()
+    state = state.replace(momentum=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
+    together, _ = run(state, 2)
+    one, _ = run(state, 1)
+    after, _ = run(one, 1)
+    chex.assert_trees_all_close(after, together, rtol=1e-6)
+    fresh, _ = run(one.replace(momentum=state.momentum), 1)
+    assert not np.allclose(fresh.student.top['params']['w'], after.student.top['params']['w'], rtol=1e-3)
+
+
+def test_rows_beyond_the_end_of_a_pass_count_nothing():
+    """Of 12 images in batches of 5, the third has two: its loss and accuracy are theirs."""
+    run, state, hparams = supervised(short_batches=True)
+    _, metrics = run(state.replace(step=jnp.int32(2)), 1)
+    rows, valid = sampling.server_pass_rows(rng.root(0), jnp.int32(2), 5, 12)
+    np.testing.assert_array_equal(valid, [True, True, False, False, False])
+    data, key = federation(), rng.fold(rng.root(0), 'supervised', 2)
+    server = linear.Server(rng.root(0), hparams, state.student, 'student')
+    x = server.pixels('supervised', rng.fold(key, 'views'), data.server_images[data.server_index[rows]])
+    features, _ = server.bottom(server.student, x, rng.fold(key, 'dropout', 'bottom'))
+    logits = features @ server.student['top'] * linear.factor(rng.fold(key, 'dropout', 'top'))
+    labels = np.asarray(data.server_labels[data.server_index[rows]])
+    expected = linear.cross_entropies(logits, labels)[:2].mean()
+    np.testing.assert_allclose(metrics['loss_supervised'], expected, rtol=1e-4)
+    np.testing.assert_allclose(metrics['supervised_accuracy'], np.mean(logits.argmax(axis=1)[:2] == labels[:2]))
