@@ -150,7 +150,7 @@ def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_pa
     assert 'costs      none: one_pass has no price' in capsys.readouterr().out
     assert not {'bytes_up', 'bytes_down', 'simulated_seconds'} & runs.records(tmp_path / 'run')[-1].keys()
     assert runs.run(tmp_path / 'late', **TOY, failures__deadline_seconds=5.0) == 2
-    assert 'how long a client of one_pass takes is not known' in capsys.readouterr().err
+    assert 'how long a client of one_pass takes is unknown' in capsys.readouterr().err
 
 
 @dataclasses.dataclass(frozen=True)
