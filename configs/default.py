@@ -1,10 +1,10 @@
-"""Every key of a configuration, its default and its meaning. Each other file in configs/ changes what it needs.
+"""Every key of a configuration, its default and its meaning. The other files in configs/ change what they need.
 
     python launch.py --config=configs/cifar10.py --config.seed=1 --config.federation.alpha=0.5
 
 Settings are named after a colon: `configs/cifar10.py` is the paper's reading (where the paper is silent, the
-authors' code fills in); `configs/cifar10.py:code` trains as the authors' published code does, but for the few things
-under "What `:code` leaves" in docs/ledger.md.
+authors' code fills in); `configs/cifar10.py:code` trains as the authors' published code does, except for the few
+differences under "What `:code` leaves" in docs/ledger.md.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- hardware
     config.parallel = ConfigDict()
-    config.parallel.devices = 1  # number that shares the active clients, or the trials of `seeds`; 0: as many as fit
+    config.parallel.devices = 1  # how many share the active clients, or the trials of `seeds`; 0: as many as fit
     config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': from Slurm, Cloud TPU, …
     config.parallel.num_processes = 1  # with HOST:PORT; `devices` counts all processes, the same number in each
     config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, different in each process
@@ -54,14 +54,14 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data = ConfigDict()
     config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, or if unset the default of tensorflow-datasets
-    config.data.num_labeled = 4000  # labeled images in total, taken from the training split; unused if all images are
-    # dealt to clients that know their labels (client_labels=-1 with k_s=0)
+    config.data.num_labeled = 4000  # labeled images in total, taken from the training split; unused if all images
+    # belong to clients that know their labels (client_labels=-1 with k_s=0)
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
     config.data.client_labels = 0  # how many of `num_labeled` are at the clients instead of the server;
     # -1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has none
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
-    config.data.fake = False  # made-up images of the true shapes; marks every output as fake
-    config.data.fake_size = 0  # number of made-up training images, 0: as many as in the true set
+    config.data.fake = False  # synthetic images of the real shapes; marks every output as fake
+    config.data.fake_size = 0  # number of synthetic training images; 0: as many as in the real data set
     config.data.partition_seed = -1  # seed of the labeled set and the split of the data; -1: that of the run, so that
     # each of several `seeds` has its own split; 0 or more: one split for all of them
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
@@ -78,12 +78,12 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
     config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
-    config.federation.labeled_partition = 'same'  # how labeled images of clients (data.client_labels) are dealt:
-    # 'same': as the others | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
+    config.federation.labeled_partition = 'same'  # how clients' labeled images (data.client_labels) are split:
+    # 'same': like the unlabeled ones | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
     config.federation.mu = 7  # unlabeled images per labeled one in a client batch, when clients have labels;
     # 0: their labels are ignored
     config.federation.ignored_labeled = 'dropped'  # with mu=0, the clients' labeled images: 'dropped': not used, as in
-    # the authors' code | 'unlabeled': dealt among the unlabeled ones
+    # the authors' code | 'unlabeled': split along with the unlabeled ones
 
     # --- model
     config.model = ConfigDict()
@@ -104,11 +104,11 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
     config.server_batch_size = 64  # B_s
-    config.pre_rounds = 0  # first rounds without a cross-entity phase
-    config.sampling = 'epochs'  # the order of images in batches, at server and clients: 'epochs': all once, in random
-    # order, then all once again | 'replicated', as in the authors' loaders: a list too short for the batches of a
-    # (first) round is repeated until long enough, then shuffled, so that a batch may hold an image twice; images of an
-    # incomplete last batch are left out
+    config.pre_rounds = 0  # number of initial rounds without a cross-entity phase
+    config.sampling = 'epochs'  # the order of images in batches, at server and clients: 'epochs': every image once
+    # per pass, in a new random order | 'replicated', as in the authors' loaders: a list too short for the batches of a
+    # (first) round is repeated until it is long enough, then shuffled, so that a batch may contain an image twice; an
+    # incomplete last batch is dropped
 
     # --- optimization: fresh momentum each round, cosine from lr to lr_min over lr_rounds
     config.optimizer = 'sgd'  # 'sgd' | 'adam', with momentum as beta_1 and nesterov=False
@@ -129,12 +129,12 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch, semifl; epochs, weighting: also splitfed
     config.local = ConfigDict()
-    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images alone | 'fixmatch' | 'uda'
+    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images only | 'fixmatch' | 'uda'
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
     # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox and splitfed, uniform elsewhere
-    config.local.optimizer_state = 'fresh'  # 'kept': a client resumes with its momentum from the last time, and so does
-    # the server of semifl
+    config.local.optimizer_state = 'fresh'  # 'kept': a client continues with the optimizer state of its last round, and
+    # so does the server of semifl
     config.local.prox = 0.01  # mu of fedprox
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
@@ -176,16 +176,16 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.cost.bill_model_size = 'actual'  # of whole models | 'paper': alexnet 127 MiB, vgg13 508, vgg16 528
     config.cost.bandwidth_unit = 'Mbps'  # 'Mbps', as in the paper | 'MBps', which matches its times
     config.cost.client_out = (0.8, 8.0)  # lowest and highest upload bandwidth, drawn for each client and round
-    config.cost.client_in = (10.0, 20.0)  # likewise, download
-    config.cost.devices = ('jetson_tx2', 'jetson_xavier_nx', 'jetson_agx_xavier')  # or 'jetson_nano'; equally many each
+    config.cost.client_in = (10.0, 20.0)  # the same for download
+    config.cost.devices = ('jetson_tx2', 'jetson_xavier_nx', 'jetson_agx_xavier')  # or 'jetson_nano'; in equal numbers
     config.cost.efficiency = 0.3  # share of a device's float32 peak that training reaches, also at the server
     config.cost.server_teraflops = 38.7  # float32 peak of the server: one NVIDIA RTX A6000
 
     # --- clients that fail: they do not contribute to the round's training, but what they had sent is billed
     config.failures = ConfigDict()
     config.failures.before = 0.0  # probability that an active client never starts
-    config.failures.inside = 0.0  # probability that it starts, and fails at a random moment of the round
-    config.failures.trace = ''  # instead: a CSV file of round (from 1), client (from 0), done (share, 0: never started)
+    config.failures.inside = 0.0  # probability that it starts and then fails at a random moment of the round
+    config.failures.trace = ''  # instead: a CSV file of round (from 1), client (from 0), done (share; 0: never started)
     config.failures.deadline_seconds = 0.0  # clients whose own round takes longer are dropped; 0: no deadline
 
     # --- augmentation
@@ -196,7 +196,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # 'fixmatch': google-research's | 'fedmatch'; they differ in operations, ranges and probabilities
     config.augment.operations = 2  # RandAugment n, at most 100, 0: none; 'fedmatch' always has 6, unless this is 0
     config.augment.magnitude = 10  # RandAugment m: v is drawn from 1 .. m - 1; only 'mc' and 'fixmatch'
-    config.augment.cutout = 16  # nominal pixels, 0: none; only 'mc' and 'fixmatch', the others do not end with one
+    config.augment.cutout = 16  # nominal pixels, 0: none; only 'mc' and 'fixmatch'; the others do not end with cutout
     config.augment.supervised = 'strong'  # 'strong' | 'weak': both views of the supervised phase
 
     if settings == 'code':

@@ -3,9 +3,9 @@
     python launch.py --config=configs/digits.py
 
 1,797 images of 8x8 in 10 classes; 10 clients with very unequal data (Dirichlet, alpha 0.1), 5 of them active in a
-round. Everything of the paper's method is there, on a small scale: short rounds, small batches, windows of K_s
-adaptation as short as the run. Crop and cutout are scaled to 8x8; there is no flip, for a mirrored digit is another
-digit, or none.
+round. All parts of the paper's method are included, on a small scale: short rounds, small batches, and windows of K_s
+adaptation that suit the length of the run. Crop and cutout are scaled to 8x8. Images are not flipped, because a
+mirrored digit is a different digit or no digit at all.
 """
 
 from ml_collections import ConfigDict

@@ -4,7 +4,7 @@
     python launch.py --config=configs/fashion_mnist.py --config.data.data_dir=DIR --config.data.num_labeled=100
 
 60,000 images of 28x28 in 10 classes of clothing, Dirichlet(0.1), the CNN the paper uses for SVHN. Not in the paper;
-rounds are a fifth as long as the paper's, and 200 in number, so that a laptop gets through.
+rounds are a fifth as long as the paper's, and there are only 200 of them, so that a run is feasible on a laptop.
 """
 
 from ml_collections import ConfigDict

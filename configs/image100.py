@@ -7,7 +7,7 @@
 
 DIR is an ImageNet folder with train/ and val/, FILE names one class (WordNet id) per line; without DIR the images
 come from TFDS imagenet2012. The authors' class list is not public, so results compare only loosely with the paper's
-66.6% (uniform) and 56.1% (Dirichlet(0.1)). The first 20 rounds are supervised alone. The images, about 8 GB, stay in
+66.6% (uniform) and 56.1% (Dirichlet(0.1)). The first 20 rounds are supervised only. The images, about 8 GB, stay in
 host memory; --config.data.residency=device puts them on the accelerator. The second command takes 2 minutes and
 9 GB on 2 cores.
 """

@@ -3,8 +3,8 @@
     python launch.py --config=configs/mnist.py --config.data.data_dir=DIR
 
 60,000 images of 28x28 in 10 classes, Dirichlet(0.1), the CNN the paper uses for SVHN. Not in the paper; rounds are a
-fifth as long as the paper's, and 200 in number, so that a laptop gets through. There is no flip, for a mirrored digit
-is another digit, or none.
+fifth as long as the paper's, and there are only 200 of them, so that a run is feasible on a laptop. Images are not
+flipped, because a mirrored digit is a different digit or no digit at all.
 """
 
 from ml_collections import ConfigDict

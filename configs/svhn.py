@@ -5,7 +5,7 @@
 
 73,257 images of 32x32x3 in 10 classes; labels are drawn at their natural frequency. The supervised phase sees weak
 views, as in the authors' code (the paper says strong ones: --config.augment.supervised=strong). Images are flipped,
-as in the authors' code, although a mirrored digit is none. The paper reports 91.4% on uniform data and 87.2% on
+as in the authors' code, although a mirrored digit is not a digit. The paper reports 91.4% on uniform data and 87.2% on
 Dirichlet(0.1).
 """
 

@@ -39,7 +39,7 @@ def _run(command: command_line.Command) -> None:
 
 
 def _train(command: command_line.Command) -> None:
-    """Trains, with what the run reports on the screen; Ctrl-C stops it after the current round."""
+    """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
     from semisfl_jax import loop
     from semisfl_jax.parallel import hosts

@@ -112,9 +112,9 @@ def train(
     config, folder = config_lib.resolve(config), None if folder is None else Path(folder)
     listeners = [on_event] if on_event else []
     tell = partial(_tell, listeners)
-    if folder and (done := hosts.from_first(lambda: files.finished(folder, config))):
-        tell(events.Finished(done, folder, earlier=True))
-        return _read_result(folder, config, done)
+    if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
+        tell(events.Finished(finished, folder, earlier=True))
+        return _read_result(folder, config, finished)
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
     trials = _build(config, folder)
@@ -169,26 +169,28 @@ def _train(run: Run, progress: Progress, stream: Iterator[tuple[Federation, Coho
     if signum := hosts.largest(request.signum):
         raise Stopped('stopped before the first round: nothing to save', signum)
     with ExitStack() as stack:
-        if run.folder:
-            writer = files.writer(run.homes, run.folder, config, progress.round)
-            write = hosts.on_first(lambda: stack.enter_context(writer))
-            run = run._replace(listeners=[write, *run.listeners])
+        folder = run.folder
+        if folder:
+            writer = files.writer(run.homes, folder, config, progress.round)
+            if write := hosts.on_first(lambda: stack.enter_context(writer)):
+                run = run._replace(listeners=[write, *run.listeners])
         run.tell(events.Started(progress.round, config.rounds, run.trials[0].algorithm.headline))
         for index in range(progress.round, config.rounds):
             start = time.monotonic()
             state, measured = programs.round(batch.key, progress.state, *upcoming, _iterations(run, progress))
-            upcoming = next(stream) if index + 1 < config.rounds else ()  # gathered while the device computes
+            if index + 1 < config.rounds:
+                upcoming = next(stream)  # gathered while the device computes
             measured = jax.device_get(measured)
             seconds = time.monotonic() - start
             progress = _after_round(run, programs, progress._replace(state=state), measured, seconds)
             _save(run, progress, request)
-        summaries, whole = hosts.from_first(lambda: _summarize(run, programs, progress))
-        if run.folder:
-            hosts.on_first(lambda: files.write_summaries(run.homes, run.folder, summaries, whole))
-    run.tell(events.Finished(whole, run.folder, earlier=False))
+        summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
+        if folder:
+            hosts.on_first(lambda: files.write_summaries(run.homes, folder, summaries, run_summary))
+    run.tell(events.Finished(run_summary, folder, earlier=False))
     states = _parts(run, progress.state)
     records = progress.records
-    return Result(whole, lambda: records, lambda: states if config.seeds else states[0])
+    return Result(run_summary, lambda: records, lambda: states if config.seeds else states[0])
 
 
 def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
@@ -255,7 +257,8 @@ def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
     with hosts.together():
         memory.check_program('round', round_, config, _footprint)
     with _compiling('evaluation', seconds, run.tell):
-        evaluate = simulation.build_evaluate(run.trials[0], jax.eval_shape(partial(batch.part, r=0), progress.state))
+        like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
+        evaluate = simulation.build_evaluate(run.trials[0], like)
     diagnose = diagnostics.build(run.trials[0], jit) if config.diagnostics_every else None
     return Programs(round_, evaluate, diagnose, seconds)
 
@@ -299,10 +302,10 @@ def _after_round(
     config, trials, index, number = run.config, run.trials, progress.round, progress.round + 1
     last = number == config.rounds
     clients = [inputs.participation(trial, index) for trial in trials]
-    seen = map(simulation.after_round, trials, progress.controllers, _parts(run, measured), clients)
-    of_trials, controllers = map(list, zip(*seen, strict=True))
-    for who, folder, *checked in zip(_names(run), _folders(run), of_trials, clients, strict=True):
-        finite.check_losses(who, folder, index, *checked)
+    results = map(simulation.after_round, trials, progress.controllers, _parts(run, measured), clients)
+    of_trials, controllers = map(list, zip(*results, strict=True))
+    for prefix, folder, *checked in zip(_names(run), _folders(run), of_trials, clients, strict=True):
+        finite.check_losses(prefix, folder, index, *checked)
 
     k_s = [int(controller.k_s) for controller in progress.controllers]
     accuracies: list[dict[str, float]] = [{} for _ in trials]
@@ -331,7 +334,7 @@ def _after_round(
 
 
 def _save(run: Run, progress: Progress, request: Request) -> None:
-    """Has the state saved, if it is time or if the run is asked to stop.
+    """Saves the state if it is due, or if the run was asked to stop.
 
     Raises:
       UserError: the state is not finite.
@@ -341,12 +344,12 @@ def _save(run: Run, progress: Progress, request: Request) -> None:
     signum = 0 if last else hosts.largest(request.signum)
     if last or signum or number % run.config.checkpoint_every == 0:
         states = _parts(run, progress.state)
-        for who, folder, state in zip(_names(run), _folders(run), states, strict=True):
-            finite.check_weights(who, folder, number, state)
+        for prefix, folder, state in zip(_names(run), _folders(run), states, strict=True):
+            finite.check_weights(prefix, folder, number, state)
         run.tell(events.Snapshot(number, states, progress.controllers, progress.accounts))
     if signum:
-        after = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
-        raise Stopped(f'stopped after round {number}; {after}', signum)
+        advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
+        raise Stopped(f'stopped after round {number}; {advice}', signum)
 
 
 def _names(run: Run) -> list[str]:
@@ -369,19 +372,19 @@ def _summarize(run: Run, programs: Programs, progress: Progress) -> tuple[list[d
     return summaries, own_files.seal(summary.of_trials(run.config, run.batch.map, summaries))
 
 
-def _read_result(folder: Path, config: ConfigDict, whole: dict[str, Any]) -> Result:
+def _read_result(folder: Path, config: ConfigDict, run_summary: dict[str, Any]) -> Result:
     """The result of a run that an earlier call finished."""
     homes = workdir.of_trials(folder, config)
 
     def records() -> list[Records]:
-        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', whole['rounds']) for home in homes])
+        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', run_summary['rounds']) for home in homes])
 
     def state() -> Any:
         trials = _build(config, folder)
-        restored = _restore(_homes(trials, folder, config), whole['rounds'])
+        restored = _restore(_homes(trials, folder, config), run_summary['rounds'])
         if restored is None:
             raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
         states = _on_devices(trials[0], restored)
         return states if config.seeds else states[0]
 
-    return Result(whole, records, state)
+    return Result(run_summary, records, state)

@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
 def trials(folder: Path) -> list[Path]:
     """The folders of the single runs in `folder`: those of its seeds, or itself."""
-    return sorted(own for own in folder.glob('seed_*') if own.is_dir()) or [folder]
+    return sorted(path for path in folder.glob('seed_*') if path.is_dir()) or [folder]
 
 
 def read(folder: Path) -> Run:
@@ -41,12 +41,12 @@ def read(folder: Path) -> Run:
         summary = own_files.read_object(folder / 'summary.json')
     except UserError as error:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
-    for name, found, wanted in (
+    for name, content, rules in (
         ('config.json', config, {'seed': _is_count, 'algorithm': _is_text}),
         ('summary.json', summary, {'rounds': _is_count, 'headline': MODELS.__contains__}),
     ):
-        if wrong := [key for key, test in wanted.items() if key not in found or not test(found[key])]:
-            raise UserError(f'{folder / name} is not one that a run writes: its {wrong[0]} is missing or wrong')
+        if wrong := [key for key, test in rules.items() if key not in content or not test(content[key])]:
+            raise UserError(f'{folder / name} was not written by a run: its {wrong[0]} is missing or invalid')
     rounds, headline = summary['rounds'], summary['headline']
     records = metrics.read(folder / 'metrics.jsonl')[:rounds]
     if len(records) < rounds or not any(f'{headline}_accuracy' in record for record in records):
@@ -61,7 +61,7 @@ def _compare(folder: Path, summary: dict[str, Any]) -> None:
     """Warns about files that differ from what the run wrote. Runs of earlier versions have no checksums."""
     if not own_files.has_seal(summary):
         return
-    fault = f'{folder / "summary.json"} is not as the run wrote it'
+    fault = f'{folder / "summary.json"} was modified after the run wrote it'
     if own_files.is_sealed(summary):
         fault = metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
     if fault:
@@ -89,17 +89,18 @@ def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
     Raises:
       UserError: two runs of a group have the same seed.
     """
-    known = set.intersection(*(set(run.settings) for run in runs))
+    shared_keys = set.intersection(*(set(run.settings) for run in runs))
     options = {key for key in option_fields() if any(key in run.settings for run in runs)}
     values = {
-        key: {json.dumps(run.settings[key]) for run in runs if key in run.settings} for key in sorted(known | options)
+        key: {json.dumps(run.settings[key]) for run in runs if key in run.settings}
+        for key in sorted(shared_keys | options)
     }
-    varying = [key for key, own in values.items() if len(own) > 1]
+    varying = [key for key, distinct in values.items() if len(distinct) > 1]
     groups: dict[str, dict[int, Run]] = {}
     for run in runs:
-        own = [f'{key}={run.settings[key]}' for key in varying if key in run.settings]
-        label = ', '.join(own) or run.settings['algorithm']
+        parts = [f'{key}={run.settings[key]}' for key in varying if key in run.settings]
+        label = ', '.join(parts) or run.settings['algorithm']
         if run.seed in groups.setdefault(label, {}):
             raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
         groups[label][run.seed] = run
-    return groups, sorted(set().union(*(run.settings for run in runs)) - known - options)
+    return groups, sorted(set().union(*(run.settings for run in runs)) - shared_keys - options)

@@ -87,8 +87,8 @@ def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Arr
     """
     size = jnp.maximum(size, 1)
     batches = -(-size // batch_size)
-    place = step % batches * batch_size + jnp.arange(batch_size)
-    return step // batches * size + jnp.minimum(place, size - 1), place < size
+    positions = step % batches * batch_size + jnp.arange(batch_size)
+    return step // batches * size + jnp.minimum(positions, size - 1), positions < size
 
 
 def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
@@ -165,11 +165,11 @@ def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows:
     return unlabeled + labeled if labeled_rows else unlabeled
 
 
-def row_of_all(federation: Federation, place: Array) -> Array:
-    """The row of `client_images` at `place`, int32, in the concatenation of all clients' unlabeled images."""
+def row_of_all(federation: Federation, position: Array) -> Array:
+    """The row of `client_images` at `position`, int32, in the concatenation of all clients' unlabeled images."""
     ends = jnp.cumsum(federation.size)
-    client = jnp.searchsorted(ends, place, side='right')
-    return federation.index[client, place - (ends - federation.size)[client]]
+    client = jnp.searchsorted(ends, position, side='right')
+    return federation.index[client, position - (ends - federation.size)[client]]
 
 
 def client_steps(
@@ -237,18 +237,18 @@ def client_rows(
         size, labeled_size = federation.size[client], federation.labeled_size[client]
         head = jnp.where(labeled_size > 0, labeled_rows, 0)
 
-        def images(seed_bits, place, batch, count):
-            """Indices of the images, out of `count`, at `place` in each step's `batch` of them."""
+        def images(seed_bits, position, batch, count):
+            """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
             if order == 'replicated':
-                return read_replicated(seed_bits, step, jnp.maximum(place, 0), jnp.asarray(batch), count, k_u)
-            return read(seed_bits, jnp.maximum(step * batch + place, 0), count)
+                return read_replicated(seed_bits, step, jnp.maximum(position, 0), jnp.asarray(batch), count, k_u)
+            return read(seed_bits, jnp.maximum(step * batch + position, 0), count)
 
         rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]
         labeled = jnp.broadcast_to(slot < head, rows.shape)
         if labeled_rows:
             seed_bits = jax.random.bits(rng.fold(stream, 'labeled'))
-            place = jnp.minimum(slot, labeled_rows - 1)
-            labeled_indices = federation.labeled_index[client][images(seed_bits, place, labeled_rows, labeled_size)]
+            position = jnp.minimum(slot, labeled_rows - 1)
+            labeled_indices = federation.labeled_index[client][images(seed_bits, position, labeled_rows, labeled_size)]
             rows = jnp.where(labeled, labeled_indices, rows)
         return rows, labeled
 

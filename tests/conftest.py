@@ -66,7 +66,7 @@ def memory():
     return int(pages.read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE') if pages.exists() else 0
 
 
-kept = {'bytes': 0}  # that were left when programs were last dropped
+baseline = {'bytes': 0}  # in use when programs were last dropped
 
 
 def forget():
@@ -76,7 +76,7 @@ def forget():
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):  # glibc keeps what is freed otherwise
         trim(0)
-    kept['bytes'] = memory()
+    baseline['bytes'] = memory()
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -89,5 +89,5 @@ def programs_of_a_file():
 @pytest.fixture(autouse=True)
 def programs_that_fit():
     yield
-    if memory() > max(FULL, kept['bytes'] + GROWTH):
+    if memory() > max(FULL, baseline['bytes'] + GROWTH):
         forget()

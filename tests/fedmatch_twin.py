@@ -55,9 +55,9 @@ def arriving(new, received, delta, smallest):
     return jax.tree.map(leaf, new, received), sent / count
 
 
-def agreed(own, helpers):
+def agreed(label, helpers):
     """The class with most votes, the lowest of equals."""
-    votes = [own, *helpers]
+    votes = [label, *helpers]
     return min(sorted(set(votes)), key=lambda k: (-votes.count(k), k))
 
 
@@ -69,41 +69,41 @@ class Twin:
         self.student, self.psi, self.round = student, psi, 0
         self.last, self.embeddings, self.sent, self.kept = {}, {}, {}, {}
 
-    def logits(self, whole, x, key=None):
+    def logits(self, variables, x, key=None):
         train = key is not None
         keys = (rng.fold(key, 'bottom'), rng.fold(key, 'top')) if train else (None, None)
-        features, bottom = self.model.bottom(whole.bottom, x, keys[0], train)
-        logits, top = self.model.top(whole.top, features, keys[1], train)
-        return logits, SplitParams(bottom, top, whole.proj)
+        features, bottom = self.model.bottom(variables.bottom, x, keys[0], train)
+        logits, top = self.model.top(variables.top, features, keys[1], train)
+        return logits, SplitParams(bottom, top, variables.proj)
 
     def run_round(self, federation, ids, visits, lr):
         """The clients' part. Returns the means over clients of what was measured."""
-        own, due = self.h.options, (self.round + 1) % self.h.options.helper_every == 0
-        if not own.helpers_persist:
+        options, due = self.h.options, (self.round + 1) % self.h.options.helper_every == 0
+        if not options.helpers_persist:
             self.sent = {}
         if due:
-            chosen = {n: helpers_of(n, self.embeddings, own.helpers) for n in ids}
+            chosen = {n: helpers_of(n, self.embeddings, options.helpers) for n in ids}
             self.sent |= {n: [self.last[m] for m in helpers] for n, helpers in chosen.items()}
-        uploads, found = [], []
+        uploads, client_metrics = [], []
         for client, visit in zip(ids, visits, strict=True):
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
             rows, known = draws.client_rows(self.key, federation, cohort, *self.h.batches)
             result = self.train(federation, client, np.asarray(rows[0]), np.asarray(known[0]), lr)
             uploads.append(result[0])
-            found.append(result[1])
-        for client, (whole, psi) in zip(ids, uploads, strict=True):
+            client_metrics.append(result[1])
+        for client, (variables, psi) in zip(ids, uploads, strict=True):
             image = agreement.noise(rng.fold(self.key, 'noise'), federation.client_images.shape[1:])
             x = self.views.normalize(image[None])
             self.last[client] = psi
-            self.embeddings[client] = softmax(self.logits(filled(whole, parameters(whole), psi), x)[0][0])
+            self.embeddings[client] = softmax(self.logits(filled(variables, parameters(variables), psi), x)[0][0])
         self.student, self.psi = jax.tree.map(lambda *x: sum(x) / len(x), *uploads)
         self.round += 1
-        return {name: np.mean([m[name] for m in found]) for name in found[0]}
+        return {name: np.mean([m[name] for m in client_metrics]) for name in client_metrics[0]}
 
-    def train(self, federation, client, rows, known, lr):
-        h, own = self.h, self.h.options
+    def train(self, federation, client, rows, labeled, lr):
+        h, options = self.h, self.h.options
         key = rng.fold(rng.fold(self.key, 'local', self.round), client)
-        whole, psi = self.student, self.psi  # whole: sigma and the statistics
+        variables, psi = self.student, self.psi  # variables: sigma and the statistics
         helpers = [filled(self.student, parameters(self.student), other) for other in self.sent.get(client, [])]
         sgd = self.kept.get(client) or {'sigma': Sgd(h, lr), 'psi': Sgd(h, lr)}
         sgd['sigma'].lr = sgd['psi'].lr = lr
@@ -111,29 +111,31 @@ class Twin:
         for t in range(h.k_u):
             images, truth = federation.client_images[rows[t]], np.asarray(federation.client_labels[rows[t]])
             step_key = rng.fold(key, t)
-            if known[t].any():
+            if labeled[t].any():
                 head = h.labeled_rows
                 x = self.views.normalize(self.views.supervised(rng.fold(step_key, 'supervised'), images[:head]))
 
-                def labels_loss(sigma, whole=whole, psi=psi, x=x, y=truth[:head], key=step_key):
-                    logits, moved = self.logits(filled(whole, sigma, psi), x, rng.fold(key, 'sigma_dropout'))
+                def labels_loss(sigma, variables=variables, psi=psi, x=x, y=truth[:head], key=step_key):
+                    logits, moved = self.logits(filled(variables, sigma, psi), x, rng.fold(key, 'sigma_dropout'))
                     rows = [jax.nn.logsumexp(row) - row[k] for row, k in zip(logits, y, strict=True)]
-                    return own.lambda_s * sum(rows) / len(y), moved
+                    return options.lambda_s * sum(rows) / len(y), moved
 
-                sigma = parameters(whole)
+                sigma = parameters(variables)
                 (value, moved), gradient = jax.value_and_grad(labels_loss, has_aux=True)(sigma)
-                whole = filled(moved, sgd['sigma'].step(sigma, gradient))
+                variables = filled(moved, sgd['sigma'].step(sigma, gradient))
                 sums['loss_local'] += float(value)
 
             x = self.views.normalize(images)
-            guesses = np.asarray(self.logits(filled(whole, parameters(whole), psi), x)[0])
+            guesses = np.asarray(self.logits(filled(variables, parameters(variables), psi), x)[0])
             theirs = [np.asarray(self.logits(helper, x)[0]) for helper in helpers]
-            sure = [j for j in range(len(rows[t])) if not known[t][j] and softmax(guesses[j]).max() >= h.threshold]
+            sure = [j for j in range(len(rows[t])) if not labeled[t][j] and softmax(guesses[j]).max() >= h.threshold]
             labels = {j: agreed(guesses[j].argmax(), [other[j].argmax() for other in theirs]) for j in sure}
             strong = self.views.normalize(self.views.strong(rng.fold(step_key, 'strong'), images))
 
-            def unlabeled_loss(psi, whole=whole, x=x, strong=strong, labels=labels, theirs=theirs, key=step_key):
-                now = filled(whole, parameters(whole), psi)
+            def unlabeled_loss(
+                psi, variables=variables, x=x, strong=strong, labels=labels, theirs=theirs, key=step_key
+            ):
+                now = filled(variables, parameters(variables), psi)
                 logits, moved = self.logits(now, strong, rng.fold(key, 'psi_dropout'))
                 local = self.logits(now, x)[0]
                 agreement_, inter = 0.0, 0.0
@@ -143,22 +145,22 @@ class Twin:
                     for other in theirs:
                         p = softmax(other[j])
                         inter += jnp.sum(p * (np.log(p) - q)) / len(theirs) / len(labels)
-                pairs = zip(jax.tree.leaves(parameters(whole)), jax.tree.leaves(psi), strict=True)
-                value = own.lambda_a * agreement_ + own.lambda_i * inter
-                value += own.lambda_l2 * sum(jnp.sum((a - b) ** 2) for a, b in pairs)
-                value += own.lambda_l1 * sum(jnp.sum(jnp.abs(b)) for b in jax.tree.leaves(psi))
+                pairs = zip(jax.tree.leaves(parameters(variables)), jax.tree.leaves(psi), strict=True)
+                value = options.lambda_a * agreement_ + options.lambda_i * inter
+                value += options.lambda_l2 * sum(jnp.sum((a - b) ** 2) for a, b in pairs)
+                value += options.lambda_l1 * sum(jnp.sum(jnp.abs(b)) for b in jax.tree.leaves(psi))
                 return value, (moved, agreement_, inter)
 
             (value, (moved, agreement_, inter)), gradient = jax.value_and_grad(unlabeled_loss, has_aux=True)(psi)
-            whole, psi = filled(moved, parameters(whole)), sgd['psi'].step(psi, gradient)
+            variables, psi = filled(moved, parameters(variables)), sgd['psi'].step(psi, gradient)
             for name, term in zip(sums, (value, agreement_, inter), strict=True):
                 sums[name] += float(term)
         if h.local.optimizer_state == 'kept':
             self.kept[client] = sgd
-        found = {k: v / h.k_u for k, v in sums.items()} | {'helpers_used': len(helpers)}
-        if own.delta_threshold:
-            psi, found['psi_sent'] = arriving(psi, self.psi, own.delta_threshold, own.l1_threshold)
-            sigma = parameters(whole), parameters(self.student)
-            sigma, found['sigma_sent'] = arriving(*sigma, own.delta_threshold, 0.0)
-            whole = filled(whole, sigma)
-        return (whole, psi), found
+        metrics = {k: v / h.k_u for k, v in sums.items()} | {'helpers_used': len(helpers)}
+        if options.delta_threshold:
+            psi, metrics['psi_sent'] = arriving(psi, self.psi, options.delta_threshold, options.l1_threshold)
+            sigma = parameters(variables), parameters(self.student)
+            sigma, metrics['sigma_sent'] = arriving(*sigma, options.delta_threshold, 0.0)
+            variables = filled(variables, sigma)
+        return (variables, psi), metrics

@@ -4,13 +4,13 @@ and nothing lands without it (README.md)."""
 import pytest
 
 
-def slow_but(cases, *kept):
+def slow_but(cases, *fast_cases):
     """The cases of a parametrization, slow ones but for those that are kept."""
 
     def mark(case):
         values = case if isinstance(case, tuple) else (case,)
-        return case if case in kept else pytest.param(*values, marks=pytest.mark.slow)
+        return case if case in fast_cases else pytest.param(*values, marks=pytest.mark.slow)
 
     cases = list(cases)
-    assert all(case in cases for case in kept), kept
+    assert all(case in cases for case in fast_cases), fast_cases
     return [mark(case) for case in cases]

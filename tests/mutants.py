@@ -114,14 +114,14 @@ SAMPLING = of(
     ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
     ('every round reads the first images', 'visits * steps + iteration', 'iteration'),
     ('clients in one order', "rng.fold(key, 'client_batches', client)", "rng.fold(key, 'client_batches')"),
-    ('steps count labeled rows', 'step * batch + place', 'step * batch_size + place'),
+    ('steps count labeled rows', 'step * batch + position', 'step * batch_size + place'),
     ('labeled and unlabeled rows swapped', 'labeled_indices, rows)', 'rows, labeled_indices)'),
     (
         'room for labels that are not there',
         'head = jnp.where(labeled_size > 0, labeled_rows, 0)',
         'head = labeled_rows',
     ),
-    ('a pass reads one row too many', 'place < size', 'place <= size'),
+    ('a pass reads one row too many', 'positions < size', 'positions <= size'),
     ('a short last batch of a list', 'batches = length // batch_size', 'batches = -(-length // batch_size)'),
     ('epochs forget labeled rows', '// (batch_size - head)', '// batch_size'),
     ('a set of labels one place late', '>= federation.index.shape[1]', '> federation.index.shape[1]'),
@@ -221,7 +221,7 @@ OTHERS = [
     *of(
         'phases/statistics.py',
         'static_batch_norm semifl',
-        ('images of server and clients swapped', '(place < labeled)[:', '(place >= labeled)[:'),
+        ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
         ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
     ),
     *of(

@@ -15,13 +15,13 @@ START, END = '<!-- made by tests/pages.py -->', '<!-- end -->'
 def options():
     """docs/options.md: the options of each method, `config.GROUP.NAME`."""
     parts = []
-    for group, own in sorted(option_groups().items()):
+    for group, option_class in sorted(option_groups().items()):
         methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
         title = f'## `config.{group}`\n\nOptions of {" and ".join(methods)}.'
         rows = [title, '| key | default | meaning |\n|---|---|---|']
         lines = [
             f'| `{group}.{name}` | `{field.default}` | {_cell(field.metadata["meaning"])} |'
-            for name, field in own.__dataclass_fields__.items()
+            for name, field in option_class.__dataclass_fields__.items()
         ]
         parts.append('\n\n'.join(rows) + '\n' + '\n'.join(lines))
     return '\n\n'.join(parts)
@@ -29,11 +29,13 @@ def options():
 
 def metrics():
     """In docs/metrics.md: the metrics that single methods have."""
-    found = {}
+    methods_by_metric = {}
     for name, method in METHODS.items():
         for key, meaning in method.metrics.items():
-            found.setdefault((key, meaning), []).append(f'`{name}`')
-    rows = [f'| `{key}` | {", ".join(names)} | {_cell(meaning)} |' for (key, meaning), names in found.items()]
+            methods_by_metric.setdefault((key, meaning), []).append(f'`{name}`')
+    rows = [
+        f'| `{key}` | {", ".join(names)} | {_cell(meaning)} |' for (key, meaning), names in methods_by_metric.items()
+    ]
     return '| key | methods | meaning |\n|---|---|---|\n' + '\n'.join(rows)
 
 

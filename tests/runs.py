@@ -99,8 +99,8 @@ def lines(workdir):
     """metrics.jsonl without the times, which alone may differ between two runs; the rest byte for byte."""
     text = (Path(workdir) / 'metrics.jsonl').read_text()
     assert text.endswith('\n')
-    kept = [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in text.splitlines()]
-    return [json.dumps(record) for record in kept]
+    entries = [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in text.splitlines()]
+    return [json.dumps(record) for record in entries]
 
 
 def records(workdir):
@@ -115,7 +115,7 @@ def files(folder):
 
 def assert_diagnostics_close(folder, expected, number):
     """Diagnostics of two runs up to rounding, by which an image or a slot may fall on another side here and there."""
-    ours, theirs = (diagnostics.load(Path(own), number) for own in (folder, expected))
+    ours, theirs = (diagnostics.load(Path(run_folder), number) for run_folder in (folder, expected))
     assert ours.keys() == theirs.keys()
     for name, values in theirs.items():
         if values.dtype.kind == 'f':

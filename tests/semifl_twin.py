@@ -38,22 +38,22 @@ class Twin:
         self.after_server = None  # the model between the server's steps and the clients, where the server is first
         self.relabeled = 0  # images that the trained models of clients would label otherwise than they were labeled
 
-    def logits(self, whole, x, key=None, train=False):
+    def logits(self, variables, x, key=None, train=False):
         keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
-        features, bottom = self.model.bottom(whole.bottom, x, keys[0], train)
-        logits, top = self.model.top(whole.top, features, keys[1], train)
-        return logits, SplitParams(bottom, top, whole.proj)
+        features, bottom = self.model.bottom(variables.bottom, x, keys[0], train)
+        logits, top = self.model.top(variables.top, features, keys[1], train)
+        return logits, SplitParams(bottom, top, variables.proj)
 
-    def local_sgd(self, whole, optimizer, loss):
+    def local_sgd(self, variables, optimizer, loss):
         """One step; the value of the loss."""
 
         def value(parameters):
-            return loss(SplitParams(*({**a, 'params': b} for a, b in zip(whole, parameters, strict=True))))
+            return loss(SplitParams(*({**a, 'params': b} for a, b in zip(variables, parameters, strict=True))))
 
-        parameters = tuple(piece['params'] for piece in whole)
-        (value, found), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
+        parameters = tuple(piece['params'] for piece in variables)
+        (value, aux), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
         new = optimizer.step(parameters, clipped(gradient, self.h.options.clip_norm))
-        return SplitParams(*({**a, 'params': b} for a, b in zip(whole, new, strict=True))), found
+        return SplitParams(*({**a, 'params': b} for a, b in zip(variables, new, strict=True))), aux
 
     def run_round(self, federation, ids, k_s, lr):
         first = self.h.options.order == 'server_first'
@@ -82,8 +82,8 @@ class Twin:
             x = self.views.supervised(rng.fold(key, 'views'), federation.server_images[rows])
             x = self.views.normalize(x)
 
-            def loss(whole, x=x, labels=labels, key=key):
-                logits, _ = self.logits(whole, x, rng.fold(key, 'dropout'), True)
+            def loss(variables, x=x, labels=labels, key=key):
+                logits, _ = self.logits(variables, x, rng.fold(key, 'dropout'), True)
                 value = -jnp.mean(log_probability(logits, labels))
                 return value, value
 
@@ -131,11 +131,12 @@ class Twin:
         )
 
     def visit(self, federation, ids, lr):
-        found = {client: self.train(federation, client, lr) for client in ids}
-        trained = [work for work in found.values() if work['student'] is not None]
+        work_of_client = {client: self.train(federation, client, lr) for client in ids}
+        trained = [work for work in work_of_client.values() if work['student'] is not None]
         measured = {
             'clients_sitting_out': 1 - len(trained) / len(ids),
-            'mask_rate': sum(w['fix'] for w in found.values()) / sum(w['images'] for w in found.values()),
+            'mask_rate': sum(w['fix'] for w in work_of_client.values())
+            / sum(w['images'] for w in work_of_client.values()),
         }
         if not trained:
             return measured
@@ -152,25 +153,25 @@ class Twin:
         names += ['client_images'] if self.h.local.epochs else []
         return measured | {name: np.mean([work[name] for work in trained]) for name in names}
 
-    def label(self, whole, images, key):
+    def label(self, variables, images, key):
         """Class of every image, and whether it is confident."""
-        size, found = self.h.options.pass_batch_size, []
+        size, probabilities = self.h.options.pass_batch_size, []
         for t in range(math.ceil(len(images) / size)):
             places = np.minimum(t * size + np.arange(size), len(images) - 1)
             x = self.views.normalize(self.views.weak(rng.fold(key, 'label', t), images[places]))
-            found += [softmax(row) for row in np.asarray(self.logits(whole, x)[0])]
-        return [(int(p.argmax()), p.max() >= self.h.threshold) for p in found[: len(images)]]
+            probabilities += [softmax(row) for row in np.asarray(self.logits(variables, x)[0])]
+        return [(int(p.argmax()), p.max() >= self.h.threshold) for p in probabilities[: len(images)]]
 
     def train(self, federation, client, lr):
         h, key = self.h, rng.fold(rng.fold(self.key, 'local', self.round), client)
         images = federation.client_images[federation.index[client][: int(federation.size[client])]]
         guesses = self.label(self.student, images, key)
-        fix = [place for place, (_, confident) in enumerate(guesses) if confident]
+        fix = [position for position, (_, confident) in enumerate(guesses) if confident]
         work = {'student': None, 'fix': len(fix), 'images': len(images)}
         if not fix:
             return work
         drawn = [jax.random.randint(rng.fold(key, 'sets', j), (), 0, len(images)) for j in range(len(fix))]
-        mix, whole = [int(place) for place in drawn], self.student
+        mix, variables = [int(position) for position in drawn], self.student
         optimizer, losses = self.kept.get(client, Sgd(h, lr)), []
         optimizer.lr = lr
         size, a = h.batch_size, h.options.mixup_alpha
@@ -182,10 +183,10 @@ class Twin:
             for t in range(min(h.k_u, math.ceil(h.options.max_passes * len(fix) / size))):
                 offset, count = t * size + jnp.arange(size), jnp.int32(len(fix))
                 places = [draws.read(word, offset, count) for word in words]
-                batches.append([[own[i] for i in order] for own, order in zip((fix, mix), places, strict=True)])
+                batches.append([[indices[i] for i in order] for indices, order in zip((fix, mix), places, strict=True)])
         for t, rows in enumerate(batches):
             step_key = rng.fold(key, t)
-            labels, others = ([guesses[place][0] for place in places] for places in rows)
+            labels, others = ([guesses[position][0] for position in places] for places in rows)
             strong = self.views.normalize(self.views.strong(rng.fold(step_key, 'strong'), images[np.array(rows[0])]))
             weak = self.views.normalize(self.views.weak(rng.fold(step_key, 'weak'), images[np.array(rows[0])]))
             other = self.views.normalize(self.views.weak(rng.fold(step_key, 'other'), images[np.array(rows[1])]))
@@ -200,19 +201,19 @@ class Twin:
                 loss_mix = -jnp.mean(share * log_probability(p, labels) + (1 - share) * log_probability(p, others))
                 return loss_fix + loss_mix, (loss_fix, loss_mix)
 
-            whole, found = self.local_sgd(whole, optimizer, loss)
-            losses.append([float(x) for x in found])
+            variables, step_losses = self.local_sgd(variables, optimizer, loss)
+            losses.append([float(x) for x in step_losses])
         if h.local.optimizer_state == 'kept':
             self.kept[client] = optimizer
-        self.relabeled += sum(a != b for a, b in zip(guesses, self.label(whole, images, key), strict=True))
+        self.relabeled += sum(a != b for a, b in zip(guesses, self.label(variables, images, key), strict=True))
         of_fix, of_mix = np.mean(losses, axis=0)
         return work | {
-            'student': whole,
+            'student': variables,
             'loss_local': of_fix + of_mix,
             'loss_fix': of_fix,
             'loss_mix': of_mix,
             'client_steps': len(batches),
-            'client_images': sum(len(own) for own, _ in batches),
+            'client_images': sum(len(batch_fix) for batch_fix, _ in batches),
         }
 
     def epochs(self, key, fix, images):
@@ -222,9 +223,9 @@ class Twin:
         for number in range(self.h.local.epochs):
             order = draws.read(word, number * len(fix) + jnp.arange(len(fix)), jnp.int32(len(fix)))
             for start in range(0, len(fix), size):
-                own = [fix[i] for i in order[start : start + size]]
+                batch_fix = [fix[i] for i in order[start : start + size]]
                 drawn = jax.random.randint(rng.fold(key, len(batches), 'mix'), (size,), 0, images)
-                batches.append((own, [int(place) for place in drawn[: len(own)]]))
+                batches.append((batch_fix, [int(position) for position in drawn[: len(batch_fix)]]))
         return batches
 
 

@@ -62,9 +62,9 @@ def test_everything_beside_the_training_knows_it(tmp_path, capsys):
     folder = tmp_path / 'run'
     settings = {**METHODS['fedavg'], **ALL, 'federation__partition': 'dirichlet', 'diagnostics_every': 1}
     assert runs.run(folder, **settings) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith('split'))
-    assert said.startswith('split      no images at the server; 10 clients, dirichlet(alpha=0.1), ')
-    assert ' images each, all of them labeled, ' in said
+    split_line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith('split'))
+    assert split_line.startswith('split      no images at the server; 10 clients, dirichlet(alpha=0.1), ')
+    assert ' images each, all of them labeled, ' in split_line
     split = data.load_partition(folder / 'partition.npz')
     assert (split.settings['num_labeled'], len(split.server_index)) == (0, 0)
     assert sum(map(len, split.client_index)) == 1437
@@ -86,5 +86,5 @@ def test_trials_without_images_at_the_server_share_the_rest(residency):
 
 def test_labels_at_clients_are_on_the_screen():
     config = runs.config(algorithm='fedavg', data__client_labels=20, federation__mu=1)
-    said = experiment.describe([experiment.build(config_lib.resolve(config))])
-    assert ' 139 to 140 images each, 20 more with labels, 3 active in a round, ' in '\n'.join(said)
+    description = experiment.describe([experiment.build(config_lib.resolve(config))])
+    assert ' 139 to 140 images each, 20 more with labels, 3 active in a round, ' in '\n'.join(description)

@@ -168,8 +168,8 @@ def test_every_operation_changes_noise():
     result = to_images(randaugment(to_planes(image), op, v, sign, np.ones(14, bool), MC))
     changed = (result != image).any((1, 2, 3))
     assert [name for name, yes in zip(OPERATIONS, changed, strict=True) if not yes] == ['Identity']
-    kept = to_images(randaugment(to_planes(image), op, v, sign, np.zeros(14, bool), MC))
-    np.testing.assert_array_equal(kept, image)
+    unchanged = to_images(randaugment(to_planes(image), op, v, sign, np.zeros(14, bool), MC))
+    np.testing.assert_array_equal(unchanged, image)
 
 
 @pytest.mark.slow

@@ -208,8 +208,8 @@ def test_operation_not_applied_changes_nothing(name):
     if variant.alpha:
         planes = jnp.concatenate([planes, jnp.zeros_like(planes[:, :1])], axis=1)
     v, sign, center = np.full(pool, variant.levels - 1), np.ones(pool, int), np.full((pool, 2), 9.0, np.float32)
-    kept = randaugment(planes, np.arange(pool), v, sign, np.zeros(pool, bool), variant, center)
-    np.testing.assert_array_equal(kept, planes)
+    unchanged = randaugment(planes, np.arange(pool), v, sign, np.zeros(pool, bool), variant, center)
+    np.testing.assert_array_equal(unchanged, planes)
     changed = randaugment(planes, np.arange(pool), v, sign, np.ones(pool, bool), variant, center)
     same = (np.asarray(changed) == planes).all((1, 2, 3))
     assert [op for op, yes in zip(variant.operations, same, strict=False) if yes] == ['Identity'] * (name != 'semifl')

@@ -110,9 +110,9 @@ def test_as_pytorch(variance):
         step(rows)
         average(rows)
     taken = static_batch_norm.recompute(model, variables, jnp.asarray(batches), jax.random.key(1)).bottom
-    for found, expected in ((normed(moved), step), (normed(taken), average)):
-        np.testing.assert_allclose(found['mean'], expected.running_mean, rtol=1e-4, atol=1e-6)
-        close = np.allclose(found['var'], expected.running_var, rtol=1e-4)
+    for statistics, expected in ((normed(moved), step), (normed(taken), average)):
+        np.testing.assert_allclose(statistics['mean'], expected.running_mean, rtol=1e-4, atol=1e-6)
+        close = np.allclose(statistics['var'], expected.running_var, rtol=1e-4)
         assert close == (variance == 'unbiased')
 
 

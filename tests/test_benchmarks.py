@@ -39,9 +39,9 @@ MODES = [*(('cnn', mode) for mode in torch_reference.MODES), ('alexnet', 'loop')
 
 def flax_model(name):
     """The package's model, without dropout: its random numbers are not PyTorch's."""
-    whole = ARCHITECTURES[name](10, FLOAT32)
-    layers = (partial(m, dropout=0.0) if m.func is DenseLayer else m for m in whole.layers)
-    return models.cut(Architecture(tuple(layers), whole.paper_split), (32, 32, 3), None, 'mlp', 128)
+    architecture = ARCHITECTURES[name](10, FLOAT32)
+    layers = (partial(m, dropout=0.0) if m.func is DenseLayer else m for m in architecture.layers)
+    return models.cut(Architecture(tuple(layers), architecture.paper_split), (32, 32, 3), None, 'mlp', 128)
 
 
 def as_torch(variables, shape):
@@ -177,7 +177,7 @@ def test_rounds_feed_every_image_once_per_epoch_to_its_owner(augment):
         rounds.method.supervised = seen['supervised'].extend
         rounds.method.cross_entity = lambda batches, seen=seen: seen['cross_entity'].extend(batches) or torch.zeros(())
         rounds.run()
-        labels = [own.tolist() for *_, own in seen['supervised']]
+        labels = [step_labels.tolist() for *_, step_labels in seen['supervised']]
         assert sorted(labels[0] + labels[1]) == [0, 1, 2, 3]
         for view in (0, 1):
             assert labels == [marks(batch[view]) for batch in seen['supervised']]

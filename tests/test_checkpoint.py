@@ -50,9 +50,9 @@ def template(seed=0):
     }
 
 
-def assert_equal(found, expected):
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+def assert_equal(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for left, right in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert np.asarray(left).dtype == np.asarray(right).dtype
         np.testing.assert_array_equal(left, right)
 
@@ -119,7 +119,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
     assert restored.round == 2
     assert_equal(restored.state, tree(2))
     (warning,) = caplog.messages
-    assert warning.startswith(f'the checkpoint of round 4 in {folder} is set aside as damaged-4: ')
+    assert warning.startswith(f'the checkpoint of round 4 in {folder} is renamed to damaged-4: ')
     assert sorted(path.name for path in folder.iterdir()) == ['2', 'damaged-4']
 
     manager = checkpoint.open_manager(folder, 2)  # the run goes on and reaches round 4 again
@@ -130,13 +130,13 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
 
 def test_no_changed_byte_changes_what_comes_back(folder):
     """At whatever place of whatever file: what was saved comes back, or the checkpoint before it."""
-    rng, whole = np.random.default_rng(0), {}
+    rng, contents = np.random.default_rng(0), {}
     for path in sorted(path for path in (folder / '4').rglob('*') if path.is_file()):
-        whole[path] = path.read_bytes()
+        contents[path] = path.read_bytes()
     given_up = 0
-    for path in whole:
-        for at in rng.integers(len(whole[path]), size=6):
-            spoilt = bytearray(whole[path])
+    for path in contents:
+        for at in rng.integers(len(contents[path]), size=6):
+            spoilt = bytearray(contents[path])
             spoilt[at] ^= 1 << rng.integers(8)
             path.write_bytes(spoilt)
             restored = checkpoint.restore(folder, template(), OWN)
@@ -145,7 +145,7 @@ def test_no_changed_byte_changes_what_comes_back(folder):
             if restored.round == 2:
                 given_up += 1
                 (folder / 'damaged-4').rename(folder / '4')
-        path.write_bytes(whole[path])
+        path.write_bytes(contents[path])
     assert given_up > 6
     assert checkpoint.restore(folder, template(), OWN).round == 4
 
@@ -160,18 +160,18 @@ def test_nothing_beside_the_commit_is_needed(folder):
 
 
 @pytest.mark.parametrize(
-    ('own', 'reason'),
+    ('identity', 'reason'),
     [
         (OWN._replace(seed=4), 'it comes from a run of seed 3'),
         (OWN._replace(config_hash='d'), 'it comes from a run of another configuration'),
-        (OWN._replace(partition_hash='q'), 'it comes from a run on other data, or on another split of them'),
+        (OWN._replace(partition_hash='q'), 'it comes from a run on other data, or on another split of the data'),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(folder, own, reason):
+def test_a_checkpoint_of_another_run_is_refused(folder, identity, reason):
     with pytest.raises(UserError, match=f'round 4: {reason}; round 2: {reason}'):
-        checkpoint.restore(folder, template(), own)
+        checkpoint.restore(folder, template(), identity)
     with pytest.raises(UserError, match=f'the checkpoint of round 2 in .* cannot be used: {reason}'):
-        checkpoint.read(folder, 2, template(), own)
+        checkpoint.read(folder, 2, template(), identity)
     assert checkpoint.rounds_saved(folder) == [2, 4]
 
 
@@ -181,16 +181,18 @@ def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path):
     with ocp.CheckpointManager(tmp_path) as manager:
         manager.save(4, args=ocp.args.StandardSave({name: leaf for name, leaf in leaves.items() if np.size(leaf)}))
     (tmp_path / '4' / 'SHA256').write_text('0' * 64)
-    with pytest.raises(UserError, match=r'no checkpoint .* can be used \(round 4: an earlier version of this package'):
+    with pytest.raises(
+        UserError, match=r'no checkpoint .* can be used \(round 4: it was written by an earlier version of this package'
+    ):
         checkpoint.restore(tmp_path, template(), OWN)
 
 
 def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, caplog):
-    here = versions.installed()
-    monkeypatch.setattr(versions, 'installed', lambda: {**here, 'jax': '99.0'})
+    installed = versions.installed()
+    monkeypatch.setattr(versions, 'installed', lambda: {**installed, 'jax': '99.0'})
     assert checkpoint.restore(folder, template(), OWN).round == 4
     (warning,) = caplog.messages
-    assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (here 99.0);')
+    assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (now 99.0);')
 
 
 def test_all_damaged_is_an_error_and_nothing_is_touched(folder):
@@ -243,7 +245,7 @@ def test_of_several_folders_a_damaged_checkpoint_takes_all_further_back(folders,
     restored = checkpoint.restore_all(folders, template(), [OWN, OWN])
     assert restored.round == 2
     assert_equal(restored.state[1], tree(3))
-    assert f'the checkpoint of round 4 in {folders[1]} is set aside as damaged-4: ' in caplog.text
+    assert f'the checkpoint of round 4 in {folders[1]} is renamed to damaged-4: ' in caplog.text
     assert sorted(path.name for path in folders[1].iterdir()) == ['2', 'damaged-4']
 
 

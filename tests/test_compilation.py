@@ -28,11 +28,11 @@ def start(tmp_path, monkeypatch, name, **changes):
 def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     (hits, misses), printed = start(tmp_path, monkeypatch, 'first')
     assert misses > 0
-    assert 'kept from an earlier start' not in printed
+    assert 'cached by an earlier run' not in printed
     (hits, misses), printed = start(tmp_path, monkeypatch, 'second')
     assert hits > 0
     assert misses == 0
-    assert 'kept from an earlier start' in printed
+    assert 'cached by an earlier run' in printed
     assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
 
 

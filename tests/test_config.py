@@ -80,7 +80,7 @@ def test_unknown_settings_are_refused(name):
 @pytest.mark.parametrize('name', PAPER)
 def test_the_papers_experiments(name):
     config = get(name)
-    found = (
+    actual = (
         config.data.name,
         config.model.name,
         config.data.num_labeled,
@@ -88,7 +88,7 @@ def test_the_papers_experiments(name):
         config.server_batch_size,
         config.pre_rounds,
     )
-    assert found == PAPER[name]
+    assert actual == PAPER[name]
     assert (config.rounds, config.k_s, config.k_u) == (1000, 100, 50)
     assert (config.federation.num_clients, config.federation.num_active) == (30, 10)
     assert (config.lr, config.lr_min, config.momentum, config.weight_decay) == (0.02, 0.005, 0.9, 5e-4)
@@ -328,8 +328,8 @@ def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
 
 def test_options_of_methods_belong_to_some_methods_alone():
     groups = hparams_lib.GROUPS.keys() | method_lib.option_groups().keys()
-    own = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
-    for key in own - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
+    options = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
+    for key in options - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
         refused = {name for name, method in algorithms.METHODS.items() if key in compatibility.unused(method)}
         assert set() < refused < set(algorithms.METHODS), f'{key} is refused by {refused or "no method"}'
 
@@ -372,10 +372,10 @@ def test_the_hyper_parameters_are_those_of_the_configuration():
     resolved = config_lib.resolve(changed(lr_rounds=1000))
     assert config_lib.hparams(resolved) == HParams()
     supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)
-    found = config_lib.hparams(config_lib.resolve(supervised))
-    assert (found.labeled_rows, found.server_trains, found.local.objective) == (10, False, 'supervised')
-    found = config_lib.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
-    assert (found.labeled_rows, found.server_trains, found.batches) == (8, True, (50, 64, 8, 0))
+    hparams = config_lib.hparams(config_lib.resolve(supervised))
+    assert (hparams.labeled_rows, hparams.server_trains, hparams.local.objective) == (10, False, 'supervised')
+    hparams = config_lib.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
+    assert (hparams.labeled_rows, hparams.server_trains, hparams.batches) == (8, True, (50, 64, 8, 0))
 
 
 def test_resolving_fills_in_the_length_of_the_schedule():
@@ -413,8 +413,8 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
         'parallel.process_id',
     )
     assert (config_lib.identity_hash(config) == config_lib.identity_hash(twin)) == inert
-    found = config_lib.differences(twin, config.to_dict())
-    assert [line.split(':')[0] for line in found] == ([] if inert else [key])
+    differences = config_lib.differences(twin, config.to_dict())
+    assert [line.split(':')[0] for line in differences] == ([] if inert else [key])
 
 
 def test_differences_show_both_values_and_missing_keys():

@@ -125,8 +125,8 @@ def test_fedswitch_sends_the_teacher_to_whom_it_labels_for():
 
 def test_supervised_only_and_rounds_without_clients_send_nothing():
     model = paper_model('cifar10', 'supervised_only')
-    for own, clients in ((model, None), (paper_model('cifar10'), None)):
-        up, down, seconds = costs.bill(own, 0, 100, clients)
+    for cost_model, clients in ((model, None), (paper_model('cifar10'), None)):
+        up, down, seconds = costs.bill(cost_model, 0, 100, clients)
         assert (up, down) == (0, 0)
         assert seconds > 0
 
@@ -153,16 +153,16 @@ def test_splitfed(version):
     assert (cost.download, cost.upload) == (bottom, bottom)
     assert (cost.step_upload, cost.step_download) == (features + 4 * 16, features)
     assert cost.order == {'v1': 'synchronized', 'v2': 'sequential'}[version]
-    alone = CostContext(
+    context = CostContext(
         pieces, pieces.whole, model_of(runs.config(algorithm='splitfed', data__client_labels=-1, k_s=0)).hparams, 5
     )
-    assert costs.supervised_work(alone) == 0  # no labels at the server
+    assert costs.supervised_work(context) == 0  # no labels at the server
 
 
 def small(**options):
     """What prices depend on, of a small model with settings of a method that are not those of SemiSFL."""
     pieces = measure('resnet9', 10, (8, 8, 1), None, 'none', 128)
-    groups = {name: types.SimpleNamespace(**own) for name, own in options.items() if isinstance(own, dict)}
+    groups = {name: types.SimpleNamespace(**values) for name, values in options.items() if isinstance(values, dict)}
     h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
     return CostContext(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
 
@@ -189,8 +189,8 @@ def test_fedmatch_sends_what_changed(labeled_rows):
     """A quarter of psi and a half of sigma; statistics whole. Downloads, and what it can cost at most, as ever."""
     settings = {'helpers': 2, 'helper_every': 10, 'helpers_persist': False, 'delta_threshold': 1e-5}
     context = small(options=settings, labeled_rows=labeled_rows)
-    found = {'helpers_used': np.float32(0), 'psi_sent': np.float32(0.25), 'sigma_sent': np.float32(0.5)}
-    cost, most = (price('fedmatch', context._replace(metrics=known)) for known in (found, None))
+    metrics = {'helpers_used': np.float32(0), 'psi_sent': np.float32(0.25), 'sigma_sent': np.float32(0.5)}
+    cost, most = (price('fedmatch', context._replace(metrics=values)) for values in (metrics, None))
     assert cost.upload == (0.75 if labeled_rows else 0.25) * RESNET9 + STATISTICS
     assert most.upload == (2 if labeled_rows else 1) * RESNET9 + STATISTICS
     assert cost.download == most.download == 2 * RESNET9 + STATISTICS
@@ -205,8 +205,8 @@ def test_bytes_and_seconds_of_fedmatch_follow_what_was_sent():
     model = model_of(config)
     bills = []
     for psi, sigma in ((0.25, 0.5), (0.0, 0.0)):
-        found = {'helpers_used': np.float32(0), 'psi_sent': np.float32(psi), 'sigma_sent': np.float32(sigma)}
-        bills.append(costs.bill(model, 0, 8, everybody(model), found))
+        metrics = {'helpers_used': np.float32(0), 'psi_sent': np.float32(psi), 'sigma_sent': np.float32(sigma)}
+        bills.append(costs.bill(model, 0, 8, everybody(model), metrics))
     some, none = bills
     assert some.bytes_up == 4 * round(5 * 13_706 * 0.25) + 4 * round(5 * 13_706 * 0.5)
     assert none.bytes_up == 0
@@ -235,12 +235,12 @@ def test_semifl_in_epochs():
     before = price('semifl', context)  # all may be confident
     np.testing.assert_allclose(before.step_work * context.steps, [500 * image, 210 * image], rtol=1e-12)
     # client 0 has 30 confident images, client 1 two: 5 (3 + 1) steps in all, 5 (30 + 2) images
-    found = {'clients_sitting_out': 0.0, 'client_steps': 10.0, 'client_images': 80.0}
-    after = price('semifl', context._replace(metrics=found, survivors=2))
+    metrics = {'clients_sitting_out': 0.0, 'client_steps': 10.0, 'client_images': 80.0}
+    after = price('semifl', context._replace(metrics=metrics, survivors=2))
     np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 32 * image, rtol=1e-12)
     # client 1 sits out: a mean over client 0 alone
-    found = {'clients_sitting_out': 0.5, 'client_steps': 15.0, 'client_images': 150.0}
-    after = price('semifl', context._replace(metrics=found, survivors=2))
+    metrics = {'clients_sitting_out': 0.5, 'client_steps': 15.0, 'client_images': 150.0}
+    after = price('semifl', context._replace(metrics=metrics, survivors=2))
     np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 30 * image, rtol=1e-12)
 
 
@@ -326,8 +326,8 @@ def twin_seconds(model, k_s, clients, index):
     unit = {'Mbps': 125_000.0, 'MBps': 1e6}[options.bandwidth_unit]
     links = network.draw_links(options, model.seed, index, clients.ids, model.num_clients)
     speeds = network.client_speeds(options, model.seed, model.num_clients)
-    for own, low, high in ((links.up, *options.client_out), (links.down, *options.client_in)):
-        assert np.all((own >= unit * low) & (own <= unit * high))
+    for bandwidths, low, high in ((links.up, *options.client_out), (links.down, *options.client_in)):
+        assert np.all((bandwidths >= unit * low) & (bandwidths <= unit * high))
     server = options.efficiency * options.server_teraflops * 1e12
     b, features = h.batch_size, 4 * h.batch_size * pieces.feature_size
     row = pieces.bottom_work.train + pieces.top_work.train + pieces.bottom_work.forward
@@ -339,14 +339,14 @@ def twin_seconds(model, k_s, clients, index):
     row = pieces.top_work.train + pieces.top_work.forward + clustering
     row += (model.num_active * b + 2 * h.queue_size) * pieces.pair_work.train
     for t in range(h.k_u):
-        there = [n for n in started if clients.made[n] > t]
-        own = [
+        active = [n for n in started if clients.made[n] > t]
+        client_seconds = [
             b * (pieces.bottom_work.train + pieces.bottom_work.forward) / speeds[clients.ids[n]]
             + 2 * features / links.up[n]
             + features / links.down[n]
-            for n in there
+            for n in active
         ]
-        seconds += max(own, default=0.0) + len(there) * b * row / server
+        seconds += max(client_seconds, default=0.0) + len(active) * b * row / server
     return seconds + max((pieces.bottom / links.up[n] for n in started if not clients.failed[n]), default=0.0)
 
 
@@ -359,15 +359,15 @@ def test_seconds_of_a_split_round(unit):
     model = digits(cost__bandwidth_unit=unit)
     clients = everybody(model, ids=[1, 3, 4, 6, 9])
     made = np.array([np.inf, 3, np.inf, 0, 5])
-    for own in (
+    for participants in (
         clients,
         costs.drop(clients, made),
         costs.drop(clients, made, never=np.arange(5) == 1),
         costs.drop(clients, np.zeros(5), never=True),
     ):
         for index in range(3):
-            expected = twin_seconds(model, 20, own, index)
-            assert costs.bill(model, index, 20, own).simulated_seconds == pytest.approx(expected, rel=1e-12)
+            expected = twin_seconds(model, 20, participants, index)
+            assert costs.bill(model, index, 20, participants).simulated_seconds == pytest.approx(expected, rel=1e-12)
 
 
 def test_transfers_of_cifar10_at_the_papers_bandwidth():

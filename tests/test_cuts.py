@@ -22,7 +22,7 @@ def alexnet():
 
 
 def column(priced, name):
-    return np.array([getattr(own, name) for own in priced.cuts])
+    return np.array([getattr(cut, name) for cut in priced.cuts])
 
 
 @pytest.mark.slow
@@ -72,8 +72,8 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
     assert lines[4].split()[1:7] == ['5', '4,096', '8.6', '67.2', '108.6', '1.716']
     rows = list(csv.DictReader(prices.as_csv(alexnet).splitlines()))
     assert [row['cut'] for row in rows] == ['1', '2', '3', '4', '5', '6', '7', 'whole']
-    for row, own in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):
-        for name, value in own._asdict().items():
+    for row, cut in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):
+        for name, value in cut._asdict().items():
             assert row[name] == str(value)
 
 

@@ -192,7 +192,11 @@ def test_client_labels_are_stratified_and_ignored_at_mu_zero():
     for ours, theirs in zip(dropped.client_index, used.client_index, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert sum(map(len, dropped.client_labeled_index)) == 0
-    assert [own.settings.get('ignored_labeled') for own in (used, ignored, dropped)] == [None, 'unlabeled', 'dropped']
+    assert [split.settings.get('ignored_labeled') for split in (used, ignored, dropped)] == [
+        None,
+        'unlabeled',
+        'dropped',
+    ]
     assert 'ignored_labeled' not in data.make_partition(dataset, config_of(mu=0)).settings
     assert class_counts(labels, used.server_index, 4).tolist() == [10] * 4
     assert class_counts(labels, np.concatenate(used.client_labeled_index), 4).tolist() == [15] * 4
@@ -216,9 +220,9 @@ def test_labels_of_clients_are_dealt_equally_whatever_the_rest():
     np.testing.assert_array_equal(same.server_index, equal.server_index)
     for ours, other in zip(same.client_index, equal.client_index, strict=True):
         np.testing.assert_array_equal(ours, other)
-    held = [np.sort(np.concatenate(own.client_labeled_index)) for own in (same, equal)]
+    held = [np.sort(np.concatenate(split.client_labeled_index)) for split in (same, equal)]
     np.testing.assert_array_equal(*held)
-    assert [own.settings['labeled_partition'] for own in (same, equal)] == ['same', 'uniform']
+    assert [split.settings['labeled_partition'] for split in (same, equal)] == ['same', 'uniform']
     for none in ({}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
         assert 'labeled_partition' not in data.make_partition(dataset, config_of(**none)).settings
 
@@ -259,8 +263,8 @@ def test_where_the_server_has_no_phase_all_images_with_labels_at_the_clients_are
     assert data.describe(made, dataset.train_labels).sum(axis=0).tolist() == SKEWED
     other = data.make_partition(dataset, config_of(**changes | {'num_labeled': 5}, k_s=0))
     assert other.content_hash == made.content_hash
-    kept = data.make_partition(dataset, config_of(client_labels=-1, partition=partition))
-    assert (len(kept.server_index), sum(map(len, kept.client_index))) == (100, 600)
+    partition_with_server = data.make_partition(dataset, config_of(client_labels=-1, partition=partition))
+    assert (len(partition_with_server.server_index), sum(map(len, partition_with_server.client_index))) == (100, 600)
 
 
 def test_unknown_labels_are_dealt_equally_and_never_labeled():

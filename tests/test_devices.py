@@ -236,10 +236,10 @@ def collectives(name, devices=DEVICES):
     case = CASES[name]
     algorithm, mesh, hparams = build(case, devices)
     arguments = rng.root(0), algorithm.init(rng.root(0)), *inputs(case, mesh, hparams, 0), np.int32(2)
-    found = equations(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr)
+    all_equations = equations(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr)
     return [
         (equation.primitive.name, in_scan, [(x.aval.shape, str(x.aval.dtype)) for x in equation.invars])
-        for equation, in_scan in found
+        for equation, in_scan in all_equations
         if parallel.AXIS in (*equation.params.get('axes', ()), *equation.params.get('axis_name', ()))
     ]
 
@@ -248,12 +248,12 @@ def collectives(name, devices=DEVICES):
 @pytest.mark.parametrize(('name', 'clients'), slow_but([('plain', 1), ('padded', 2)], ('plain', 1)))
 def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, clients):
     """Shapes are those of one device: `clients` of them, 4 images each, keys of 7 numbers."""
-    found = collectives(name)
+    calls = collectives(name)
     student = jax.eval_shape(toy.model().init, rng.root(0))
     numbers = {piece: sum(leaf.size for leaf in jax.tree.leaves(getattr(student, piece))) for piece in student._fields}
-    sums = [operands for primitive, in_scan, operands in found if in_scan and primitive.startswith('psum')]
+    sums = [operands for primitive, in_scan, operands in calls if in_scan and primitive.startswith('psum')]
     assert sums == [[((numbers['top'] + numbers['proj'],), 'float32')]]
-    others = [(primitive, *operands) for primitive, in_scan, operands in found if in_scan and 'psum' not in primitive]
+    others = [(primitive, *operands) for primitive, in_scan, operands in calls if in_scan and 'psum' not in primitive]
     rows = 4 * clients
     assert others == [
         ('all_gather', ((rows, 7), 'float32')),
@@ -261,7 +261,7 @@ def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, 
         ('all_gather', ((rows,), 'bool')),
     ]
 
-    outside = [(primitive, operands) for primitive, in_scan, operands in found if not in_scan]
+    outside = [(primitive, operands) for primitive, in_scan, operands in calls if not in_scan]
     assert [operands for primitive, operands in outside if 'psum' not in primitive] == [[((rows,), 'bool')]]
     sums = [operands for primitive, operands in outside if primitive.startswith('psum')]
     bottom = (numbers['bottom'],)  # the average of the bottoms, once a round; the rest is weights, losses and counts
@@ -273,25 +273,25 @@ def test_an_iteration_without_clustering_gathers_nothing():
     """One sum of the top's gradient, and no messages of keys."""
     student = jax.eval_shape(toy.model().init, rng.root(0))
     top = sum(leaf.size for leaf in jax.tree.leaves(student.top))
-    found = [operands for _, in_scan, operands in collectives('fedswitch_sl') if in_scan]
-    assert found == [[((top,), 'float32')]]
+    gathered = [operands for _, in_scan, operands in collectives('fedswitch_sl') if in_scan]
+    assert gathered == [[((top,), 'float32')]]
 
 
 @inside
 @pytest.mark.parametrize('name', slow_but(['fedavg', 'fedswitch', 'splitfed', 'semifl'], 'fedavg'))
 def test_local_training_meets_nobody_before_its_end(name):
     """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
-    found = collectives(name)
-    assert not any(in_scan for _, in_scan, _ in found)
+    calls = collectives(name)
+    assert not any(in_scan for _, in_scan, _ in calls)
     size = sum(
         leaf.size for leaf in jax.tree.leaves(jax.eval_shape(program(CASES[name], 1)[0].init, rng.root(0)).student)
     )
     sums = [
-        np.prod(shape, dtype=int) for primitive, _, operands in found if 'psum' in primitive for shape, _ in operands
+        np.prod(shape, dtype=int) for primitive, _, operands in calls if 'psum' in primitive for shape, _ in operands
     ]
     assert sorted(sums)[-1] == size
     assert sum(sums) < size + 20
-    gathered = [shape for primitive, _, operands in found if 'psum' not in primitive for shape, _ in operands]
+    gathered = [shape for primitive, _, operands in calls if 'psum' not in primitive for shape, _ in operands]
     assert bool(gathered) == (name in ('fedavg', 'semifl'))
     assert all(shape[0] == 2 for shape in gathered)  # clients of one device
 
@@ -421,7 +421,7 @@ def test_every_device_holds_its_own_trials(tmp_path):
     configs = config_lib.trials(config_lib.resolve(runs.config(seeds=tuple(range(8)), parallel__devices=8)))
     batch = trials.batch(experiment.build_trials(configs), 'loop', 8)
     init = jax.jit(experiment.build(configs[0]).algorithm.init)
-    state = batch.stack([init(rng.root(own.seed)) for own in configs])
+    state = batch.stack([init(rng.root(trial_config.seed)) for trial_config in configs])
     assert {len(shard.data) for shard in jax.tree.leaves(state.student)[0].addressable_shards} == {1}
     federation, cohorts = next(batch.inputs(0))
     assert federation.server_images.sharding.is_fully_replicated

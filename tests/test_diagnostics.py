@@ -58,7 +58,7 @@ def test_a_killed_run_writes_the_same_files(diagnosed, tmp_path):
     killed = runs.run_process(tmp_path, f'{KILL}\n{KILLED_AT["after line 3"]}', diagnostics_every=1)
     assert killed.returncode == -signal.SIGKILL
     assert diagnostics.rounds_written(tmp_path) == [1, 2, 3]
-    diagnostics.save(tmp_path, 3, {'round': np.int32(0)})  # of a round that no checkpoint has behind it
+    diagnostics.save(tmp_path, 3, {'round': np.int32(0)})  # of a round that no checkpoint includes
     assert runs.run(tmp_path, diagnostics_every=1) == 0
     assert of_diagnostics(tmp_path) == of_diagnostics(diagnosed)
 
@@ -67,35 +67,35 @@ def test_counts_add_up_to_what_is_known_otherwise(diagnosed):
     trial, records = built(), runs.records(diagnosed)
     held, truth = trial.partition.client_index, trial.dataset.train_labels
     for number in (1, 4):
-        found = diagnostics.load(diagnosed, number)
-        assert found['round'] == number
+        arrays = diagnostics.load(diagnosed, number)
+        assert arrays['round'] == number
         np.testing.assert_array_equal(
-            found['unlabeled'], [[*np.bincount(truth[rows], minlength=10), 0] for rows in held]
+            arrays['unlabeled'], [[*np.bincount(truth[rows], minlength=10), 0] for rows in held]
         )
         for model in ('teacher', 'student'):
-            assert (found[f'{model}_confident'].sum(axis=2) <= found['unlabeled']).all()
-            share = np.trace(found[f'{model}_test']) / 360
+            assert (arrays[f'{model}_confident'].sum(axis=2) <= arrays['unlabeled']).all()
+            share = np.trace(arrays[f'{model}_test']) / 360
             assert share == records[number - 1][f'{model}_accuracy']
             np.testing.assert_array_equal(
-                found[f'{model}_test'].sum(axis=1), np.bincount(trial.dataset.test_labels, minlength=10)
+                arrays[f'{model}_test'].sum(axis=1), np.bincount(trial.dataset.test_labels, minlength=10)
             )
-        np.testing.assert_array_equal(found['agreement'].sum(axis=1), found['teacher_test'].sum(axis=0))
-        np.testing.assert_array_equal(found['agreement'].sum(axis=0), found['student_test'].sum(axis=0))
-        assert found['queue_levels'].tolist() == ['supervised', 'unlabeled']
-        assert (found['queue'].sum(axis=(1, 2, 3)) + found['queue_empty']).tolist() == [16, 16]
+        np.testing.assert_array_equal(arrays['agreement'].sum(axis=1), arrays['teacher_test'].sum(axis=0))
+        np.testing.assert_array_equal(arrays['agreement'].sum(axis=0), arrays['student_test'].sum(axis=0))
+        assert arrays['queue_levels'].tolist() == ['supervised', 'unlabeled']
+        assert (arrays['queue'].sum(axis=(1, 2, 3)) + arrays['queue_empty']).tolist() == [16, 16]
 
 
 def test_the_gap_is_that_of_the_checkpoint(diagnosed):
-    state, found = load.state(diagnosed, built())[1], diagnostics.load(diagnosed, 4)
-    assert found['pieces'].tolist() == ['bottom', 'top', 'proj']
-    for place, piece in enumerate(found['pieces']):
+    state, arrays = load.state(diagnosed, built())[1], diagnostics.load(diagnosed, 4)
+    assert arrays['pieces'].tolist() == ['bottom', 'top', 'proj']
+    for index, piece in enumerate(arrays['pieces']):
         student, teacher = (
-            np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(getattr(own, piece)['params'])])
-            for own in (state.student, state.teacher)
+            np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(getattr(model, piece)['params'])])
+            for model in (state.student, state.teacher)
         )
-        assert found['norm'][place] == pytest.approx(np.linalg.norm(student), rel=1e-5)
-        assert found['distance'][place] == pytest.approx(np.linalg.norm(student - teacher), rel=1e-5)
-        assert found['distance'][place] > 0
+        assert arrays['norm'][index] == pytest.approx(np.linalg.norm(student), rel=1e-5)
+        assert arrays['distance'][index] == pytest.approx(np.linalg.norm(student - teacher), rel=1e-5)
+        assert arrays['distance'][index] > 0
 
 
 @functools.cache
@@ -111,19 +111,19 @@ def after_training():
 @pytest.mark.slow
 def test_pseudo_labels_are_those_of_a_loop_over_images():
     trial, state = after_training()
-    found = diagnostics.build(trial)(trial, state, 1, 8)
+    arrays = diagnostics.build(trial)(trial, state, 1, 8)
     expected = {model: np.zeros((10, 11, 10), int) for model in ('teacher', 'student')}
     for client, rows in enumerate(trial.partition.client_index):
         logits = trial.algorithm.predict(state, trial.dataset.train_images[rows])
-        for model, own in logits.items():
-            own = np.asarray(own, np.float64)
-            share = np.exp(own) / np.exp(own).sum(axis=1, keepdims=True)
+        for model, logits_of_model in logits.items():
+            logits_of_model = np.asarray(logits_of_model, np.float64)
+            share = np.exp(logits_of_model) / np.exp(logits_of_model).sum(axis=1, keepdims=True)
             for row, image in zip(share, rows, strict=True):
                 if row.max() >= 0.6:
                     expected[model][client, trial.dataset.train_labels[image], row.argmax()] += 1
     for model, counts in expected.items():
-        np.testing.assert_array_equal(found[f'{model}_confident'], counts)
-    assert 0 < expected['teacher'].sum() < found['unlabeled'].sum()
+        np.testing.assert_array_equal(arrays[f'{model}_confident'], counts)
+    assert 0 < expected['teacher'].sum() < arrays['unlabeled'].sum()
 
 
 @pytest.mark.slow
@@ -132,10 +132,10 @@ def test_images_on_the_host_change_nothing():
     expected = diagnostics.build(trial)(trial, state, 1, 8)
     on_host = built(**PLAIN, data__residency='host')
     assert isinstance(on_host.federation, data.HostFederation)
-    found = diagnostics.build(on_host)(on_host, state, 1, 8)
-    assert found.keys() == expected.keys()
+    arrays = diagnostics.build(on_host)(on_host, state, 1, 8)
+    assert arrays.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(arrays[name], values)
 
 
 @pytest.mark.slow
@@ -143,9 +143,9 @@ def test_every_seed_has_its_own(tmp_path):
     settings = {'rounds': 2, 'algorithm': 'supervised_only', 'diagnostics_every': 2}
     assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials='loop', **settings) == 0
     assert runs.run(tmp_path / 'alone', seed=1, **settings) == 0
-    found = of_diagnostics(tmp_path / 'all' / 'seed_1')
-    assert found == of_diagnostics(tmp_path / 'alone')
-    assert found != of_diagnostics(tmp_path / 'all' / 'seed_3')
+    digests = of_diagnostics(tmp_path / 'all' / 'seed_1')
+    assert digests == of_diagnostics(tmp_path / 'alone')
+    assert digests != of_diagnostics(tmp_path / 'all' / 'seed_3')
     assert not (tmp_path / 'all' / 'diagnostics').exists()
     assert not {'queue', 'queue_levels'} & diagnostics.load(tmp_path / 'alone', 2).keys()
 
@@ -223,8 +223,8 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
     expected = [supervised, unlabeled] if policy == 'two_level' else [supervised]
     assert len(levels) == len(expected) == len(replay.LEVELS[policy])
     for level, ring in zip(levels, expected, strict=True):
-        found = sorted((int(x), bool(y)) for x, y in zip(level.labels, level.confident, strict=True) if x >= 0)
-        assert found == sorted(slot[:2] for slot in ring.slots if slot)
+        slots = sorted((int(x), bool(y)) for x, y in zip(level.labels, level.confident, strict=True) if x >= 0)
+        assert slots == sorted(slot[:2] for slot in ring.slots if slot)
     assert {slot[1] for slot in expected[-1].slots if slot} == {True, False}, 'the case should have both'
 
 

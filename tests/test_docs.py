@@ -96,9 +96,9 @@ def test_keys_that_do_not_exist_are_found():
 def assignments(text):
     """`key=value` in back quotes, of keys without a dot as well."""
     for code in re.findall(r'(?<!`)`([^`\n]+)`(?!`)', text):
-        found = re.fullmatch(r'(?:--config\.|config\.)?([a-z_0-9.]+)=([^=]*)', code)
-        if found:
-            yield found[1]
+        match = re.fullmatch(r'(?:--config\.|config\.)?([a-z_0-9.]+)=([^=]*)', code)
+        if match:
+            yield match[1]
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
@@ -111,10 +111,10 @@ def keys_of_tables(text):
     """The keys that stand in back quotes in columns headed `key` (first) or `switch` (last) of the tables of a page."""
     for table in re.findall(r'^(\|.*\n\|[-| ]+\|\n(?:\|.*\n)+)', text, re.MULTILINE):
         head, _, *rows = [line.strip('| ').split(' | ') for line in table.splitlines()]
-        for place, name in ((0, 'key'), (-1, 'switch')):
-            for row in rows if head[place] == name else []:
+        for column, name in ((0, 'key'), (-1, 'switch')):
+            for row in rows if head[column] == name else []:
                 assert len(row) == len(head), row
-                yield from re.findall(r'`([^`]+)`', row[place])
+                yield from re.findall(r'`([^`]+)`', row[column])
 
 
 def test_tables_of_keys():
@@ -138,15 +138,15 @@ def test_files_named_in_code_exist():
 
 def test_functions_named_beside_files_exist():
     """In algorithm.md and ledger.md, `name` right before a link to a file is defined in that file."""
-    found = 0
+    count = 0
     for name in ('algorithm.md', 'ledger.md'):
         page = ROOT / 'docs' / name
         for names, path in re.findall(r'((?:`\w+`,\s)*`\w+`)\sin\s\[[^\]]+\]\(([^)]+\.py)\)', prose(page)):
             source = (page.parent / path).read_text()
-            for own in re.findall(r'\w+', names):
-                found += 1
-                assert re.search(rf'(?m)^\s*(?:def|class) {own}\b', source), f'{name}: {own} in {path}'
-    assert found > 20
+            for function in re.findall(r'\w+', names):
+                count += 1
+                assert re.search(rf'(?m)^\s*(?:def|class) {function}\b', source), f'{name}: {function} in {path}'
+    assert count > 20
 
 
 @pytest.mark.parametrize('name', pages.PAGES)
@@ -197,8 +197,8 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
-    found = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
-    summary = found['result'].summary
+    namespace = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
+    summary = namespace['result'].summary
     assert summary['rounds'] == 2
     assert (summary['algorithm'], summary['data']) == ('mean_teacher', 'stripes')
     records = runs.records(tmp_path / 'runs' / 'your_own')

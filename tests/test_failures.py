@@ -100,8 +100,8 @@ def test_the_queue_takes_in_who_is_there():
     ring = queue.init(4, 2)
     for first in (0, 10):
         keys = jnp.arange(first, first + 6.0)[:, None] * jnp.ones(2)
-        there = jnp.array([True, False, True, True, False, False])
-        ring = queue.push(ring, keys, jnp.arange(first, first + 6), jnp.ones(6, bool), mask=there)
+        present = jnp.array([True, False, True, True, False, False])
+        ring = queue.push(ring, keys, jnp.arange(first, first + 6), jnp.ones(6, bool), mask=present)
     np.testing.assert_array_equal(ring.labels, [12, 13, 3, 10])  # 0, 2, 3, then 10, 12, 13, around the ring
     np.testing.assert_array_equal(ring.keys[:, 0], [12, 13, 3, 10])
     assert int(ring.head) == 2
@@ -125,14 +125,14 @@ def test_frequencies_and_streams():
     config, built = model(failures__before=0.2, failures__inside=0.3)
     ids = np.arange(50)
     rounds = [failures.happen(config.failures, built, index, everybody(ids)) for index in range(200)]
-    never = np.mean([own.failed & ~own.started for own in rounds])
-    inside = np.mean([own.failed & own.started for own in rounds])
+    never = np.mean([clients.failed & ~clients.started for clients in rounds])
+    inside = np.mean([clients.failed & clients.started for clients in rounds])
     assert never == pytest.approx(0.2, abs=0.02)
     assert inside == pytest.approx(0.3, abs=0.02)
-    made = np.concatenate([own.made[own.failed & own.started] for own in rounds])
+    made = np.concatenate([clients.made[clients.failed & clients.started] for clients in rounds])
     assert set(made) == set(range(10))  # of ten iterations any number but all
-    assert all(np.all(own.made[~own.failed] == 10) for own in rounds)
-    assert not any(own.late.any() for own in rounds)
+    assert all(np.all(clients.made[~clients.failed] == 10) for clients in rounds)
+    assert not any(clients.late.any() for clients in rounds)
     some = failures.happen(config.failures, built, 7, everybody(np.array([3, 30, 31])))
     for name in ('started', 'made', 'failed'):
         np.testing.assert_array_equal(getattr(some, name), getattr(rounds[7], name)[[3, 30, 31]])
@@ -194,7 +194,7 @@ def test_mistakes(changes, message):
 def test_batch_statistics_at_the_server_would_count_the_lost():
     changes = {'model__name': 'vgg13', 'model__split_index': 2, 'data__name': 'cifar10', 'data__fake': True}
     config = runs.config(data__fake_size=200, failures__before=0.5, **changes)
-    with pytest.raises(UserError, match='cut behind the last BatchNorm'):
+    with pytest.raises(UserError, match='choose a split_index after the last BatchNorm'):
         experiment_lib.build(config_lib.resolve(config))
 
 
@@ -205,11 +205,11 @@ def test_who_is_late_is_left_behind():
     _, built = model()
     clients = everybody(np.arange(50))
     paces = costs.rounds._paces(built, 3, clients, built.price(costs.rounds._context(built, 3, None, None)))
-    own = paces.start + 10 * paces.step + paces.end
-    deadline = float(np.median(own))
+    seconds = paces.start + 10 * paces.step + paces.end
+    deadline = float(np.median(seconds))
     built = dataclasses.replace(built, deadline=deadline)
     after = costs.drop_late(built, 3, clients)
-    np.testing.assert_array_equal(after.late, own > deadline)
+    np.testing.assert_array_equal(after.late, seconds > deadline)
     np.testing.assert_array_equal(after.failed, after.late)
     assert after.started.all()
     for n in np.flatnonzero(after.late):
@@ -243,14 +243,14 @@ def test_weights_visits_and_images():
     visits, seen = np.zeros(10, int), 0
     stream = inputs.cohorts(built, 0)
     for index, cohort in zip(range(8), stream, strict=False):
-        there = inputs.participation(built, index)
+        participants = inputs.participation(built, index)
         np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
-        np.testing.assert_array_equal(cohort.weight, ~there.failed)
-        np.testing.assert_array_equal(cohort.visits, visits[there.ids])
-        visits[there.ids[there.started]] += 1
-        seen += int(there.failed.sum())
+        np.testing.assert_array_equal(cohort.weight, ~participants.failed)
+        np.testing.assert_array_equal(cohort.visits, visits[participants.ids])
+        visits[participants.ids[participants.started]] += 1
+        seen += int(participants.failed.sum())
         count = inputs.images_per_round(built, index, 5)
-        assert count == 5 * 4 + int(np.sum(~there.failed)) * 2 * 4
+        assert count == 5 * 4 + int(np.sum(~participants.failed)) * 2 * 4
     assert seen
     later = next(inputs.cohorts(built, 8))
     expected = visits[data.draw_cohort(0, 8, 10, 3)]
@@ -281,20 +281,20 @@ def trace(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_survives_a_round_without_survivors(trace, tmp_path, capsys):
     assert runs.run(tmp_path / 'run', failures__trace=trace) == 0
-    assert 'round 2: all clients were lost' in capsys.readouterr().out
+    assert 'round 2: all clients failed' in capsys.readouterr().out
     records = runs.records(tmp_path / 'run')
-    assert [(own['clients'], own['clients_failed']) for own in records] == [(3, 0), (0, 3), (2, 1), (3, 0)]
+    assert [(record['clients'], record['clients_failed']) for record in records] == [(3, 0), (0, 3), (2, 1), (3, 0)]
     for name in ('loss_unlabeled', 'loss_consistency', 'loss_clustering', 'mask_rate'):
-        assert [own[name] is None for own in records] == [False, True, False, False]
-    assert all(own['loss_supervised'] > 0 for own in records)
+        assert [record[name] is None for record in records] == [False, True, False, False]
+    assert all(record['loss_supervised'] > 0 for record in records)
     bottom, features = 19_200, 4 * 4 * 128
     started = int(
         np.sum(data.draw_cohort(0, 1, 10, 3) % 2)
     )  # odd clients got the bottoms and made one of two iterations
     up = [3 * (bottom + 4 * features), started * 2 * features, 2 * (bottom + 4 * features) + 2 * features]
     down = [3 * (2 * bottom + 2 * features), started * (2 * bottom + features), 6 * bottom + 5 * features]
-    assert [own['bytes_up'] for own in records[:3]] == list(np.cumsum(up))
-    assert [own['bytes_down'] for own in records[:3]] == list(np.cumsum(down))
+    assert [record['bytes_up'] for record in records[:3]] == list(np.cumsum(up))
+    assert [record['bytes_down'] for record in records[:3]] == list(np.cumsum(down))
 
 
 @pytest.mark.slow
@@ -304,12 +304,12 @@ def test_failures_repeat_and_go_on(tmp_path):
     assert runs.run(tmp_path / 'parts', **settings, rounds=3) == 0
     assert runs.run(tmp_path / 'parts', **settings) == 0
     assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
-    assert sum(own['clients_failed'] for own in runs.records(tmp_path / 'whole')) > 0
+    assert sum(record['clients_failed'] for record in runs.records(tmp_path / 'whole')) > 0
 
 
 @pytest.mark.slow
 def test_a_deadline_in_a_run(tmp_path):
     assert runs.run(tmp_path, failures__deadline_seconds=0.12) == 0
     records = runs.records(tmp_path)
-    assert sum(own['clients_failed'] for own in records) > 0
+    assert sum(record['clients_failed'] for record in records) > 0
     assert json.loads((tmp_path / 'summary.json').read_text())['rounds'] == 4

@@ -90,7 +90,7 @@ def test_rounds_equal_the_plain_twin(case):
         assert_trees_close(after.student, twin.student, rtol=2e-3, atol=2e-5)
         assert (int(after.step), after.teacher, after.memory) == (0, (), ())
     if 'mask_rate' in metrics:  # rows on both sides of the threshold were compared
-        assert any(0 < found['mask_rate'] < 1 for _, found in rounds_of(case))
+        assert any(0 < round_metrics['mask_rate'] < 1 for _, round_metrics in rounds_of(case))
 
 
 @pytest.mark.slow
@@ -112,13 +112,13 @@ def test_annealed_labels_count_while_their_class_is_improbable(schedule, progres
     """Of four labeled rows those whose class is less probable than the threshold; the mean is over these alone."""
     hparams = dataclasses.replace(CLIENTS, local=Local(objective='uda'), uda=Uda(tsa=schedule), labeled_rows=4)
     objective, key = phases.build_objective(toy.model(), toy.VIEWS, hparams), rng.root(3)
-    whole, rows = start()[2].student, FEDERATION.labeled_index[4]
+    student, rows = start()[2].student, FEDERATION.labeled_index[4]
     batch = phases.Batch(FEDERATION.client_images[rows], FEDERATION.client_labels[rows], jnp.ones(4, bool))
-    parameters = tuple(piece['params'] for piece in whole)
-    _, (_, means, _) = objective(SplitParams(*parameters), whole, whole, batch, key, jnp.float32(progress))
+    parameters = tuple(piece['params'] for piece in student)
+    _, (_, means, _) = objective(SplitParams(*parameters), student, student, batch, key, jnp.float32(progress))
 
     x = toy.VIEWS.normalize(toy.VIEWS.supervised(rng.fold(key, 'supervised'), batch.images))
-    logits, _ = phases.forward(toy.model(), whole, x, rng.fold(key, 'dropout'), True)
+    logits, _ = phases.forward(toy.model(), student, x, rng.fold(key, 'dropout'), True)
     p = np.asarray(jax.nn.softmax(logits))[np.arange(4), np.asarray(batch.labels)]
     ceiling = {'linear': 0.25 * 2 / 3 + 1 / 3, 'exp': 1.0, 'off': 2.0}[schedule]
     counted = p[p <= ceiling]
@@ -152,37 +152,37 @@ def test_one_client_that_holds_all_labels_is_plain_sgd():
     )  # no dropout
     algorithm = algorithms.build('fedavg', model, views, hparams)
     state = algorithm.init(rng.root(0))
-    whole = state.student
+    student = state.student
     state, _ = jax.jit(algorithm.round)(rng.root(0), state, federation, toy.cohort([1]), jnp.int32(0))
 
     x, y = views.normalize(federation.client_images[rows]), federation.client_labels[rows]
     for _ in range(4):
 
-        def loss(bottom, top, whole=whole):
-            features, moved = model.bottom({**whole.bottom, 'params': bottom}, x, None, True)
-            logits, _ = model.top({**whole.top, 'params': top}, features, None, False)
+        def loss(bottom, top, student=student):
+            features, moved = model.bottom({**student.bottom, 'params': bottom}, x, None, True)
+            logits, _ = model.top({**student.top, 'params': top}, features, None, False)
             return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[jnp.arange(7), y]), moved
 
         (gradient_bottom, gradient_top), moved = jax.grad(loss, argnums=(0, 1), has_aux=True)(
-            whole.bottom['params'], whole.top['params']
+            student.bottom['params'], student.top['params']
         )
 
         def step(w, g):
             return w - 0.02 * (g + hparams.weight_decay * w)
 
-        whole = whole._replace(
-            bottom={**moved, 'params': jax.tree.map(step, whole.bottom['params'], gradient_bottom)},
-            top={**whole.top, 'params': jax.tree.map(step, whole.top['params'], gradient_top)},
+        student = student._replace(
+            bottom={**moved, 'params': jax.tree.map(step, student.bottom['params'], gradient_bottom)},
+            top={**student.top, 'params': jax.tree.map(step, student.top['params'], gradient_top)},
         )
-    assert_trees_close(state.student, whole, rtol=1e-4, atol=1e-6)
+    assert_trees_close(state.student, student, rtol=1e-4, atol=1e-6)
 
 
 def test_weighted_average_by_hand():
     """Two uploads, by 1 and 3 images: a quarter and three quarters; uniform: halves; nobody: what was there."""
     uploads, fallback = {'w': jnp.array([[2.0, 4.0], [6.0, 0.0]])}, {'w': jnp.array([9.0, 9.0])}
     for weight, expected in (([1.0, 3.0], [5.0, 1.0]), ([1.0, 1.0], [4.0, 2.0]), ([0.0, 0.0], [9.0, 9.0])):
-        found = trees.weighted_mean(uploads, jnp.array(weight), fallback)
-        np.testing.assert_allclose(found['w'], expected)
+        average = trees.weighted_mean(uploads, jnp.array(weight), fallback)
+        np.testing.assert_allclose(average['w'], expected)
 
 
 def test_rows_of_a_cohort_go_back_where_they_came_from():
@@ -231,10 +231,10 @@ def test_epochs_read_every_image_as_often():
     assert not labeled.any()
     first = toy.cohort([0, 2, 4], [0, 0, 0])
     rows, _ = draws.client_rows(rng.root(0), federation, first, *sizes)
-    for own, count, client in zip(np.asarray(rows), steps, (0, 2, 4), strict=True):
+    for client_rows, count, client in zip(np.asarray(rows), steps, (0, 2, 4), strict=True):
         size = int(federation.size[client])
         for epoch in range(2):
-            read = own[:count].ravel()[epoch * size : (epoch + 1) * size]
+            read = client_rows[:count].ravel()[epoch * size : (epoch + 1) * size]
             np.testing.assert_array_equal(np.sort(read), np.sort(federation.index[client][:size]))
     np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 4, 2), [0, 1, 2])  # labels alone
     np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 1, 2), [2, 8, 13])  # beside labels
@@ -273,13 +273,13 @@ def test_clients_without_images_take_no_part():
 @pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
 def test_layouts_give_the_same_numbers(how):
     changes = {'local': Local(epochs=1, optimizer_state='kept')}
-    found = []
+    results = []
     for axis in (LOCAL_CLIENTS, parallel.client_axis(**how)):
         algorithm, key, state, _ = start('fedavg', axis, **changes)
-        found.append(jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(0)))
-    assert_trees_close(found[0][0].student, found[1][0].student, rtol=1e-4, atol=1e-6)
-    chex.assert_trees_all_close(found[0][0].clients, found[1][0].clients, rtol=1e-4, atol=1e-6)
-    chex.assert_trees_all_close(found[0][1], found[1][1], rtol=1e-4)
+        results.append(jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(0)))
+    assert_trees_close(results[0][0].student, results[1][0].student, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(results[0][0].clients, results[1][0].clients, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(results[0][1], results[1][1], rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -287,7 +287,7 @@ def test_the_server_trains_first():
     """K_s steps at the server, then clients start from there: the same as a round of either in turn."""
     hparams = {'server_trains': True}
     algorithm, key, state, _ = start(**hparams)
-    whole, metrics = jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([2, 4]), jnp.int32(3))
+    after, metrics = jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([2, 4]), jnp.int32(3))
     server, first = jax.jit(algorithm.round)(
         key, state, FEDERATION, toy.cohort([2])._replace(weight=jnp.zeros(1)), jnp.int32(3)
     )
@@ -295,7 +295,7 @@ def test_the_server_trains_first():
     clients, second = jax.jit(start()[0].round)(
         key, state.replace(student=server.student), FEDERATION, toy.cohort([2, 4]), 0
     )
-    assert_trees_close(whole.student, clients.student, rtol=1e-5, atol=1e-7)
+    assert_trees_close(after.student, clients.student, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(metrics['loss_supervised'], first['loss_supervised'])
     np.testing.assert_allclose(metrics['loss_local'], second['loss_local'], rtol=1e-5)
     assert 'loss_supervised' not in second

@@ -80,15 +80,15 @@ def run_rounds(case, cohorts, k_s=0, axis=LOCAL_CLIENTS, model=None):
     state, run = start(case, axis, model)[1], program(case, axis, model)
     states, metrics = [state], []
     for visits, ids in enumerate(cohorts):
-        state, found = run(KEY, state, FEDERATION, three(ids, visits), jnp.int32(k_s))
+        state, round_metrics = run(KEY, state, FEDERATION, three(ids, visits), jnp.int32(k_s))
         states.append(state)
-        metrics.append(found)
+        metrics.append(round_metrics)
     assert run._cache_size() == 1
     return states, metrics
 
 
 @pytest.mark.parametrize(
-    ('own', 'votes', 'there', 'expected'),
+    ('label', 'votes', 'present', 'expected'),
     [
         (2, (0, 0), (True, True), 0),  # two against one
         (2, (0, 1), (True, True), 0),  # one vote each: the lowest
@@ -98,9 +98,9 @@ def run_rounds(case, cohorts, k_s=0, axis=LOCAL_CLIENTS, model=None):
         (1, (2, 2), (False, True), 1),
     ],
 )
-def test_agreement_label_by_hand(own, votes, there, expected):
-    found = agreement.label(jnp.array([own, 1]), jnp.array([[vote, 1] for vote in votes]), jnp.array(there), 3)
-    np.testing.assert_array_equal(found, [expected, 1])
+def test_agreement_label_by_hand(label, votes, present, expected):
+    labels = agreement.label(jnp.array([label, 1]), jnp.array([[vote, 1] for vote in votes]), jnp.array(present), 3)
+    np.testing.assert_array_equal(labels, [expected, 1])
 
 
 def test_helpers_are_the_nearest_known_others():
@@ -108,26 +108,26 @@ def test_helpers_are_the_nearest_known_others():
     draw = np.random.default_rng(0)
     embeddings = draw.dirichlet(np.ones(3), 9).astype(np.float32)
     embeddings[7] = embeddings[4]
-    for known in (np.ones(9, bool), draw.random(9) < 0.6, np.arange(9) == 4, np.arange(9) >= 7):
+    for has_uploaded in (np.ones(9, bool), draw.random(9) < 0.6, np.arange(9) == 4, np.arange(9) >= 7):
         for client in range(9):
-            ids, there = agreement.nearest(jnp.array(embeddings), jnp.array(known), jnp.int32(client), 3)
-            expected = helpers_of(client, {n: embeddings[n] for n in np.flatnonzero(known)}, 3)
-            assert np.asarray(ids)[np.asarray(there)].tolist() == expected
+            ids, valid = agreement.nearest(jnp.array(embeddings), jnp.array(has_uploaded), jnp.int32(client), 3)
+            expected = helpers_of(client, {n: embeddings[n] for n in np.flatnonzero(has_uploaded)}, 3)
+            assert np.asarray(ids)[np.asarray(valid)].tolist() == expected
             assert client not in expected
-            assert np.sum(there) == (min(3, known.sum() - 1) if known[client] else 0)
+            assert np.sum(valid) == (min(3, has_uploaded.sum() - 1) if has_uploaded[client] else 0)
 
 
 def test_divergence_and_its_gradient_by_hand():
     """Mean over the helpers there of sum p_h log(p_h / p); by the client's logits, p - mean p_h."""
     draw = np.random.default_rng(1)
-    helpers, own = draw.normal(size=(3, 4, 5)), draw.normal(size=(4, 5))
-    p, q = (np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (helpers, own))
-    for there in ([True, False, True], [False, False, False]):
-        mean = np.array(there) / max(sum(there), 1)
+    helpers, logits = draw.normal(size=(3, 4, 5)), draw.normal(size=(4, 5))
+    p, q = (np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (helpers, logits))
+    for present in ([True, False, True], [False, False, False]):
+        mean = np.array(present) / max(sum(present), 1)
         expected = np.tensordot(mean, np.sum(p * np.log(p / q), axis=-1), 1)
-        value, pull = jax.vjp(lambda x, t=there: agreement.divergence(jnp.array(helpers), x, jnp.array(t)), own)
+        value, pull = jax.vjp(lambda x, t=present: agreement.divergence(jnp.array(helpers), x, jnp.array(t)), logits)
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-7)
-        gradient = any(there) * q - np.tensordot(mean, p, 1)
+        gradient = any(present) * q - np.tensordot(mean, p, 1)
         np.testing.assert_allclose(pull(jnp.ones(4))[0], gradient, rtol=1e-4, atol=1e-6)
 
 
@@ -176,11 +176,11 @@ def test_what_hardly_changed_is_not_sent_by_hand():
         (-0.2, -0.05, -0.2),
     )
     trained, received, expected = ([jnp.array(x[:3]), jnp.array(x[3:])] for x in zip(*rows, strict=True))
-    found, share = disjoint.only_changes(trained, received, 0.125, 0.0625)
-    chex.assert_trees_all_equal(found, expected)
+    sent, share = disjoint.only_changes(trained, received, 0.125, 0.0625)
+    chex.assert_trees_all_equal(sent, expected)
     assert float(share) == 4 / 8
-    found, share = disjoint.only_changes(trained, received, 0.125)
-    assert float(found[1][1]) == np.float32(0.13)  # 0.04 is 0.09 away
+    sent, share = disjoint.only_changes(trained, received, 0.125)
+    assert float(sent[1][1]) == np.float32(0.13)  # 0.04 is 0.09 away
     assert float(share) == 3 / 8
 
 
@@ -211,8 +211,8 @@ def test_labels_at_the_server_the_server_trains_sigma_alone():
     y = FEDERATION.server_labels[rows]
 
     def loss(sigma):
-        whole = fedmatch_twin.filled(before.student, sigma, tuple(before.server))
-        logits, moved_on = phases.forward(toy.model(), whole, x, rng.fold(step_key, 'dropout'), True)
+        variables = fedmatch_twin.filled(before.student, sigma, tuple(before.server))
+        logits, moved_on = phases.forward(toy.model(), variables, x, rng.fold(step_key, 'dropout'), True)
         return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[jnp.arange(len(y)), y]), moved_on
 
     sigma = fedmatch_twin.parameters(before.student)
@@ -252,12 +252,12 @@ def test_helpers_come_in_every_second_round_and_to_known_clients():
     """Round 2: of 1, 2 and 3 only 1 and 2 are known, each has the other. Round 4: 4 is new. Round 6: two for all."""
     cohorts = [[1, 2], [1, 2, 3], [1, 2], [1, 2, 4], [0, 1], [0, 4]]
     _, metrics = run_rounds('labels at the server', cohorts)
-    used = [float(found['helpers_used']) for found in metrics]
+    used = [float(round_metrics['helpers_used']) for round_metrics in metrics]
     np.testing.assert_allclose(used, [0, (1 + 1 + 0) / 3, 0, (2 + 2 + 0) / 3, 0, 2], rtol=1e-6)
-    inter = [float(found['loss_inter_client']) for found in metrics]
+    inter = [float(round_metrics['loss_inter_client']) for round_metrics in metrics]
     assert [value > 0 for value in inter] == [False, True, False, True, False, True]
     _, alone = run_rounds('labels at the server', [[1], [1]])
-    assert [float(found['helpers_used']) for found in alone] == [0.0, 0.0]
+    assert [float(round_metrics['helpers_used']) for round_metrics in alone] == [0.0, 0.0]
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_helpers_that_persist():
     """What was sent in round 2 helps in rounds 3 and 5, too, and is exchanged in round 4 for the cohort alone."""
     cohorts = [[1, 2, 4], [1, 2], [1, 2], [1, 4], [2, 4]]
     states, metrics = run_rounds('labels at the clients, helpers persist', cohorts)
-    assert [float(found['helpers_used']) for found in metrics] == [0.0, 2.0, 2.0, 2.0, 2.0]
+    assert [float(round_metrics['helpers_used']) for round_metrics in metrics] == [0.0, 2.0, 2.0, 2.0, 2.0]
     sent = [state.clients.sent for state in states]
     assert sent[0].valid.shape == (5, 2)
     np.testing.assert_array_equal(sent[2].valid.all(axis=1), [False, True, True, False, False])
@@ -280,12 +280,12 @@ def test_helpers_that_persist():
 def test_the_server_keeps_what_clients_uploaded():
     (_, one, two), _ = run_rounds('labels at the server', [[2], [3, 4]])
     np.testing.assert_array_equal(two.clients.known, [False, False, True, True, True])
-    for kept, average in zip(jax.tree.leaves(one.clients.psi), jax.tree.leaves(one.server), strict=True):
-        np.testing.assert_array_equal(kept[2], average)
-        assert not np.any(np.asarray(kept)[[0, 1, 3, 4]])
-    for old, kept, average in zip(*map(jax.tree.leaves, (one.clients.psi, two.clients.psi, two.server)), strict=True):
-        np.testing.assert_array_equal(kept[2], old[2])
-        np.testing.assert_allclose((kept[3] + kept[4]) / 2, average, rtol=1e-5, atol=1e-7)
+    for stored, average in zip(jax.tree.leaves(one.clients.psi), jax.tree.leaves(one.server), strict=True):
+        np.testing.assert_array_equal(stored[2], average)
+        assert not np.any(np.asarray(stored)[[0, 1, 3, 4]])
+    for old, stored, average in zip(*map(jax.tree.leaves, (one.clients.psi, two.clients.psi, two.server)), strict=True):
+        np.testing.assert_array_equal(stored[2], old[2])
+        np.testing.assert_allclose((stored[3] + stored[4]) / 2, average, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(np.sum(two.clients.embedding, axis=1), [0, 0, 1, 1, 1], rtol=1e-6)
 
 
@@ -294,14 +294,14 @@ def test_small_entries_of_psi_are_zero_in_evaluation():
     images = FEDERATION.client_images[:4]
     psi = jax.tree.map(lambda w: np.where(np.abs(w) > 0.01, w, 0), tuple(state.server))
     assert 0.1 < np.mean(np.concatenate([np.ravel(w) for w in jax.tree.leaves(psi)]) == 0) < 0.9
-    whole = fedmatch_twin.filled(state.student, fedmatch_twin.parameters(state.student), psi)
-    expected, _ = phases.forward(toy.model(), whole, toy.VIEWS.normalize(images), None, False)
-    found = algorithm.predict(state, images)
+    variables = fedmatch_twin.filled(state.student, fedmatch_twin.parameters(state.student), psi)
+    expected, _ = phases.forward(toy.model(), variables, toy.VIEWS.normalize(images), None, False)
+    predictions = algorithm.predict(state, images)
     assert algorithm.headline == 'student'
-    assert set(found) == {'student'}
-    np.testing.assert_allclose(found['student'], expected, rtol=1e-5, atol=1e-6)
+    assert set(predictions) == {'student'}
+    np.testing.assert_allclose(predictions['student'], expected, rtol=1e-5, atol=1e-6)
     other = start('labels at the server', options=FedMatch(l1_threshold=0.0))[0].predict(state, images)['student']
-    assert np.max(np.abs(found['student'] - other)) > 1e-3
+    assert np.max(np.abs(predictions['student'] - other)) > 1e-3
 
 
 COHORTS = ([0, 2, 4], [1, 2, 4], [1, 2, 4])
@@ -330,15 +330,15 @@ def test_rounds_equal_the_plain_twin(case, model):
         assert_trees_close(tuple(after.server), twin.psi, rtol=2e-3, atol=2e-5)
         for n, embedding in twin.embeddings.items():
             np.testing.assert_allclose(after.clients.embedding[n], embedding, rtol=2e-3, atol=2e-5)
-            own = jax.tree.map(lambda w, n=n: w[n], after.clients.psi)
-            assert_trees_close(tuple(own), twin.last[n], rtol=2e-3, atol=2e-5)
-    rates = [float(found['mask_rate']) for found in metrics]
+            psi = jax.tree.map(lambda w, n=n: w[n], after.clients.psi)
+            assert_trees_close(tuple(psi), twin.last[n], rtol=2e-3, atol=2e-5)
+    rates = [float(round_metrics['mask_rate']) for round_metrics in metrics]
     assert any(0.05 < rate < 0.95 for rate in rates)  # both sides of the threshold were compared
-    used = [float(found['helpers_used']) for found in metrics]
+    used = [float(round_metrics['helpers_used']) for round_metrics in metrics]
     np.testing.assert_allclose(used, [0, 4 / 3, 4 / 3 if 'persist' in case else 0], rtol=1e-6)
     for name in ('psi_sent', 'sigma_sent'):
         assert (name in metrics[0]) == bool(hparams.options.delta_threshold)
-        shares = [float(found.get(name, 0.5)) for found in metrics]
+        shares = [float(round_metrics.get(name, 0.5)) for round_metrics in metrics]
         assert all(0.1 < share < 0.95 for share in shares), shares
 
 
@@ -357,9 +357,9 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.slow
 def test_one_client_at_a_time_gives_the_same_numbers():
     case = 'labels at the clients, helpers persist'
-    found, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case, toy.model())
-    chex.assert_trees_all_close(found[1], expected[1], rtol=1e-4, atol=1e-6)
-    chex.assert_trees_all_close(found[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
+    actual, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case, toy.model())
+    chex.assert_trees_all_close(actual[1], expected[1], rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(actual[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -371,7 +371,7 @@ def test_without_helpers_nothing_is_kept_and_nobody_helps():
     one, other = ((after[1].student, after[1].server) for after in (states, with_helpers))
     chex.assert_trees_all_close(one, other, rtol=1e-5, atol=1e-7)
     chex.assert_trees_all_close(metrics[0], others[0], rtol=1e-5)
-    assert [float(found['helpers_used']) for found in metrics] == [0.0, 0.0, 0.0]
+    assert [float(round_metrics['helpers_used']) for round_metrics in metrics] == [0.0, 0.0, 0.0]
     assert float(metrics[1]['loss_inter_client']) == 0.0 < float(others[1]['loss_inter_client'])
     size = sum(w.size for w in jax.tree.leaves(with_helpers[0].server))
     assert sum(w.size for w in jax.tree.leaves(with_helpers[0].clients)) == 5 * (size + toy.CLASSES + 1)
@@ -390,9 +390,9 @@ def test_helpers_are_decided_on_by_the_round_alone():
             for inner in core.jaxprs_in_params(equation.params):
                 yield from conditions(inner)
 
-    found = list(conditions(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr))
-    assert len(found) == 1
-    assert found[0].invars[0].aval.shape == ()
+    predicates = list(conditions(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr))
+    assert len(predicates) == 1
+    assert predicates[0].invars[0].aval.shape == ()
 
 
 RUN = {'algorithm': 'fedmatch', 'fedmatch__helper_every': 1, 'rounds': 4, 'federation__num_active': 4}

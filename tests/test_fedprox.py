@@ -17,16 +17,16 @@ ROW = Row(STUDENT, STUDENT)
 
 @pytest.mark.slow
 def test_fedprox_without_a_weight_is_fedavg_bit_for_bit():
-    found = [two_rounds(name, {'local': Local(prox=0.0)})[-1] for name in ('fedavg', 'fedprox')]
-    chex.assert_trees_all_equal(*found)
+    states = [two_rounds(name, {'local': Local(prox=0.0)})[-1] for name in ('fedavg', 'fedprox')]
+    chex.assert_trees_all_equal(*states)
 
 
 def test_the_proximal_gradient():
     """mu (theta - theta_g), and nothing at theta_g."""
-    there = {'a': jnp.array([1.0, -2.0]), 'b': jnp.array([[3.0]])}
-    here = {'a': jnp.array([1.5, 1.0]), 'b': jnp.array([[3.0]])}
+    received = {'a': jnp.array([1.0, -2.0]), 'b': jnp.array([[3.0]])}
+    parameters = {'a': jnp.array([1.5, 1.0]), 'b': jnp.array([[3.0]])}
     mu = 0.7
-    value, gradient = jax.value_and_grad(lambda w: 0.5 * mu * trees.squared_distance(w, there))(here)
+    value, gradient = jax.value_and_grad(lambda w: 0.5 * mu * trees.squared_distance(w, received))(parameters)
     np.testing.assert_allclose(value, 0.35 * (0.25 + 9.0), rtol=1e-6)
     np.testing.assert_allclose(gradient['a'], [0.35, 2.1], rtol=1e-6)
     np.testing.assert_array_equal(gradient['b'], [[0.0]])

@@ -63,8 +63,8 @@ def two_rounds(name, labels_at_clients=False, split_index=None, **changes):
 def test_with_the_teacher_it_is_semisfl_without_clustering(changes):
     """The same bottoms, tops and teachers over two rounds, up to how XLA rounds two different programs."""
     reduced = two_rounds('fedswitch_sl', mode='teacher', **changes)
-    whole = two_rounds('semisfl', **changes)
-    for (state, metrics), (other, others) in zip(reduced, whole, strict=True):
+    semisfl_rounds = two_rounds('semisfl', **changes)
+    for (state, metrics), (other, others) in zip(reduced, semisfl_rounds, strict=True):
         for who in ('student', 'teacher'):
             for piece in ('bottom', 'top'):
                 ours, theirs = (getattr(getattr(s, who), piece) for s in (state, other))
@@ -119,10 +119,14 @@ class Server(twin.Server):
             self.asked.append(asks)
             if not asks:
                 self.teacher = self.teacher._replace(top=self.student.top)
-            own = super().label(features[rows], truth[rows], labeled[rows])
+            client_entries = super().label(features[rows], truth[rows], labeled[rows])
             self.teacher = teacher
-            self.seen[i] += [label for (_, label, sure), known in zip(own, labeled[rows], strict=True) if sure > known]
-            entries += own
+            self.seen[i] += [
+                label
+                for (_, label, sure), is_labeled in zip(client_entries, labeled[rows], strict=True)
+                if sure > is_labeled
+            ]
+            entries += client_entries
         return entries
 
 

@@ -25,13 +25,13 @@ def test_the_cases_are_those_that_were_measured():
 def test_rounds_are_as_they_were(case, tmp_path):
     """Accuracies are shares of 360 images; one in a hundred may fall on the other side."""
     golden.run(case, tmp_path)
-    found, before = golden.measure(tmp_path), expected()[case]
-    for record, other in zip(found['rounds'], before['rounds'], strict=True):
+    measured, before = golden.measure(tmp_path), expected()[case]
+    for record, other in zip(measured['rounds'], before['rounds'], strict=True):
         assert record.keys() == other.keys()
         for key, value in other.items():
             tolerance = {'abs': 0.01} if 'accuracy' in key else {'rel': 5e-3, 'abs': 1e-6}
             assert record[key] == (value if value is None else pytest.approx(value, **tolerance)), key
-    assert found['state'].keys() == before['state'].keys()
+    assert measured['state'].keys() == before['state'].keys()
     for name, (norm, product) in before['state'].items():
-        assert found['state'][name][0] == pytest.approx(norm, rel=1e-3), name
-        assert found['state'][name][1] == pytest.approx(product, abs=1e-3 * (1 + norm)), name
+        assert measured['state'][name][0] == pytest.approx(norm, rel=1e-3), name
+        assert measured['state'][name][1] == pytest.approx(product, abs=1e-3 * (1 + norm)), name

@@ -94,15 +94,15 @@ def test_the_table_shows_what_was_measured(result):
 
 
 def test_real_devices_are_not_called_fake(result):
-    for own in result['points']:
-        own['facts']['device'] = 'gpu (NVIDIA)'
+    for point in result['points']:
+        point['facts']['device'] = 'gpu (NVIDIA)'
     assert 'fake' not in growth_report.table(result)
 
 
 def test_the_exponent_is_that_of_the_larger_half():
     values = (1, 2, 4, 8, 16)  # the first two are flat; from 4 on, seconds grow with the power 1.5
-    own = [dataclasses.replace(TINY, active=n) for n in values]
-    measured = [record(p, (max(p.active, 4) ** 1.5,)) for p in own]
+    sizes = [dataclasses.replace(TINY, active=n) for n in values]
+    measured = [record(p, (max(p.active, 4) ** 1.5,)) for p in sizes]
     slope, first, last = growth_report.exponent(measured)
     assert (round(slope, 9), first, last) == (1.5, 4, 16)
     assert growth_report.exponent(measured[:1]) is None
@@ -135,20 +135,22 @@ def test_the_plot_draws_what_was_measured(result, tmp_path):
 
 
 def test_one_thing_grows_in_a_study():
-    kept = {}
+    fixed_fields = {}
     for study, values in {'active': (2, 6), 'total': (4, 20), 'devices': (1, 3), 'seeds': (1, 2)}.items():
-        found = points(study, TINY, values, 5)
-        assert [p.value for p in found] == list(values) * (2 if study in ('active', 'seeds') else 1)
-        fields = [{**dataclasses.asdict(p), STUDIES[study]: None} for p in found]
-        kept[study] = [{k: v for k, v in own.items() if k not in ('client_chunk', 'trials')} for own in fields]
-        assert all(own == kept[study][0] for own in kept[study])
+        study_points = points(study, TINY, values, 5)
+        assert [p.value for p in study_points] == list(values) * (2 if study in ('active', 'seeds') else 1)
+        fields = [{**dataclasses.asdict(p), STUDIES[study]: None} for p in study_points]
+        fixed_fields[study] = [
+            {k: v for k, v in entry.items() if k not in ('client_chunk', 'trials')} for entry in fields
+        ]
+        assert all(entry == fixed_fields[study][0] for entry in fixed_fields[study])
     assert [(p.client_chunk, p.trials) for p in points('active', TINY, (2, 6), 5)] == [(0, 'auto')] * 2 + [
         (5, 'auto')
     ] * 2
     assert [p.trials for p in points('seeds', TINY, (1,), 5)] == ['loop', 'vmap']
-    assert kept['devices'][0]['active'] == 3, 'two clients would leave a device idle'
-    assert kept['active'][0]['clients'] == 6
-    assert kept['total'][0]['unlabeled'] == 20, 'an image for each of the most clients'
+    assert fixed_fields['devices'][0]['active'] == 3, 'two clients would leave a device idle'
+    assert fixed_fields['active'][0]['clients'] == 6
+    assert fixed_fields['total'][0]['unlabeled'] == 20, 'an image for each of the most clients'
 
 
 def test_arithmetic_of_growth_by_hand():
@@ -236,7 +238,7 @@ def test_a_failing_point_does_not_end_the_run(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(growth_runs, 'measure', stand_in)
     growth_runs.run_points([dataclasses.replace(TINY, active=n) for n in (1, 2, 3, 4)], 2, tmp_path)
     written = json.loads((tmp_path / 'growth.json').read_text())['points']
-    assert [own['failed'] for own in written] == [
+    assert [point['failed'] for point in written] == [
         'a process ended with status 9; out of memory?',
         'ValueError: two',
         'too large',
@@ -276,9 +278,9 @@ def test_the_command_measures_devices(tmp_path):
     assert done.returncode == 0, done.stderr
     assert '[1/1] devices 2 …' in done.stdout
     assert '### Devices' in done.stdout
-    (own,) = json.loads((tmp_path / 'growth.json').read_text())['points']
-    assert own['failed'] == ''
-    assert own['memory']['peak_rss'] > 2**26
+    (point,) = json.loads((tmp_path / 'growth.json').read_text())['points']
+    assert point['failed'] == ''
+    assert point['memory']['peak_rss'] > 2**26
     assert (tmp_path / 'growth.md').exists()
 
 

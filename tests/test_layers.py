@@ -55,14 +55,14 @@ def room(path: Path) -> str:
 
 
 def rooms_imported(path: Path) -> set[str]:
-    found = set()
+    rooms = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split('.')[1] for alias in node.names if alias.name.startswith('semisfl_jax.')}
+            rooms |= {alias.name.split('.')[1] for alias in node.names if alias.name.startswith('semisfl_jax.')}
         elif isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'semisfl_jax':
             parts = node.module.split('.')
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-    return found - {'configs'}  # read by the command, and a folder beside the package in a checkout
+            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return rooms - {'configs'}  # read by the command, and a folder beside the package in a checkout
 
 
 def test_every_room_is_listed():
@@ -71,21 +71,21 @@ def test_every_room_is_listed():
 
 @pytest.mark.parametrize('path', MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_downward(path):
-    own = ROOMS.index(room(path))
-    upward = {name for name in rooms_imported(path) - {room(path)} if ROOMS.index(name) >= own}
+    rank = ROOMS.index(room(path))
+    upward = {name for name in rooms_imported(path) - {room(path)} if ROOMS.index(name) >= rank}
     assert not upward
 
 
 def modules_imported(path: Path) -> set[Path]:
     """The modules of the package that a module imports before it is used; a package's names stand in its __init__."""
-    found = set()
+    modules = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'semisfl_jax':
             folder = ROOT.joinpath(*node.module.split('.')[1:])
             for name in [alias.name for alias in node.names]:
                 places = folder / f'{name}.py', folder / name / '__init__.py', folder / '__init__.py'
-                found.add(next((own for own in places if own.is_file()), folder.with_suffix('.py')))
-    return found - {path, ROOT / '__init__.py'}
+                modules.add(next((candidate for candidate in places if candidate.is_file()), folder.with_suffix('.py')))
+    return modules - {path, ROOT / '__init__.py'}
 
 
 def test_no_module_imports_itself_through_others():

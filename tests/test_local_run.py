@@ -39,9 +39,9 @@ def test_what_clients_keep_is_in_the_checkpoints(reference, tmp_path):
     assert runs.run(tmp_path / 'parts', **EVERYTHING) == 0
     assert runs.lines(tmp_path / 'parts') == runs.lines(reference)
     assert runs.run(tmp_path / 'fresh', **(EVERYTHING | {'local__optimizer_state': 'fresh'})) == 0
-    kept, fresh = (runs.lines(folder) for folder in (reference, tmp_path / 'fresh'))
-    assert kept[0] == fresh[0]  # nobody has anything yet
-    assert kept[1] != fresh[1]
+    with_kept_state, fresh = (runs.lines(folder) for folder in (reference, tmp_path / 'fresh'))
+    assert with_kept_state[0] == fresh[0]  # nobody has anything yet
+    assert with_kept_state[1] != fresh[1]
 
 
 @pytest.mark.as_for_users

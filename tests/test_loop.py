@@ -106,8 +106,8 @@ def test_several_seeds_have_a_leading_axis(trained, tmp_path):
     result = sfl.train(config(seeds=(3, 0)), tmp_path / 'run')
     assert [trial['seed'] for trial in result.summary['trials']] == [3, 0]
     for r, seed in enumerate((3, 0)):
-        alone = {name: values[r] for name, values in result.metrics.items()}
-        check_arrays(alone, runs.records(tmp_path / 'run' / f'seed_{seed}'))
+        trial_metrics = {name: values[r] for name, values in result.metrics.items()}
+        check_arrays(trial_metrics, runs.records(tmp_path / 'run' / f'seed_{seed}'))
     assert result.metrics['teacher_accuracy'].shape == (2, 4)
     assert len(result.state) == 2
     assert jax.tree.structure(result.state[1]) == jax.tree.structure(trained[1].state)
@@ -148,9 +148,9 @@ def test_diagnostics_without_a_place_for_them_are_refused():
 def test_diagnostics_without_a_folder_are_reported(tmp_path):
     reported = []
     sfl.train(config(rounds=2, diagnostics_every=1, algorithm='supervised_only'), None, reported.append)
-    found = [event for event in reported if isinstance(event, events.Diagnosed)]
-    assert [event.round for event in found] == [1, 2]
-    assert found[0].arrays[0]['student_test'].sum() == 360  # test images of digits
+    diagnosed = [event for event in reported if isinstance(event, events.Diagnosed)]
+    assert [event.round for event in diagnosed] == [1, 2]
+    assert diagnosed[0].arrays[0]['student_test'].sum() == 360  # test images of digits
 
 
 def test_a_loss_that_is_not_finite_ends_a_run_without_a_folder():

@@ -118,12 +118,12 @@ def one_round(algorithm, family, devices, partition, k_s=2):
 
 def pieces(state):
     """The parts of a state that a Row names, those that are there."""
-    found = {name: getattr(state, name) for name in ('memory', 'clients', 'server')}
+    state_pieces = {name: getattr(state, name) for name in ('memory', 'clients', 'server')}
     for who in ('student', 'teacher'):
         model = getattr(state, who)._asdict() if getattr(state, who) else {}
-        found |= {f'{who}.{name}': piece['params'] for name, piece in model.items()}
-        found[f'{who}.statistics'] = [piece.get('batch_stats', {}) for piece in model.values()]
-    return {name: piece for name, piece in found.items() if jax.tree.leaves(piece)}
+        state_pieces |= {f'{who}.{name}': piece['params'] for name, piece in model.items()}
+        state_pieces[f'{who}.statistics'] = [piece.get('batch_stats', {}) for piece in model.values()]
+    return {name: piece for name, piece in state_pieces.items() if jax.tree.leaves(piece)}
 
 
 def still(piece, other):
@@ -247,10 +247,11 @@ def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
         built = narrow.build('alexnet', algorithm, convolution=convolution, client_map=client_map)
         state = jax.eval_shape(built.algorithm.init, built.key)
         jaxpr = jax.make_jaxpr(built.algorithm.round)(built.key, state, *next(inputs.inputs(built, 0)), np.int32(2))
-        found = [e.params for e in equations(jaxpr.jaxpr) if e.primitive.name == 'conv_general_dilated']
+        parameters = [e.params for e in equations(jaxpr.jaxpr) if e.primitive.name == 'conv_general_dilated']
         fast = jax.lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
         return [
-            p['dimension_numbers'] == fast and p['feature_group_count'] * p['batch_group_count'] == 1 for p in found
+            p['dimension_numbers'] == fast and p['feature_group_count'] * p['batch_group_count'] == 1
+            for p in parameters
         ]
 
     assert not convolutions('patches', 'vmap')

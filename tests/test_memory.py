@@ -82,24 +82,24 @@ def test_what_would_fit_is_named_and_fits(monkeypatch):
 def test_memory_of_clients_is_named_where_clients_keep_models(monkeypatch):
     of_machine(monkeypatch, 16 * GIB)
     config = config_lib.resolve(runs.config(algorithm='fedmatch', federation__num_clients=1_000_000))
-    with pytest.raises(UserError, match=r'federation\.num_clients=1000000 .*\(what clients keep 51 GiB'):
+    with pytest.raises(UserError, match=r'federation\.num_clients=1000000 .*\(client state 51 GiB'):
         experiment.build(config)
 
 
 def test_where_no_key_is_to_blame_the_largest_share_is(monkeypatch):
     of_machine(monkeypatch, 10 * 2**20)
     config = config_lib.resolve(get('cifar10'))
-    with pytest.raises(UserError, match=r'the run needs .* at the least \(models .* use a smaller model\.name'):
+    with pytest.raises(UserError, match=r'the run needs at least .* of memory \(models .* use a smaller model\.name'):
         experiment.build(config)
 
 
 def test_images_are_on_the_device_and_those_in_memory_on_the_host(monkeypatch):
     config = config_lib.resolve(runs.config(**FAKE, data__fake_size=300_000, federation__num_clients=10))
     of_machine(monkeypatch, 16 * GIB, device=100 * 2**20)
-    with pytest.raises(UserError, match=r'data\.fake_size=300000 .*\(images 232 MiB.* and the device has 100 MiB'):
+    with pytest.raises(UserError, match=r'data\.fake_size=300000 .*\(images 232 MiB.* but the device has 100 MiB'):
         experiment.build(config)  # 310,000 images of 784 bytes
     of_machine(monkeypatch, 100 * 2**20, device=16 * GIB)
-    with pytest.raises(UserError, match=r'images in host memory 232 MiB.* and this machine has 100 MiB'):
+    with pytest.raises(UserError, match=r'images in host memory 232 MiB.* but this machine has 100 MiB'):
         experiment.build(config)
 
 
@@ -112,7 +112,7 @@ def test_what_works_is_not_refused(name, monkeypatch):
         config.update_from_flattened_dict(needs.changes(algorithm) | {'data.fake': True})
         config = config_lib.resolve(config)
         shares = experiment.footprint(config)
-        assert 0 < sum(share.count for share in shares) < 24 * GIB
+        assert 0 < sum(share.nbytes for share in shares) < 24 * GIB
     of_machine(monkeypatch, None)
     experiment.memory.check(config_lib.resolve(runs.config(queue_size=10**8)), experiment.footprint)
 
@@ -134,11 +134,11 @@ def test_the_estimate_is_below_what_the_compiled_round_takes(algorithm, changes)
     state = jax.eval_shape(built.algorithm.init, built.key)
     federation, cohort = next(batch.inputs(0))
     compiled = jax.jit(batch.round, donate_argnums=1).lower(batch.key, state, federation, cohort, np.int32(2)).compile()
-    found = compiled.memory_analysis()
-    taken = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    taken += found.temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    taken = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    taken += analysis.temp_size_in_bytes
     loaded = built.dataset.outline._replace(test=0, most_held=built.federation.index.shape[1] if not changes else 1)
-    estimate = sum(share.count for share in experiment.footprint(config, loaded=loaded) if not share.on_host)
+    estimate = sum(share.nbytes for share in experiment.footprint(config, loaded=loaded) if not share.on_host)
     assert taken / 10 < estimate <= taken
 
 
@@ -146,28 +146,28 @@ def test_the_parts_of_an_estimate():
     """AlexNet on CIFAR-10, from the sizes that are known of it."""
     config = config_lib.resolve(get('cifar10'))
     loaded = data.Outline((32, 32, 3), 10, 50_000, 10_000, in_memory=False, most_held=1534)
-    found = {share.what: share.count for share in experiment.footprint(config, loaded=loaded)}
+    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
     model, head = 35_855_178, 4096 * 4096 + 4096 + 4096 * 128 + 128  # parameters; features at the cut are 4,096
-    assert found['images'] == 60_000 * 3072
-    assert found['queue'] == 2 * (1024 * (4 * 128 + 4 + 1) + 4)
-    assert found['models of the server'] == 2 * 4 * (model + head) + 2 * 4  # student and teacher, two counters
-    assert found['models in training'] == 2 * 4 * (model + head)  # gradient and momentum
-    assert found['tables of who holds what'] == 4 * 30 * 1534
-    assert found['rows and images of a round'] == 4 * 10 * 50 * 64
-    assert found['batches'] == 4 * 500 * 3072
-    two = {share.what: share.count for share in experiment.footprint(config, trials=2, loaded=loaded)}
-    assert two['models of the server'] == 2 * found['models of the server']
-    assert two['images'] == found['images']
+    assert shares['images'] == 60_000 * 3072
+    assert shares['queue'] == 2 * (1024 * (4 * 128 + 4 + 1) + 4)
+    assert shares['models of the server'] == 2 * 4 * (model + head) + 2 * 4  # student and teacher, two counters
+    assert shares['models in training'] == 2 * 4 * (model + head)  # gradient and momentum
+    assert shares['index tables of the clients'] == 4 * 30 * 1534
+    assert shares['rows and images of a round'] == 4 * 10 * 50 * 64
+    assert shares['batches'] == 4 * 500 * 3072
+    two = {share.what: share.nbytes for share in experiment.footprint(config, trials=2, loaded=loaded)}
+    assert two['models of the server'] == 2 * shares['models of the server']
+    assert two['images'] == shares['images']
 
 
 def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, tmp_path, capsys):
     """Features of 1,000 images behind the first layer are 1,000 * 8 * 8 * 16 float32, 4 MiB; all else takes less."""
     changes = {'algorithm': 'supervised_only', 'server_batch_size': 1000}
     config = config_lib.resolve(runs.config(**changes))
-    assert sum(share.count for share in experiment.footprint(config)) < 2 * 2**20
+    assert sum(share.nbytes for share in experiment.footprint(config)) < 2 * 2**20
     of_machine(monkeypatch, 4 * 2**20)
     assert runs.run(tmp_path / 'run', **changes) == 2
-    words = ['in the compiled round', 'for results on the way', 'has 4 MiB', 'less than', 'server_batch_size=1000']
+    words = ['for the compiled round', 'for intermediate results', 'has 4 MiB', 'less than', 'server_batch_size=1000']
     assert_one_line(capsys.readouterr().err, words)
     assert not (tmp_path / 'run').exists()
 
@@ -252,8 +252,8 @@ def test_images_that_cannot_be_decoded_are_refused_before(tmp_path, monkeypatch)
 
 
 def test_the_memory_of_this_machine():
-    found = machine.host_memory()
-    assert found is None or 2**28 < found < 2**50
+    total = machine.host_memory()
+    assert total is None or 2**28 < total < 2**50
     assert machine.device_memory() is None  # a CPU
 
 

@@ -32,12 +32,12 @@ def test_every_method_is_measured_in_all_its_forms():
 @pytest.mark.parametrize('data', ['fashion_mnist', 'cifar10'])
 def test_all_forms_are_valid_and_share_everything_else(data, method):
     case = Case((), data=data, clients=3, batch_size=16, k_s=4, k_u=5, client_map='loop', augment=False)
-    config, plain = (method_side.configuration(case, own) for own in (method, methods(('semisfl',))[0]))
+    config, plain = (method_side.configuration(case, case_method) for case_method in (method, methods(('semisfl',))[0]))
     for name in ('data.name', 'data.fake_size', 'federation', 'model', 'augment', 'batch_size', 'k_u', 'precision'):
-        own, other = (dict(c.to_dict(), **{f'data.{k}': v for k, v in c.data.items()})[name] for c in (config, plain))
+        value, other = (dict(c.to_dict(), **{f'data.{k}': v for k, v in c.data.items()})[name] for c in (config, plain))
         if name == 'federation':
             other = other | {key.removeprefix('federation.'): v for key, v in method.keys if key.startswith(name)}
-        assert own == other
+        assert value == other
     assert config.k_s == dict(method.keys).get('k_s', 4)
 
 
@@ -81,13 +81,13 @@ def test_the_command_writes_figures_table_and_plot(tmp_path):
     assert f'2/2: {names[0]}' in done.stdout
     assert '| fedavg:supervised |' in done.stdout
     result = json.loads((tmp_path / 'methods.json').read_text())
-    assert {name: len(own) for name, own in result['seconds'].items()} == dict.fromkeys(names, 2)
-    found = result['facts']['methods']
-    assert found['supervised_only']['images'] == 1 * 4
-    assert found['fedavg:supervised']['images'] == 1 * 4 + 2 * 3 * 4
+    assert {name: len(seconds) for name, seconds in result['seconds'].items()} == dict.fromkeys(names, 2)
+    facts = result['facts']['methods']
+    assert facts['supervised_only']['images'] == 1 * 4
+    assert facts['fedavg:supervised']['images'] == 1 * 4 + 2 * 3 * 4
     # float32: student and teacher, and the student alone (tests/test_models.py counts 4,800 + 8,906 parameters)
-    assert found['supervised_only']['state_bytes'] == pytest.approx(2 * 4 * 13_706, rel=0.01)
-    assert found['fedavg:supervised']['state_bytes'] == pytest.approx(4 * 13_706, rel=0.01)
+    assert facts['supervised_only']['state_bytes'] == pytest.approx(2 * 4 * 13_706, rel=0.01)
+    assert facts['fedavg:supervised']['state_bytes'] == pytest.approx(4 * 13_706, rel=0.01)
     plotted = importlib.util.find_spec('matplotlib') is not None
     expected = {'methods.json', 'methods.md'} | ({'methods.png', 'methods.svg'} if plotted else set())
     assert {path.name for path in tmp_path.iterdir()} == expected

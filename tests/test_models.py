@@ -135,9 +135,9 @@ def test_gradients_of_convolutions(lowering, size, padding, stride):
     One with a stride is one without, of which all other outputs are thrown away."""
     rng = np.random.default_rng(1)
     x, kernel = rng.normal(size=(2, 9, 8, 3)), rng.normal(size=(size, size, 3, 4))
-    kept = rng.normal(size=convolve(x, kernel, padding, stride).shape)
+    cotangent = rng.normal(size=convolve(x, kernel, padding, stride).shape)
     out = np.zeros((2, 9 + 2 * padding - size + 1, 8 + 2 * padding - size + 1, 4))
-    out[:, ::stride, ::stride] = kept
+    out[:, ::stride, ::stride] = cotangent
     padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     of_padded, of_kernel = np.zeros_like(padded), np.zeros_like(kernel)
     for i, j in itertools.product(range(size), range(size)):
@@ -148,7 +148,7 @@ def test_gradients_of_convolutions(lowering, size, padding, stride):
 
     function = partial(lowerings.LOWERINGS[lowering], padding=padding, stride=stride)
     _, back = jax.vjp(function, jnp.float32(x), jnp.float32(kernel))
-    for got, expected in zip(back(jnp.float32(kept)), (of_x, of_kernel), strict=True):
+    for got, expected in zip(back(jnp.float32(cotangent)), (of_x, of_kernel), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -170,9 +170,9 @@ def test_corners_of_windows(size, padding, channels):
     rng = np.random.default_rng(2)
     x = rng.normal(size=(2, 10, 9, channels)).astype(np.float32)
     kernel = rng.normal(size=(size, size, channels, 4)).astype(np.float32)
-    whole = convolve(x, kernel, padding)
-    height, width = whole.shape[1] // 2, whole.shape[2] // 2
-    expected = np.stack([whole[:, i : 2 * height : 2, j : 2 * width : 2] for i in (0, 1) for j in (0, 1)], axis=-2)
+    full = convolve(x, kernel, padding)
+    height, width = full.shape[1] // 2, full.shape[2] // 2
+    expected = np.stack([full[:, i : 2 * height : 2, j : 2 * width : 2] for i in (0, 1) for j in (0, 1)], axis=-2)
     got = lowerings.direct_corners(jnp.asarray(x), jnp.asarray(kernel), padding)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
@@ -283,13 +283,13 @@ def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     """Bottom and top of every cut, glued together, are the uncut model: same logits, same gradient."""
     shape = (12, 12, 3) if 'resnet' in name else SHAPES[name]
     architecture = zoo.ARCHITECTURES[name](10, layers.FLOAT32)
-    whole = Stack(architecture.layers)
+    uncut = Stack(architecture.layers)
     images = jax.random.normal(jax.random.key(1), (2, *shape))
-    variables = whole.init(jax.random.key(0), images, train=False)
+    variables = uncut.init(jax.random.key(0), images, train=False)
     parameters, statistics = variables['params'], {'batch_stats': variables.get('batch_stats', {})}
     target = jnp.arange(10.0)
     expected, gradient = jax.value_and_grad(
-        lambda p: jnp.sum(whole.apply({'params': p, **statistics}, images, train=False) @ target)
+        lambda p: jnp.sum(uncut.apply({'params': p, **statistics}, images, train=False) @ target)
     )(parameters)
     for index in CUTS.get(name, range(1, len(architecture.layers))):
         model = models.build(name, 10, shape, split_index=index, convolution='native')

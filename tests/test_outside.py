@@ -29,13 +29,13 @@ def one_pass(model, views, hparams, axis=LOCAL_CLIENTS):
         steps = -(-(size + labeled_size) // hparams.batch_size)
 
         def loss(parameters, student, _, t):
-            place = t * hparams.batch_size + jnp.arange(hparams.batch_size)
-            ours = place < size + labeled_size
-            place = jnp.where(place < size, place, width + jnp.clip(place - size, 0, labeled_size - 1))
-            rows = inputs.rows[place]
+            positions = t * hparams.batch_size + jnp.arange(hparams.batch_size)
+            ours = positions < size + labeled_size
+            positions = jnp.where(positions < size, positions, width + jnp.clip(positions - size, 0, labeled_size - 1))
+            rows = inputs.rows[positions]
             images = views.normalize(federation.client_images[rows])
             guesses = jnp.argmax(phases.forward(model, state.student, images, None, False)[0], axis=-1)
-            labels = jnp.where(inputs.labeled[place], federation.client_labels[rows], guesses)
+            labels = jnp.where(inputs.labeled[positions], federation.client_labels[rows], guesses)
             student = with_parameters(student, parameters)
             logits, student = phases.forward(model, student, images, rng.fold(inputs.key, t), True)
             value = losses.cross_entropy(logits, labels, ours.astype(jnp.float32))
@@ -53,8 +53,8 @@ def one_pass(model, views, hparams, axis=LOCAL_CLIENTS):
 
     def round_(key, state, federation, cohort, k_s):
         lr = learning_rate(hparams, state.round)
-        student, _, found = local(key, state, federation, cohort, lr)
-        return state.replace(round=state.round + 1, student=student), {'lr': lr, **found}
+        student, _, metrics = local(key, state, federation, cohort, lr)
+        return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
 
     def predict(state, images):
         return {'student': phases.predict(model, views, state.student, images)}
@@ -150,7 +150,7 @@ def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_pa
     assert 'costs      none: one_pass has no price' in capsys.readouterr().out
     assert not {'bytes_up', 'bytes_down', 'simulated_seconds'} & runs.records(tmp_path / 'run')[-1].keys()
     assert runs.run(tmp_path / 'late', **TOY, failures__deadline_seconds=5.0) == 2
-    assert 'how long a client of one_pass takes is not known' in capsys.readouterr().err
+    assert 'how long a client of one_pass takes is unknown' in capsys.readouterr().err
 
 
 @dataclasses.dataclass(frozen=True)

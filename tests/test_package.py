@@ -35,8 +35,8 @@ def test_a_study_has_a_name(tmp_path, monkeypatch):
 
 def test_a_file_of_ones_own_goes_before_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    own = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config = digits.get_config()\n'
-    (tmp_path / 'digits.py').write_text(f'{own}    config.k_s = 3\n    return config\n')
+    source = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config = digits.get_config()\n'
+    (tmp_path / 'digits.py').write_text(f'{source}    config.k_s = 3\n    return config\n')
     assert command_line.parse(['semisfl', '--config=digits.py']).config.k_s == 3
     assert command_line.parse(['semisfl', '--config=digits']).config.k_s == 20
 
@@ -99,7 +99,7 @@ def test_rounds_from_python_are_those_of_a_run(tmp_path):
 
 
 def test_a_simulation_has_one_seed():
-    with pytest.raises(sfl.UserError, match=r'config\.seeds=\(0, 1\): build\(\) takes one experiment'):
+    with pytest.raises(sfl.UserError, match=r'config\.seeds=\(0, 1\): build\(\) takes a single seed'):
         sfl.build(sfl.get_config('digits', seeds=(0, 1)))
 
 
@@ -141,8 +141,8 @@ def test_a_wheel_trains_in_an_empty_folder(installed):
     assert done.returncode == 0, done.stderr
     assert 'teacher accuracy' in done.stdout
     assert (installed[1] / 'a' / 'summary.json').exists()
-    place = start(installed, '-c', 'import semisfl_jax.configs.digits as d; print(d.__file__)').stdout
-    assert place.startswith(str(installed[0]))
+    config_path = start(installed, '-c', 'import semisfl_jax.configs.digits as d; print(d.__file__)').stdout
+    assert config_path.startswith(str(installed[0]))
 
 
 STUDY = """

@@ -27,8 +27,8 @@ def drawn(**changes):
 def test_the_partition_seed_takes_the_place_of_the_seed_in_the_split():
     fixed = [drawn(seed=seed, partition_seed=2020) for seed in (0, 1)]
     of_that_run, of_another = drawn(seed=2020), drawn(seed=0)
-    assert {own.content_hash for own in fixed} == {of_that_run.content_hash}
-    assert [own.settings['seed'] for own in (*fixed, of_another)] == [2020, 2020, 0]
+    assert {partition.content_hash for partition in fixed} == {of_that_run.content_hash}
+    assert [partition.settings['seed'] for partition in (*fixed, of_another)] == [2020, 2020, 0]
     assert not np.array_equal(fixed[0].server_index, of_another.server_index)
     assert drawn(seed=5, partition_seed=0).content_hash == of_another.content_hash  # 0 is a seed like any other
 
@@ -43,9 +43,9 @@ def test_trials_share_the_split_and_nothing_else(tmp_path):
         first, second = np.asarray(getattr(federation, name))
         np.testing.assert_array_equal(first, second)
     other = [experiment.build(config_lib.resolve(runs.config(algorithm='fedavg', seed=seed))) for seed in (0, 1)]
-    for own, alone in zip(built, other, strict=True):  # what is drawn from the seed of the run is what it was
-        chex.assert_trees_all_equal(*(x.algorithm.init(x.key).student for x in (own, alone)))
-    alone = [next(trials.batch([own], 'loop').inputs(0))[1].ids.tolist() for own in other]
+    for trial, alone in zip(built, other, strict=True):  # what is drawn from the seed of the run is what it was
+        chex.assert_trees_all_equal(*(x.algorithm.init(x.key).student for x in (trial, alone)))
+    alone = [next(trials.batch([trial], 'loop').inputs(0))[1].ids.tolist() for trial in other]
     assert [ids.tolist() for ids in cohorts.ids] == alone
 
 
@@ -60,16 +60,18 @@ def test_trials_with_one_split_are_single_runs(tmp_path, capsys):
         assert (together / 'partition.npz').read_bytes() == (alone / 'partition.npz').read_bytes()
     assert (tmp_path / '0' / 'partition.npz').read_bytes() == (tmp_path / '1' / 'partition.npz').read_bytes()
     assert runs.lines(tmp_path / '0') != runs.lines(tmp_path / '1')
-    summaries = [json.loads((tmp_path / own / 'summary.json').read_text()) for own in ('both', '0', '1')]
-    assert [own['partition_seed'] for own in summaries] == [2020] * 3
-    assert len({own['partition_hash'] for own in summaries}) == 1
+    summaries = [json.loads((tmp_path / entry / 'summary.json').read_text()) for entry in ('both', '0', '1')]
+    assert [entry['partition_seed'] for entry in summaries] == [2020] * 3
+    assert len({entry['partition_hash'] for entry in summaries}) == 1
 
 
 def test_seeds_that_draw_their_own_splits_say_so(tmp_path, capsys):
     assert runs.run(tmp_path, algorithm='supervised_only', rounds=1, seeds='0,1') == 0
     assert ', each seed draws its own split\n' in capsys.readouterr().out
-    together, *alone = (json.loads((tmp_path / own / 'summary.json').read_text()) for own in ('.', 'seed_0', 'seed_1'))
-    assert [own['partition_seed'] for own in alone] == [0, 1]
+    together, *alone = (
+        json.loads((tmp_path / entry / 'summary.json').read_text()) for entry in ('.', 'seed_0', 'seed_1')
+    )
+    assert [entry['partition_seed'] for entry in alone] == [0, 1]
     assert 'partition_seed' not in together
     assert 'partition_hash' not in together
 
@@ -104,13 +106,13 @@ def test_studies_at_full_scale_have_one_split(name):
     for scale, expected in (('smoke', -1), ('cpu', -1), ('full', 2020)):
         cells = [cell for cell in study(name, scale).cells() if cell.config]
         assert {cell.config.data.partition_seed for cell in cells} == {expected}
-        said = '--config.data.partition_seed=2020'
-        assert all((said in ' '.join(report.plan.jobs_of(cell)[0].options())) == (scale == 'full') for cell in cells)
+        option = '--config.data.partition_seed=2020'
+        assert all((option in ' '.join(report.plan.jobs_of(cell)[0].options())) == (scale == 'full') for cell in cells)
 
 
 def text_of(tmp_path, made):
-    found = collect.find(made, tmp_path, {})
-    report.write(tmp_path / 'report', made, found)
+    results = collect.find(made, tmp_path, {})
+    report.write(tmp_path / 'report', made, results)
     return (tmp_path / 'report' / 'report.md').read_text()
 
 

@@ -73,12 +73,12 @@ def test_pseudo_labels_show_what_is_confident_and_what_is_wrong(drawn):
 
 def test_losses_have_a_panel_each(drawn):
     figure, axes = drawn(1, 3, 'page')
-    kept = curves.losses(axes, {'loss_consistency': TWO, 'loss_other': TWO[1:]})
-    assert [ax.get_title() for ax in kept] == ['Clients: consistency $H$', 'loss_other']
-    assert figure.axes == list(kept)
-    assert points(kept[0].lines[0]) == [[5, 0.5], [10, 0.75]]
-    assert [len(ax.lines) for ax in kept] == [2, 1]
-    assert legend(kept[0]) == ['SemiSFL', 'FedAvg']
+    panels = curves.losses(axes, {'loss_consistency': TWO, 'loss_other': TWO[1:]})
+    assert [ax.get_title() for ax in panels] == ['Clients: consistency $H$', 'loss_other']
+    assert figure.axes == list(panels)
+    assert points(panels[0].lines[0]) == [[5, 0.5], [10, 0.75]]
+    assert [len(ax.lines) for ax in panels] == [2, 1]
+    assert legend(panels[0]) == ['SemiSFL', 'FedAvg']
 
 
 def test_the_partition_has_a_bubble_where_there_are_images(drawn):
@@ -156,8 +156,8 @@ def test_the_queue_is_stacked_by_what_is_known_of_its_labels(drawn):
     sure = [[5, 1], [2, 6], [0, 3]]  # rows: true class 0, 1, unknown; columns: label
     _, ax = drawn()
     inside.queue(ax, np.array([unsure, sure]), 9, 'unlabeled')
-    found = {bars.get_label(): (heights(bars), [bar.get_y() for bar in bars]) for bars in ax.containers}
-    assert found == {
+    bars_by_label = {bars.get_label(): (heights(bars), [bar.get_y() for bar in bars]) for bars in ax.containers}
+    assert bars_by_label == {
         'right': ([5, 6], [0, 0]),
         'wrong': ([2, 1], [5, 6]),
         'class unknown': ([0, 3], [7, 7]),

@@ -35,10 +35,10 @@ def run(name, seed=0, but=()):
     records = []
     for number in range(1, ROUNDS + 1):
         share = level * number / ROUNDS
-        own = {'round': number, 'k_s': 100 - number, 'teacher_accuracy': share, 'mask_rate': share}
-        own |= {'bytes_up': number * 2**30, 'bytes_down': number * 2**31, 'simulated_seconds': 60.0 * number}
-        own |= {'pseudo_label_accuracy': share, **dict.fromkeys(LOSSES, 12345.678 * level / number)}
-        records.append({key: value for key, value in own.items() if key not in but})
+        record = {'round': number, 'k_s': 100 - number, 'teacher_accuracy': share, 'mask_rate': share}
+        record |= {'bytes_up': number * 2**30, 'bytes_down': number * 2**31, 'simulated_seconds': 60.0 * number}
+        record |= {'pseudo_label_accuracy': share, **dict.fromkeys(LOSSES, 12345.678 * level / number)}
+        records.append({key: value for key, value in record.items() if key not in but})
     return runs_lib.Run(f'{name}{seed}', {}, seed, 'teacher', records)
 
 
@@ -47,9 +47,9 @@ def groups(*names, **but):
     return {name: {seed: run(name, seed, but.get(name, ())) for seed in (0, 1)} for name in names}
 
 
-def figure_of(name, found):
+def figure_of(name, run_groups):
     with style.context():
-        ((_, made),) = draw.figures(found, (name,))
+        ((_, made),) = draw.figures(run_groups, (name,))
     return made
 
 
@@ -59,17 +59,17 @@ def look_of(line):
 
 def looks_in(*drawn):
     """Label -> color, marker and dash, in all panels of the figures and in their legends: one for each label."""
-    found = {}
+    looks_by_label = {}
     for figure in drawn:
         (legend,) = figure.legends
         texts = [text.get_text() for text in legend.get_texts()]
         for name, line in zip(texts, legend.get_lines(), strict=True):
-            found.setdefault(name, set()).add(look_of(line))
+            looks_by_label.setdefault(name, set()).add(look_of(line))
         for line in itertools.chain(*(ax.lines for ax in figure.axes)):
             assert line.get_label() in texts
-            found[line.get_label()].add(look_of(line))
-    assert all(len(own) == 1 for own in found.values()), found
-    return {name: next(iter(own)) for name, own in found.items()}
+            looks_by_label[line.get_label()].add(look_of(line))
+    assert all(len(label_looks) == 1 for label_looks in looks_by_label.values()), looks_by_label
+    return {name: next(iter(label_looks)) for name, label_looks in looks_by_label.items()}
 
 
 # --- looks
@@ -80,7 +80,7 @@ def test_a_method_has_one_color_in_all_panels_and_in_the_legend():
     names = ('semisfl', 'fedavg', 'fedswitch', 'supervised_only')
     lacking = {'algorithm=fedavg': SERVER, 'algorithm=supervised_only': LOSSES[2:], 'algorithm=fedswitch': SERVER}
     made = looks_in(figure_of('losses', groups(*(f'algorithm={name}' for name in names), **lacking)))
-    assert {name: own[0] for name, own in made.items()} == {
+    assert {name: look[0] for name, look in made.items()} == {
         'SemiSFL': '#0072B2',
         'Supervised-only': '#000000',
         'FedAvg': '#56B4E9',
@@ -90,19 +90,19 @@ def test_a_method_has_one_color_in_all_panels_and_in_the_legend():
 
 @pytest.mark.parametrize('name', draw.OF_GROUPS)
 def test_a_method_looks_the_same_in_every_figure(name):
-    whole = figure_of(name, groups(*(f'algorithm={method}' for method in looks.of_methods())))
-    made = looks_in(whole)
-    assert {title: own[:2] for title, own in made.items()} == {
+    full_figure = figure_of(name, groups(*(f'algorithm={method}' for method in looks.of_methods())))
+    made = looks_in(full_figure)
+    assert {title: appearance[:2] for title, appearance in made.items()} == {
         look.title: (look.color, look.marker) for look in looks.of_methods().values()
     }
     for method in ('fedavg', 'splitfed'):
-        alone = figure_of(name, groups(f'algorithm={method}'))
-        assert looks_in(alone).items() <= made.items()
+        single_figure = figure_of(name, groups(f'algorithm={method}'))
+        assert looks_in(single_figure).items() <= made.items()
 
 
 def test_a_group_keeps_its_look_in_a_figure_that_lacks_another():
-    found = groups('x=1', 'x=2', 'x=3', **{'x=1': ('k_s',)})
-    made = looks_in(figure_of('k_s', found), figure_of('accuracy_rounds', found))
+    run_groups = groups('x=1', 'x=2', 'x=3', **{'x=1': ('k_s',)})
+    made = looks_in(figure_of('k_s', run_groups), figure_of('accuracy_rounds', run_groups))
     assert set(made) == {'x=1', 'x=2', 'x=3'}
 
 
@@ -111,17 +111,19 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
     assert {name: looks.of_methods()[method].title for name, method in paper.METHODS.items()} == {
         name: name for name in paper.METHODS
     }
-    tables, found = study_of(tuple(paper.METHODS), ('a', 'b', 'c'))
-    found[tables[0].title, 'SemiFL', 'b'] = found[tables[0].title, 'SemiFL', 'b']._replace(runs={})
-    made = study_figures(monkeypatch, tables, found)
+    tables, results = study_of(tuple(paper.METHODS), ('a', 'b', 'c'))
+    results[tables[0].title, 'SemiFL', 'b'] = results[tables[0].title, 'SemiFL', 'b']._replace(runs={})
+    made = study_figures(monkeypatch, tables, results)
     seen = looks_in(*(figure for name, figure in made.items() if 'values' not in name))
-    assert {name: own[0] for name, own in seen.items()} == {
+    assert {name: appearance[0] for name, appearance in seen.items()} == {
         look.title: look.color for look in looks.of_methods().values() if look.title in paper.METHODS
     }
     (values,) = (figure for name, figure in made.items() if name == '1-values')
     *rows, theirs = values.axes[0].containers
     assert theirs.get_label() == 'paper (hollow)'
-    assert {own.get_label(): own.lines[0].get_color() for own in rows} == {name: own[0] for name, own in seen.items()}
+    assert {row.get_label(): row.lines[0].get_color() for row in rows} == {
+        name: appearance[0] for name, appearance in seen.items()
+    }
 
 
 def test_methods_differ_in_color_and_in_gray():
@@ -139,8 +141,8 @@ def test_groups_of_one_method_share_its_color_and_differ_in_dash_and_marker():
     assert first[1:] == looks.of_methods()['semisfl'][1:]
     assert fourth[1:] == looks.of_methods()['semifl'][1:]
     assert fourth.color == fifth.color
-    own = [look for title, look in made.items() if title.startswith('SemiSFL')]
-    assert {look.color for look in own} == {first.color}
+    semisfl_looks = [look for title, look in made.items() if title.startswith('SemiSFL')]
+    assert {look.color for look in semisfl_looks} == {first.color}
     assert len({(look.marker, look.dash) for look in made.values()}) == 14
     mixed = looks.of(['mean_teacher', 'SemiSFL', 'alpha = 2', 'alpha = 2, code'])
     assert mixed['SemiSFL'] == looks.of_methods()['semisfl']
@@ -175,12 +177,12 @@ def test_colors_are_told_apart_without_color_vision(colors, eyes):
     """A difference of 2.3 can just be seen in patches beside each other; lines need several times that."""
     seen = [lab(color, EYES[eyes]) for color in colors]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 15
-    assert all(own[0] < 75 for own in seen)  # dark enough for white paper
+    assert all(perceived[0] < 75 for perceived in seen)  # dark enough for white paper
 
 
 def test_markers_of_lines_do_not_hide_each_other():
     look = looks.of_methods()['semisfl']
-    assert [look.line(80, place)['markevery'] for place in range(4)] == [(0, 10), (3, 10), (6, 10), (0, 10)]
+    assert [look.line(80, index)['markevery'] for index in range(4)] == [(0, 10), (3, 10), (6, 10), (0, 10)]
     assert look.line(3, 5)['markevery'] == (0, 1)
 
 
@@ -189,27 +191,27 @@ def test_markers_of_lines_do_not_hide_each_other():
 
 def study_of(rows, columns, measures=(ACCURACY,)):
     """A table of a study for each measure, and made-up runs for all of its cells."""
-    tables, found = [], {}
+    tables, results = [], {}
     for measure in measures:
         cells = []
         for row, column in itertools.product(rows, columns):
-            own = studies_toy.cell('semisfl', 1.0, Paper(50.0, 0.5, 'digits', 40), measure)
-            cells.append(dataclasses.replace(own, row=row, column=column))
+            template = studies_toy.cell('semisfl', 1.0, Paper(50.0, 0.5, 'digits', 40), measure)
+            cells.append(dataclasses.replace(template, row=row, column=column))
         curves_of = {'minutes': 'accuracy_minutes', 'gigabytes': 'accuracy_gigabytes'}.get(
             measure.kind, 'accuracy_rounds'
         )
         tables.append(Table(measure.kind, tuple(cells), figures=('values', curves_of, 'k_s')))
         for cell in cells:
             members = {seed: run(cell.row + cell.column, seed) for seed in (0, 1)}
-            found[measure.kind, cell.row, cell.column] = collect.Found(members, (0, 1), [], '', [])
-    return tables, found
+            results[measure.kind, cell.row, cell.column] = collect.Found(members, (0, 1), [], '', [])
+    return tables, results
 
 
-def study_figures(monkeypatch, tables, found):
+def study_figures(monkeypatch, tables, results):
     """Name -> matplotlib figure."""
     monkeypatch.setattr(figures, '_bytes', lambda figure, kind: figure)
     study = Study('toy', 'smoke', 'A toy', tuple(tables))
-    return {figure.name: figure.png for figure in figures.draw(study, found)}
+    return {figure.name: figure.png for figure in figures.draw(study, results)}
 
 
 def overlap(a, b):
@@ -227,15 +229,15 @@ def assert_nothing_is_cut(figure):
         else:
             figure.draw_without_rendering()  # the layout of a file, without its pixels
         renderer = canvas.get_renderer()
-        boxes = {f'legend {place}': own.get_window_extent(renderer) for place, own in enumerate(figure.legends)}
-        for place, ax in enumerate(figure.axes):
-            boxes[f'panel {place}'] = ax.get_tightbbox(renderer)  # with title, labels and ticks
-            assert min(ax.bbox.width, ax.bbox.height) > 0.7 * dpi, f'panel {place} is squeezed'
+        boxes = {f'legend {index}': legend.get_window_extent(renderer) for index, legend in enumerate(figure.legends)}
+        for index, ax in enumerate(figure.axes):
+            boxes[f'panel {index}'] = ax.get_tightbbox(renderer)  # with title, labels and ticks
+            assert min(ax.bbox.width, ax.bbox.height) > 0.7 * dpi, f'panel {index} is squeezed'
             assert ax.get_legend() is None
             shown = [
                 tick.label1.get_window_extent(renderer) for tick in ax.xaxis.get_major_ticks() if tick.get_visible()
             ]
-            shown = [own for own in shown if ax.bbox.x0 - 1 <= (own.x0 + own.x1) / 2 <= ax.bbox.x1 + 1]
+            shown = [bounds for bounds in shown if ax.bbox.x0 - 1 <= (bounds.x0 + bounds.x1) / 2 <= ax.bbox.x1 + 1]
             assert all(min(overlap(a, b)) <= 0 for a, b in itertools.pairwise(shown)), 'labels of ticks overlap'
         assert len(figure.legends) <= 1
         for name, box in boxes.items():

@@ -22,30 +22,30 @@ def made_up(seed, accuracy, headline='teacher', up=(GIB, 2 * GIB, 3 * GIB)):
     """A run of three rounds, evaluated after the second and the third."""
     records = [{'round': 1, 'k_s': 8, 'bytes_up': up[0], 'bytes_down': GIB, 'simulated_seconds': 30.0}]
     for number, value in enumerate(accuracy, start=2):
-        own = {f'{headline}_accuracy': value, 'mask_rate': None, 'loss_consistency': value / 2}
+        values = {f'{headline}_accuracy': value, 'mask_rate': None, 'loss_consistency': value / 2}
         times = {'bytes_up': up[number - 1], 'bytes_down': number * GIB, 'simulated_seconds': number * 30.0}
-        records.append({'round': number, 'k_s': 8, **own, **times})
+        records.append({'round': number, 'k_s': 8, **values, **times})
     return runs_lib.Run(f'run{seed}', {'algorithm': 'semisfl'}, seed, headline, records)
 
 
 def test_a_curve_is_the_mean_over_seeds_with_its_error():
-    found = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'accuracy')
-    assert found.label == 'SemiSFL'
-    assert found.x.tolist() == [2, 3]
-    np.testing.assert_allclose(found.mean, [0.55, 0.8])
+    curve = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'accuracy')
+    assert curve.label == 'SemiSFL'
+    assert curve.x.tolist() == [2, 3]
+    np.testing.assert_allclose(curve.mean, [0.55, 0.8])
     # standard deviation of two values: their difference over sqrt(2); over sqrt(2) again
-    np.testing.assert_allclose(found.error, [0.05, 0.1])
+    np.testing.assert_allclose(curve.error, [0.05, 0.1])
 
 
 def test_a_curve_against_bytes_and_minutes():
     members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
-    found = collect.curve('semisfl', members, 'accuracy', 'gigabytes')
-    np.testing.assert_allclose(found.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
+    curve = collect.curve('semisfl', members, 'accuracy', 'gigabytes')
+    np.testing.assert_allclose(curve.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
     np.testing.assert_allclose(collect.curve('semisfl', members, 'accuracy', 'minutes').x, [1, 1.5])
 
 
 def test_one_seed_has_no_error():
-    assert all(math.isnan(own) for own in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'accuracy').error)
+    assert all(math.isnan(error) for error in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'accuracy').error)
 
 
 def test_what_is_missing_is_named():
@@ -62,7 +62,7 @@ def test_what_is_missing_is_named():
     assert list(collect.losses(groups)) == ['loss_consistency']
     silent = plain._replace(records=[record | {'simulated_seconds': None} for record in plain.records])
     groups = {'a': {0: plain}, 'b': {0: silent}}  # null: does not apply, as a lower bound that sends nothing
-    assert [own.label for own in collect.curves(groups, 'accuracy', 'minutes', every=True)] == ['a']
+    assert [curve.label for curve in collect.curves(groups, 'accuracy', 'minutes', every=True)] == ['a']
 
 
 def test_labels_and_file_names():
@@ -104,7 +104,7 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
 def test_the_figures_show_the_run(folder):
     """From files to Axes; what each plot makes of its data is tested by itself."""
     groups, _ = runs_lib.group([runs_lib.read(folder)])
-    records, found = runs.records(folder), diagnostics.load(folder, 4)
+    records, diagnosis = runs.records(folder), diagnostics.load(folder, 4)
     with style.context():
         wanted = ('accuracy_rounds', 'k_s', 'partition', 'clients', 'mask_history', 'queue', 'gap')
         figures = dict(draw.figures(groups, wanted))
@@ -116,9 +116,9 @@ def test_the_figures_show_the_run(folder):
     split = data.load_partition(folder / 'partition.npz')
     labels = data.load(runs.config().data).train_labels
     held = {(n, k) for n, rows in enumerate(split.client_index) for k in labels[rows].tolist()}
-    assert {tuple(map(int, place)) for place in figures['partition'].axes[0].collections[0].get_offsets()} == held
+    assert {tuple(map(int, point)) for point in figures['partition'].axes[0].collections[0].get_offsets()} == held
 
-    confident = found['teacher_confident'].sum(axis=(1, 2)) / found['unlabeled'].sum(axis=1)
+    confident = diagnosis['teacher_confident'].sum(axis=(1, 2)) / diagnosis['unlabeled'].sum(axis=1)
     bars = figures['clients'].axes[0].containers[0]
     np.testing.assert_allclose([bar.get_height() for bar in bars], 100 * confident)
     edges = figures['mask_history'].axes[0].collections[0].get_coordinates()
@@ -126,7 +126,7 @@ def test_the_figures_show_the_run(folder):
     titles = [ax.get_title() for ax in figures['queue'].axes]
     assert titles == ['Supervised keys: 16 of 16 slots filled', 'Unlabeled keys: 16 of 16 slots filled']
     agreement = figures['gap'].axes[1].lines[0].get_ydata()
-    assert agreement[-1] == pytest.approx(100 * np.trace(found['agreement']) / 360)
+    assert agreement[-1] == pytest.approx(100 * np.trace(diagnosis['agreement']) / 360)
 
 
 @pytest.mark.slow
@@ -152,15 +152,15 @@ def without(folder, target, *names):
         (['--out=OUT', '--only=acuracy'], "--only='acuracy' is unknown; use one of accuracy_rounds, "),
         ([], '--out is missing'),
         (['--out=OUT', '--only=queue'], 'has no diagnostics; run with --config.diagnostics_every=ROUNDS'),
-        (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: there is none'),
+        (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: it has none'),
         (['--out=FILE', '--only=k_s'], 'choose another --out'),
     ],
 )
 def test_mistakes_end_in_one_line(folder, tmp_path, capsys, options, message):
     (tmp_path / 'file').write_text('')
     places = {'OUT': str(tmp_path / 'out'), 'FILE': str(tmp_path / 'file')}
-    for name, place in places.items():
-        options = [option.replace(name, place) for option in options]
+    for name, path in places.items():
+        options = [option.replace(name, path) for option in options]
     copied = without(folder, tmp_path / 'run')
     assert command.main(['plots', str(copied), *options]) == 2
     error = capsys.readouterr().err
@@ -204,9 +204,9 @@ def test_the_model_of_a_method_is_what_its_state_calls_the_student(algorithm):
     method, model = toy_method(algorithm)
     state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
     for name, logits in method.predict(state, images).items():
-        own = getattr(state, name)
-        features, _ = model.bottom(own.bottom, toy.VIEWS.normalize(images), None, False)
-        np.testing.assert_allclose(model.top(own.top, features, None, False)[0], logits, rtol=1e-5, atol=1e-6)
+        variables = getattr(state, name)
+        features, _ = model.bottom(variables.bottom, toy.VIEWS.normalize(images), None, False)
+        np.testing.assert_allclose(model.top(variables.top, features, None, False)[0], logits, rtol=1e-5, atol=1e-6)
 
 
 def toy_method(algorithm):
@@ -222,5 +222,5 @@ def test_a_model_in_parts_is_not_drawn_by_one_of_them():
     method, model = toy_method('fedmatch')
     state, images = method.init(jax.random.key(0)), toy.federation().client_images[:4]
     features, _ = model.bottom(state.student.bottom, toy.VIEWS.normalize(images), None, False)
-    alone = model.top(state.student.top, features, None, False)[0]
-    assert not np.allclose(alone, method.predict(state, images)['student'])
+    student_logits = model.top(state.student.top, features, None, False)[0]
+    assert not np.allclose(student_logits, method.predict(state, images)['student'])

@@ -94,10 +94,16 @@ def test_the_setting_of_fedmatch():
     assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)
     assert (config.optimizer, config.lr, config.lr_min, config.momentum) == ('sgd', 1e-3, 1e-3, 0.0)
     assert (config.k_s, config.k_s_rule, config.batch_size, config.local.epochs) == (1, 'fixed', 100, 1)
-    own = config.fedmatch
-    assert (own.lambda_s, own.lambda_a, own.lambda_i, own.lambda_l2, own.lambda_l1) == (10.0, 1e-2, 1e-2, 10.0, 1e-5)
-    assert (own.helpers, own.helper_every, own.psi_start) == (2, 10, 0.2)
-    assert (own.l1_threshold, own.delta_threshold) == (1e-5, 1e-5)
+    options = config.fedmatch
+    assert (options.lambda_s, options.lambda_a, options.lambda_i, options.lambda_l2, options.lambda_l1) == (
+        10.0,
+        1e-2,
+        1e-2,
+        10.0,
+        1e-5,
+    )
+    assert (options.helpers, options.helper_every, options.psi_start) == (2, 10, 0.2)
+    assert (options.l1_threshold, options.delta_threshold) == (1e-5, 1e-5)
     config = parse(*words, '--config.data.client_labels=40')
     assert (config.data.client_labels, config.k_s, config.batch_size // (1 + config.federation.mu)) == (40, 0, 10)
     assert parse(*words, '--config.data.client_labels=20').k_s == 1

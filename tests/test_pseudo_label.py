@@ -89,8 +89,8 @@ def test_uda_is_zero_where_the_views_agree_and_its_gradient_is_a_difference():
     ],
 )
 def test_signal_annealing_by_hand(schedule, progress, alpha):
-    found = pseudo_label.signal_threshold(schedule, jnp.float32(progress), 4)
-    np.testing.assert_allclose(found, alpha * 0.75 + 0.25, rtol=1e-5)
+    threshold = pseudo_label.signal_threshold(schedule, jnp.float32(progress), 4)
+    np.testing.assert_allclose(threshold, alpha * 0.75 + 0.25, rtol=1e-5)
     assert math.isinf(pseudo_label.signal_threshold('off', jnp.float32(progress), 4))
 
 

@@ -27,10 +27,10 @@ def copy(folder, target, **changes):
     config = json.loads((target / 'config.json').read_text())
     for key, value in changes.items():
         *groups, name = key.split('__')
-        place = config
+        section = config
         for group in groups:
-            place = place[group]
-        place[name] = value
+            section = section[group]
+        section[name] = value
     (target / 'config.json').write_text(json.dumps(config))
     return target
 
@@ -79,9 +79,9 @@ def test_a_damaged_checkpoint_is_named_and_left_as_it_is(folder, tmp_path):
 
 def test_what_is_not_there_is_named(folder, tmp_path):
     trial = load.experiment(folder)
-    with pytest.raises(UserError, match='no checkpoint of round 1: there are those of rounds 2'):
+    with pytest.raises(UserError, match='no checkpoint of round 1: it has those of rounds 2'):
         load.state(folder, trial, round_number=1)
-    with pytest.raises(UserError, match='no checkpoint of round 1 or later: there is none'):
+    with pytest.raises(UserError, match='no checkpoint of round 1 or later: it has none'):
         load.state(tmp_path, trial)
     with pytest.raises(UserError, match='holds no run'):
         load.experiment(tmp_path)

@@ -75,12 +75,12 @@ def layers_of(variables):
 def modules(name):
     """Paths of the modules with parameters, in the order in which the PyTorch network above has them."""
     if name == 'wresnet28x2':
-        found = [('layer_0',)]
+        paths = [('layer_0',)]
         for index in range(1, 13):
             shortcut = [(f'layer_{index}', 'shortcut')] if index in (1, 5, 9) else []
             norm_0, *rest = ((f'layer_{index}', part) for part in ('norm_0', 'conv_0', 'norm_1', 'conv_1'))
-            found += [norm_0, *shortcut, *rest]
-        return [*found, ('layer_12', 'norm_2'), ('layer_13', 'dense')]
+            paths += [norm_0, *shortcut, *rest]
+        return [*paths, ('layer_12', 'norm_2'), ('layer_13', 'dense')]
     convolutions = [('layer_0',), ('layer_1',), ('layer_2', 'conv_0'), ('layer_2', 'conv_1')]
     convolutions += [('layer_3',), ('layer_4',), ('layer_5', 'conv_0'), ('layer_5', 'conv_1')]
     each = [[path, (*path, 'norm')] if name == 'resnet9' else [path] for path in convolutions]
@@ -107,13 +107,13 @@ def pair(name, size):
     variables = SplitParams(drawn(variables.bottom), drawn(variables.top), variables.proj)
     parameters, statistics = layers_of(variables)
     network = torch_network(name, torch)
-    own = [m for m in network.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.nn.Linear))]
+    layers = [m for m in network.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.BatchNorm2d, torch.nn.Linear))]
 
     def fill(target, array):
         assert tuple(target.shape) == array.shape
         target.data = torch.from_numpy(np.array(array))
 
-    for module, path in zip(own, modules(name), strict=True):
+    for module, path in zip(layers, modules(name), strict=True):
         leaf = at(parameters, path)
         if isinstance(module, torch.nn.Conv2d):
             fill(module.weight, leaf['kernel'].transpose(3, 2, 0, 1))

@@ -78,8 +78,8 @@ def test_the_loss_of_mixtures_by_hand():
         p = np.exp(logits) / np.exp(logits).sum()
         expected -= (share * np.log(p[labels[j]]) + (1 - share) * np.log(p[others[j]])) / 4
     mixed = jnp.float32(share * x + (1 - share) * other)
-    found = mix_loss(mixed @ jnp.float32(w), jnp.array(labels), jnp.array(others), jnp.float32(share), jnp.ones(4))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    actual = mix_loss(mixed @ jnp.float32(w), jnp.array(labels), jnp.array(others), jnp.float32(share), jnp.ones(4))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 CONFIDENT = np.array([0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0], bool)  # of a client of 9 images, in a table of 12
@@ -112,10 +112,10 @@ def test_both_sets_are_read_epoch_after_epoch_and_paired_at_random():
     sets = draw_sets(jax.random.key(1), jnp.asarray(CONFIDENT), jnp.int32(9))
     epochs = 300
     fix, mix = jax.device_get(pair(jax.random.key(2), sets, jnp.arange(4 * epochs)))
-    for read, own in ((fix, sets.fix), (mix, sets.mix)):
+    for read, image_set in ((fix, sets.fix), (mix, sets.mix)):
         for epoch in read.reshape(epochs, 4):
-            np.testing.assert_array_equal(np.sort(epoch), np.sort(own[:4]))
-    partners = [set(mix[fix == place]) for place in (1, 4, 5, 7)]
+            np.testing.assert_array_equal(np.sort(epoch), np.sort(image_set[:4]))
+    partners = [set(mix[fix == position]) for position in (1, 4, 5, 7)]
     assert partners == [set(np.asarray(sets.mix[:4]))] * 4
     orders = {tuple(row) for row in fix.reshape(epochs, 4)}
     assert len(orders) == 24
@@ -125,11 +125,11 @@ def test_in_epochs_mix_is_drawn_anew_at_every_access():
     """From all images, with replacement, whatever was drawn before: `MixDataset` of the authors' code."""
     sets = draw_sets(jax.random.key(1), jnp.asarray(CONFIDENT), jnp.int32(9))  # 4 confident images
     draw = jax.jit(jax.vmap(lambda t: of_epochs(jax.random.key(2), sets, jnp.int32(9), t, 3)))
-    fix, mix, there = jax.device_get(draw(jnp.arange(4000)))  # 2,000 passes of batches of 3 and 1
-    np.testing.assert_array_equal(there, np.tile([[1, 1, 1], [1, 0, 0]], (2000, 1)))
-    for read in np.split(fix[there], 2000):
+    fix, mix, valid = jax.device_get(draw(jnp.arange(4000)))  # 2,000 passes of batches of 3 and 1
+    np.testing.assert_array_equal(valid, np.tile([[1, 1, 1], [1, 0, 0]], (2000, 1)))
+    for read in np.split(fix[valid], 2000):
         np.testing.assert_array_equal(np.sort(read), [1, 4, 5, 7])
-    by_pass = mix[there].reshape(2000, 4)
+    by_pass = mix[valid].reshape(2000, 4)
     assert len({tuple(sorted(row)) for row in by_pass}) > 300  # of 9 * 10 * 11 * 12 / 24 = 495; once drawn: 1
     counts = np.bincount(by_pass.ravel(), minlength=9)
     assert len(counts) == 9
@@ -208,15 +208,15 @@ def test_rounds_equal_the_plain_twin(case, twin_of):
     assert twin.relabeled > 0  # labels that were made anew in training would have been others
     assert algorithm.headline == 'student'
     images = FEDERATION.client_images
-    found, x = algorithm.predict(state, images), toy.VIEWS.normalize(images)
+    predictions, x = algorithm.predict(state, images), toy.VIEWS.normalize(images)
     expected = {'student': twin.student}
     if case == 'server first':  # two moments of one round
         expected['after_server'] = twin.after_server
-    assert found.keys() == expected.keys()
-    for name, whole in expected.items():
-        np.testing.assert_allclose(found[name], twin.logits(whole, x)[0], rtol=5e-3, atol=5e-4)
+    assert predictions.keys() == expected.keys()
+    for name, variables in expected.items():
+        np.testing.assert_allclose(predictions[name], twin.logits(variables, x)[0], rtol=5e-3, atol=5e-4)
     if case == 'server first':
-        assert not np.allclose(found['student'], found['after_server'], atol=0.05)
+        assert not np.allclose(predictions['student'], predictions['after_server'], atol=0.05)
 
 
 @pytest.mark.slow
@@ -234,11 +234,11 @@ def test_where_a_round_ends_with_the_average_a_run_evaluates_after_the_server_to
     assert runs.run(tmp_path, algorithm='semifl', rounds=2, **changes) == 0
     accuracy = {'student': [], 'after_server': []}
     for number, record in enumerate(runs.records(tmp_path), start=1):
-        found = diagnostics.load(tmp_path, number)
-        assert 'agreement' not in found
-        assert not np.array_equal(found['student_test'], found['after_server_test'])
+        arrays = diagnostics.load(tmp_path, number)
+        assert 'agreement' not in arrays
+        assert not np.array_equal(arrays['student_test'], arrays['after_server_test'])
         for name, values in accuracy.items():
-            table = found[f'{name}_test']
+            table = arrays[f'{name}_test']
             values.append(table.trace() / table.sum())
             assert record[f'{name}_accuracy'] == pytest.approx(values[-1])
     assert json.loads((tmp_path / 'summary.json').read_text())['headline'] == 'student'
@@ -342,9 +342,9 @@ def test_stale_statistics_label_nothing():
         start = first(build(**changes)[0])
         spoilt = jax.tree.map(lambda x: x + 3.0, start.student.bottom['batch_stats'])
         other = start.replace(student=start.student._replace(bottom={**start.student.bottom, 'batch_stats': spoilt}))
-        (a, found), (b, others) = (play([1, 2, 4], s, **changes) for s in (start, other))
+        (a, metrics), (b, others) = (play([1, 2, 4], s, **changes) for s in (start, other))
         chex.assert_trees_all_equal(a.student, b.student)
-        chex.assert_trees_all_equal(found, others)
+        chex.assert_trees_all_equal(metrics, others)
 
 
 def test_without_batch_norm_there_is_no_pass():

@@ -17,8 +17,8 @@ def run(model, student, images, weight, rows):
     """Logits, statistics, and the gradient of a weighted sum of squares of the logits."""
 
     def loss(parameters):
-        whole = with_parameters(student, parameters)
-        logits, moved = phases.forward(model, whole, images, rng.root(3), True, rows)
+        variables = with_parameters(student, parameters)
+        logits, moved = phases.forward(model, variables, images, rng.root(3), True, rows)
         return jnp.sum(logits**2 * weight[:, None]) / jnp.sum(weight), (logits, moved)
 
     gradient, (logits, moved) = jax.grad(loss, has_aux=True)(trainable(student))
@@ -32,11 +32,11 @@ def test_rows_that_are_not_there_change_nothing(variance):
     student = model.init(rng.root(0))
     images = jax.random.normal(jax.random.key(1), (BATCH, *toy.SHAPE))
     images = images.at[THERE:].mul(50.0)  # the others would be seen in every statistic
-    there = jnp.arange(BATCH) < THERE
-    padded, moved, gradient = run(model, student, images, there.astype(jnp.float32), there)
-    alone, expected, expected_gradient = run(model, student, images[:THERE], jnp.ones(THERE), None)
-    np.testing.assert_allclose(padded[:THERE], alone, rtol=2e-3, atol=1e-4)
+    valid = jnp.arange(BATCH) < THERE
+    padded, moved, gradient = run(model, student, images, valid.astype(jnp.float32), valid)
+    expected_logits, expected, expected_gradient = run(model, student, images[:THERE], jnp.ones(THERE), None)
+    np.testing.assert_allclose(padded[:THERE], expected_logits, rtol=2e-3, atol=1e-4)
     assert_trees_close(moved, expected, rtol=2e-3, atol=1e-4)
     assert_trees_close(gradient, expected_gradient, rtol=5e-3, atol=5e-4)
-    without, _, _ = run(model, student, images, there.astype(jnp.float32), None)
-    assert not np.allclose(without[:THERE], alone, rtol=0.1, atol=0.01)
+    without, _, _ = run(model, student, images, valid.astype(jnp.float32), None)
+    assert not np.allclose(without[:THERE], expected_logits, rtol=0.1, atol=0.01)

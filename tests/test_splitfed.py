@@ -126,9 +126,9 @@ def mean(trees):
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *trees)
 
 
-def assert_pieces_close(found, bottom, top, **tolerance):
-    assert_trees_close(found.bottom, bottom, **(tolerance or {'rtol': 1e-4, 'atol': 1e-6}))
-    assert_trees_close(found.top, top, **(tolerance or {'rtol': 1e-4, 'atol': 1e-6}))
+def assert_pieces_close(student, bottom, top, **tolerance):
+    assert_trees_close(student.bottom, bottom, **(tolerance or {'rtol': 1e-4, 'atol': 1e-6}))
+    assert_trees_close(student.top, top, **(tolerance or {'rtol': 1e-4, 'atol': 1e-6}))
 
 
 BY_IMAGES = Local(epochs=2, weighting='samples')
@@ -190,8 +190,8 @@ def test_v1_by_images_for_epochs():
 def test_v1_is_fedavg_on_labels():
     """What travels differs, the numbers do not."""
     _, split, metrics = one_round(local=BY_IMAGES)
-    _, whole, others = one_round(name='fedavg', local=dataclasses.replace(BY_IMAGES, objective='supervised'))
-    for a, b in zip(jax.tree.leaves(split.student), jax.tree.leaves(whole.student), strict=True):
+    _, fedavg, others = one_round(name='fedavg', local=dataclasses.replace(BY_IMAGES, objective='supervised'))
+    for a, b in zip(jax.tree.leaves(split.student), jax.tree.leaves(fedavg.student), strict=True):
         np.testing.assert_array_equal(a, b)
     assert metrics == others
 
@@ -209,9 +209,9 @@ def test_v2_hands_one_top_from_client_to_client(index, order, changes):
     bottoms, losses, top, of_top = [], [], state.student.top, Optimizer(hparams, hparams.lr)
     for i in order:
         optimizers = [Optimizer(hparams, hparams.lr), of_top]
-        bottom, top, own = train_alone(i, state.student.bottom, top, hparams, model, optimizers, index)
+        bottom, top, client_losses = train_alone(i, state.student.bottom, top, hparams, model, optimizers, index)
         bottoms.append(bottom)
-        losses.append(np.mean(own))
+        losses.append(np.mean(client_losses))
     _, after, metrics = one_round(index=index, version='v2', **changes)
     counted = [bottom for i, bottom in zip(order, bottoms, strict=True) for _ in range(i if changes else 1)]
     assert_pieces_close(after.student, mean(counted), top)
@@ -263,12 +263,12 @@ def test_what_moves_and_what_is_read(version):
 
 @pytest.mark.slow
 def test_versions_and_optimizers_differ():
-    found = [
+    models = [
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(one_round(**options)[1].student)])
         for options in ({}, {'version': 'v2'}, ADAM, {**ADAM, 'momentum': 0.5})
     ]
-    for i, one in enumerate(found):
-        for other in found[:i]:
+    for i, one in enumerate(models):
+        for other in models[:i]:
             assert np.max(np.abs(one - other)) > 1e-6
 
 

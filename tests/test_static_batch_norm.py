@@ -47,9 +47,9 @@ def test_cumulative_average(by_rows, variance):
         )(variables, rows, images)
     else:
         got = jax.jit(lambda v, batches: static_batch_norm.recompute(model, v, batches, KEY))(variables, images[rows])
-    found = [got.bottom['batch_stats']['layer_0']['norm'], got.top['batch_stats']['layer_1']['norm']]
-    found = [norm[kind] for norm in found for kind in ('mean', 'var')]
-    for value, expected in zip(found, statistics(variables, images[rows], variance == 'unbiased'), strict=True):
+    norms = [got.bottom['batch_stats']['layer_0']['norm'], got.top['batch_stats']['layer_1']['norm']]
+    norms = [norm[kind] for norm in norms for kind in ('mean', 'var')]
+    for value, expected in zip(norms, statistics(variables, images[rows], variance == 'unbiased'), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)  # n is 216 and 54
     for name in ('bottom', 'top'):
         assert getattr(got, name)['params'].keys() == getattr(variables, name)['params'].keys()

@@ -47,25 +47,25 @@ def study(name, scale):
 @pytest.mark.parametrize('scale', spec.SCALES)
 @pytest.mark.parametrize('name', NAMES)
 def test_every_study_resolves(name, scale):
-    found = study(name, scale)
-    plan.check(found)
-    assert (found.name, found.scale, bool(found.warning)) == (name, scale, scale != 'full')
-    made = list(found.cells())
+    definition = study(name, scale)
+    plan.check(definition)
+    assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
+    made = list(definition.cells())
     if scale == 'full':
         assert len(made) == CELLS[name]
         assert {tuple(cell.config.seeds) for cell in made} == {tuple(range(10))}
         assert {cell.config.rounds for cell in made} == {1000}
-    for table in found.tables:
+    for table in definition.tables:
         assert not table.reference or table.reference in table.rows
         places = [(cell.row, cell.column) for cell in table.cells]
         assert len(set(places)) == len(places)
-    for job in plan.jobs(found)[:3]:  # the command that the report gives makes the run of the cell
-        own = command_line.parse(['launch.py', f'--config={runs.ROOT}/configs/{job.base}.py', *job.options()]).config
+    for job in plan.jobs(definition)[:3]:  # the command that the report gives makes the run of the cell
+        config = command_line.parse(['launch.py', f'--config={runs.ROOT}/configs/{job.base}.py', *job.options()]).config
         cell = next(cell for cell in made if job in plan.jobs_of(cell))
-        different = config_lib.differences(config_lib.resolve(own), config_lib.resolve(cell.config))
+        different = config_lib.differences(config_lib.resolve(config), config_lib.resolve(cell.config))
         assert [line.split(':')[0] for line in different if not line.startswith(('seed:', 'seeds:'))] == []
-        assert own.rounds == cell.config.rounds
-        assert (tuple(own.seeds) or (own.seed,)) == job.seeds
+        assert config.rounds == cell.config.rounds
+        assert (tuple(config.seeds) or (config.seed,)) == job.seeds
 
 
 def test_every_study_is_known():
@@ -115,16 +115,16 @@ def test_numbers_of_the_paper_belong_to_its_data(name):
     for cell in full.cells():
         if cell.published:
             assert cell.paper == cell.published
-            place = f'{title_of(full, cell)}, {cell.column}'
-            assert cell.published.labels == (250 if '250 labels' in place else LABELS[cell.published.data])
+            location = f'{title_of(full, cell)}, {cell.column}'
+            assert cell.published.labels == (250 if '250 labels' in location else LABELS[cell.published.data])
     made_up = plan.with_given(full, {'data.fake': True})
     assert [cell for cell in made_up.cells() if cell.paper] == []
     for scale in ('smoke', 'cpu'):
         assert [cell for cell in study(name, scale).cells() if cell.paper] == []
 
 
-def title_of(whole, cell):
-    return next(table.title for table in whole.tables if cell in table.cells)
+def title_of(definition, cell):
+    return next(table.title for table in definition.tables if cell in table.cells)
 
 
 def test_another_number_of_labels_is_another_experiment():
@@ -136,10 +136,10 @@ def test_another_number_of_labels_is_another_experiment():
 @pytest.mark.parametrize('scale', ['smoke', 'cpu'])
 @pytest.mark.parametrize('name', NAMES)
 def test_small_scales_quote_no_number_of_the_paper(name, scale):
-    found = study(name, scale)
-    assert not [note for note in found.notes if 'paper' in note.lower()]
+    definition = study(name, scale)
+    assert not [note for note in definition.notes if 'paper' in note.lower()]
     titles = ' '.join(
-        [*(table.title for table in found.tables), *(column for t in found.tables for column in t.columns)]
+        [*(table.title for table in definition.tables), *(column for t in definition.tables for column in t.columns)]
     )
     assert not [word for word in ('CIFAR', 'SVHN', 'STL', 'IMAGE') if word in titles]
 
@@ -149,12 +149,12 @@ def test_small_scales_quote_no_number_of_the_paper(name, scale):
 def test_a_study_without_a_scale_lists_the_scales(name, ending, tmp_path, capsys):
     words = [f'--config={runs.ROOT}/configs/studies/{name}.py{ending}', f'--workdir={tmp_path}/made']
     assert launch.main(['launch.py', *words]) == 2
-    said = capsys.readouterr()
-    assert said.out == ''
-    assert said.err.startswith('error: ')
-    assert said.err.count('\n') == 1
+    printed = capsys.readouterr()
+    assert printed.out == ''
+    assert printed.err.startswith('error: ')
+    assert printed.err.count('\n') == 1
     for scale, cost in (('smoke', 'minutes'), ('cpu', 'hour'), ('full', 'days')):
-        assert re.search(rf'\b{scale} \([^)]*{cost}', said.err), said.err
+        assert re.search(rf'\b{scale} \([^)]*{cost}', printed.err), printed.err
     assert not list(tmp_path.iterdir())
 
 
@@ -202,8 +202,8 @@ def test_table_6_also_stands_under_the_settings_of_the_code(scale):
             twin = table.at(cell.row.removesuffix(', code'), cell.column)
             assert (cell.published, cell.config.data) == (twin.published, twin.config.data)
         assert ('probably come from the code' in table.caption) == (scale == 'full')
-    found = study('table6', scale)
-    text = document.markdown(report.build(found, collect.find(found, Path('nowhere'), {})))
+    definition = study('table6', scale)
+    text = document.markdown(report.build(definition, collect.find(definition, Path('nowhere'), {})))
     assert text.count("Rows with 'code' run under the settings of the authors' code") == (3 if scale == 'full' else 1)
 
 
@@ -233,22 +233,22 @@ def test_studies_of_k_s_run_longer(scale):
 
 
 def test_part_of_a_study():
-    whole = study('table4', 'smoke')
-    assert whole.part(paper.TABLE_4, whole.tables[0].columns) == whole
-    part = whole.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)', 'Dir(1)'])
+    full_study = study('table4', 'smoke')
+    assert full_study.part(paper.TABLE_4, full_study.tables[0].columns) == full_study
+    part = full_study.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)', 'Dir(1)'])
     places = [('FedSwitch', 'Dir(1)'), ('FedSwitch', 'Dir(0.1)'), ('SemiSFL', 'Dir(1)'), ('SemiSFL', 'Dir(0.1)')]
     assert [(cell.row, cell.column) for cell in part.cells()] == places
-    assert {job.name for job in plan.jobs(part)} < {job.name for job in plan.jobs(whole)}
+    assert {job.name for job in plan.jobs(part)} < {job.name for job in plan.jobs(full_study)}
     assert part.tables[0].reference == 'SemiSFL'
-    other = whole.part(['FedSwitch'], ['Dir(1)'])
+    other = full_study.part(['FedSwitch'], ['Dir(1)'])
     assert other.tables[0].reference == ''  # nothing left to compare
-    assert len({whole.name, part.name, other.name}) == 3  # no report takes the place of another
+    assert len({full_study.name, part.name, other.name}) == 3  # no report takes the place of another
     with pytest.raises(UserError, match=r"table4 has no row 'FedSGD'; choose from SemiFL, "):
-        whole.part(['FedSGD'], ['Dir(1)'])
+        full_study.part(['FedSGD'], ['Dir(1)'])
     with pytest.raises(UserError, match=r"table4 has no column 'Dir\(2\)'; choose from Dir\(1\), "):
-        whole.part(['SemiSFL'], ['Dir(2)'])
+        full_study.part(['SemiSFL'], ['Dir(2)'])
     with pytest.raises(UserError, match='table4 has no cell in these rows and columns'):
-        whole.part([], ['Dir(1)'])
+        full_study.part([], ['Dir(1)'])
 
 
 def test_changes_reach_every_run():
@@ -265,18 +265,18 @@ def test_changes_reach_every_run():
 
 
 @pytest.mark.parametrize(
-    ('words', 'said'),
+    ('words', 'message'),
     [
         (['--config.algorithm=semisfl'], 'config.algorithm is not the same in all runs of table4:smoke'),
         (['--config.seed=1'], 'write --config.seeds=0,1,2'),
         (['--config.lr=-1'], 'table4:smoke, SemiFL / Dir(1): config.lr=-1.0 must be above 0'),
     ],
 )
-def test_changes_that_make_no_sense(words, said):
+def test_changes_that_make_no_sense(words, message):
     command = parse('table4', 'smoke', *words)
     with pytest.raises(UserError) as caught:
         plan.check(plan.with_given(command.config.study, command.given))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_mistakes_on_the_command_line():

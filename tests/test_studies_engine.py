@@ -73,7 +73,9 @@ def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
 
 def test_no_run_at_all_is_an_error_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv('TOY_FAILS', 'fedswitch semisfl')
-    with pytest.raises(UserError, match='no run succeeded; the first one: the toy does not like semisfl') as caught:
+    with pytest.raises(
+        UserError, match='no run succeeded; the first failed with: the toy does not like semisfl'
+    ) as caught:
         make(tmp_path)
     assert '\n' not in str(caught.value)
 
@@ -155,7 +157,7 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
         process.wait(timeout=runs.HANGS)
     assert not list(root.glob('*/report.md'))
     end_real(start_real(root))
-    (report,), (expected,) = (list(own.glob('*/report.md')) for own in (root, tmp_path / 'whole'))
+    (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in (root, tmp_path / 'whole'))
     assert relative(report.parent) == relative(expected.parent)
     assert (
         len(re.findall(r'^\| (SemiSFL|FedSwitch) \| \d+\.\d\d ± \d+\.\d\d \(2\) \|$', report.read_text(), re.MULTILINE))

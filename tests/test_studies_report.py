@@ -115,8 +115,8 @@ def test_nothing_run_yet(tmp_path):
     from semisfl_jax.studies import collect
 
     study = studies_toy.study()
-    found = collect.find(study, tmp_path, {})
-    report.write(tmp_path / 'report', study, found)
+    results = collect.find(study, tmp_path, {})
+    report.write(tmp_path / 'report', study, results)
     text = (tmp_path / 'report' / 'report.md').read_text()
     assert '0 of 6 cells are done' in text
     assert 'not run yet; paper 85.5 (0.5)' in text

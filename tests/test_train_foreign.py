@@ -54,7 +54,7 @@ def test_a_copy_of_another_round_is_set_aside(folder, longer, capsys):
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
     printed = capsys.readouterr()
     assert 'resuming from the checkpoint of round 2' in printed.out
-    expected = f'warning: the checkpoint of round 4 in {saved} is set aside as damaged-4: it is of round 2\n'
+    expected = f'warning: the checkpoint of round 4 in {saved} is renamed to damaged-4: it is a checkpoint of round 2\n'
     assert printed.err == expected
     assert runs.lines(folder) == runs.lines(longer)
 
@@ -72,7 +72,7 @@ def test_a_checkpoint_of_another_run_is_set_aside(folder, longer, tmp_path, caps
     capsys.readouterr()
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
     printed = capsys.readouterr()
-    assert printed.err.endswith(f'is set aside as damaged-4: {reason}\n')
+    assert printed.err.endswith(f'is renamed to damaged-4: {reason}\n')
     assert printed.err.count('\n') == 1
     assert runs.lines(folder) == runs.lines(longer)
 
@@ -112,16 +112,16 @@ def test_a_changed_line_reaches_no_later_one_and_is_noticed(folder, longer, caps
     capsys.readouterr()
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
     error = capsys.readouterr().err
-    assert error.startswith(f'warning: {folder}/metrics.jsonl is not as the run wrote it')
+    assert error.startswith(f'warning: {folder}/metrics.jsonl was modified after the run wrote it')
     assert error.count('\n') == 1
     assert runs.lines(folder)[4:] == runs.lines(longer)[4:]
-    ours, theirs = (json.loads((own / 'summary.json').read_text()) for own in (folder, longer))
+    ours, theirs = (json.loads((run_folder / 'summary.json').read_text()) for run_folder in (folder, longer))
     for key in ('final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations', 'bytes_up', 'simulated_seconds'):
         assert ours[key] == theirs[key]
     assert ours['wall_seconds'] < 1000
     # It stays changed, and whoever starts the run again hears of it again.
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
-    assert capsys.readouterr().err.startswith(f'warning: {folder}/metrics.jsonl is not as the run wrote it')
+    assert capsys.readouterr().err.startswith(f'warning: {folder}/metrics.jsonl was modified after the run wrote it')
 
 
 def test_changed_lines_are_noticed_by_those_who_read_them(folder, capsys):
@@ -129,7 +129,9 @@ def test_changed_lines_are_noticed_by_those_who_read_them(folder, capsys):
     (folder / 'metrics.jsonl').write_text(lines)
     assert compare.main(['compare', str(folder)]) == 0
     error = capsys.readouterr().err
-    expected = f'warning: {folder}/metrics.jsonl is not as the run wrote it: its lines up to round 4 have changed\n'
+    expected = (
+        f'warning: {folder}/metrics.jsonl was modified after the run wrote it: its lines up to round 4 have changed\n'
+    )
     assert error == expected
 
 
@@ -149,14 +151,14 @@ def test_a_changed_summary_is_kept_aside_and_written_anew(folder, finished, long
     assert runs.run(folder, **CHEAP | {'rounds': 4 + more}) == 0
     error = capsys.readouterr().err
     assert error.startswith(f'warning: {file} ')
-    assert error.endswith('; it is set aside as damaged-summary.json, and written anew from the checkpoint\n')
+    assert error.endswith('; it is renamed to damaged-summary.json, and rewritten from the checkpoint\n')
     assert error.count('\n') == 1
     aside = folder / 'damaged-summary.json'
     assert aside.is_dir() if content is None else aside.read_text() == before
     expected = json.loads(((longer if more else finished) / 'summary.json').read_text())
-    found = json.loads(file.read_text())
+    summary = json.loads(file.read_text())
     for key in ('final_accuracy', 'best_accuracy', 'bytes_up', 'simulated_seconds', 'rounds', 'evaluations', 'k_s'):
-        assert found[key] == expected[key]
+        assert summary[key] == expected[key]
     assert runs.lines(folder) == runs.lines(longer if more else finished)
     assert runs.run(folder, **CHEAP | {'rounds': 4 + more}) == 0
     assert not capsys.readouterr().err
@@ -179,7 +181,7 @@ def test_a_finished_run_without_checkpoints_is_not_begun_again(folder, capsys):
     assert runs.run(folder, **CHEAP) == 0  # it is finished
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f'error: {folder} holds a summary.json and no checkpoint to resume from; ')
+    assert error.startswith(f'error: {folder} holds a summary.json but no checkpoint to resume from; ')
     assert error.count('\n') == 1
     assert runs.files(folder) == before
 
@@ -209,18 +211,18 @@ def test_of_several_seeds_each_file_is_looked_at(both, tmp_path, capsys):
     assert runs.run(folder, **SEEDS) == 0
     warnings = capsys.readouterr().err.splitlines()
     assert [line.startswith('warning: ') for line in warnings] == [True] * 4
-    assert warnings[0].endswith('seed_0/checkpoints is set aside as damaged-4: it comes from a run of seed 1')
-    assert warnings[1].startswith(f'warning: {lines} is not as the run wrote it')
-    assert warnings[2].startswith(f'warning: {folder}/seed_1/summary.json is of another run; it is set aside')
-    assert warnings[3].startswith(f'warning: {folder}/summary.json is not as a run wrote it; it is set aside')
-    ours, theirs = (json.loads((own / 'summary.json').read_text()) for own in (folder, both))
+    assert warnings[0].endswith('seed_0/checkpoints is renamed to damaged-4: it comes from a run of seed 1')
+    assert warnings[1].startswith(f'warning: {lines} was modified after the run wrote it')
+    assert warnings[2].startswith(f'warning: {folder}/seed_1/summary.json belongs to another run; it is renamed')
+    assert warnings[3].startswith(f'warning: {folder}/summary.json was modified after the run wrote it; it is renamed')
+    ours, theirs = (json.loads((run_folder / 'summary.json').read_text()) for run_folder in (folder, both))
     for key in ('final_accuracy', 'bytes_up', 'simulated_seconds', 'trials'):
         assert ours[key] == theirs[key]
     assert runs.lines(folder / 'seed_0') == runs.lines(both / 'seed_0')
     # Finished again: of all this, the changed line alone is left.
     assert runs.run(folder, **SEEDS) == 0
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f'warning: {lines} is not as the run wrote it')
+    assert warning.startswith(f'warning: {lines} was modified after the run wrote it')
 
 
 # --- any JSON
@@ -297,7 +299,7 @@ def test_whatever_stands_in_the_place_of_a_file_is_one_line(folder, tmp_path, ca
     else:
         assert reopened(folder)[0] == 4
 
-    if name == 'summary.json':  # it is written anew: see above
+    if name == 'summary.json':  # it is rewritten: see above
         summary, fault = workdir.summary_of(folder, config_lib.resolve(runs.config(**CHEAP)))
         assert summary is None
         assert fault.startswith(f'{folder}/{name} ')

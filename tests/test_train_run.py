@@ -128,11 +128,12 @@ def test_costs_touch_nothing_else(reference, tmp_path):
     assert runs.run(tmp_path / 'off', cost__enabled=False) == 0
     assert runs.run(tmp_path / 'slow', cost__client_out=(0.1, 0.2)) == 0
     reduced = [
-        {key: own[key] for key in own.keys() - set(metrics.COSTS)} for own in map(json.loads, runs.lines(reference))
+        {key: record[key] for key in record.keys() - set(metrics.COSTS)}
+        for record in map(json.loads, runs.lines(reference))
     ]
     slow = list(map(json.loads, runs.lines(tmp_path / 'slow')))
     assert list(map(json.loads, runs.lines(tmp_path / 'off'))) == reduced
-    assert [{key: own[key] for key in own.keys() - set(metrics.COSTS)} for own in slow] == reduced
+    assert [{key: record[key] for key in record.keys() - set(metrics.COSTS)} for record in slow] == reduced
     assert slow[-1]['simulated_seconds'] > 3 * runs.records(reference)[-1]['simulated_seconds']
     assert slow[-1]['bytes_up'] == runs.records(reference)[-1]['bytes_up']
     for folder in ('off', 'slow'):

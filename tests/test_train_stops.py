@@ -127,7 +127,7 @@ print('was not ended')
     ended = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 130
     assert 'was not ended' not in ended.stdout
-    assert 'once more ends at once' in ended.stderr
+    assert 'interrupt again to stop immediately' in ended.stderr
 
 
 def test_signals_are_given_back():
@@ -182,7 +182,7 @@ def infinite_weights(state, metrics):
     ('spoil', 'message'),
     [
         (nan_losses('loss_supervised'), 'loss_supervised is nan in round 3: stopped.'),
-        (infinite_weights, 'weights are infinite or not a number after round 3: stopped.'),
+        (infinite_weights, 'weights are infinite or NaN after round 3: stopped.'),
     ],
     ids=['loss', 'weights'],
 )
@@ -221,4 +221,4 @@ def test_lost_lines_are_noticed(tmp_path, capsys):
     lines.write_text(lines.read_text().splitlines(keepends=True)[1])
     capsys.readouterr()
     assert runs.run(tmp_path, rounds=3) == 2
-    assert 'does not hold the rounds 1 to 2' in capsys.readouterr().err
+    assert 'does not have the rounds 1 to 2' in capsys.readouterr().err

@@ -60,8 +60,8 @@ def state_of(folder):
         'algorithm': jax.eval_shape(built.algorithm.init, built.key),
         'frequency': frequency.init(built.config.k_s, built.frequency),
     }
-    own = experiment.identity(load.config(folder), built.partition)
-    return checkpoint.restore(folder / 'checkpoints', template, own)
+    identity = experiment.identity(load.config(folder), built.partition)
+    return checkpoint.restore(folder / 'checkpoints', template, identity)
 
 
 def assert_lines_close(folder, expected, tolerance=TOLERANCE):
@@ -84,17 +84,17 @@ def assert_lines_close(folder, expected, tolerance=TOLERANCE):
 def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     folder, traces = together
     k_s = set()
-    for seed, own in seeds_of(folder).items():
-        alone = single / own.name
-        assert runs.lines(own) == runs.lines(alone)
-        assert (own / 'partition.npz').read_bytes() == (alone / 'partition.npz').read_bytes()
-        assert (own / 'config.json').read_bytes() == (alone / 'config.json').read_bytes()
-        assert json.loads((own / 'config.json').read_text())['seed'] == seed
-        ours, theirs = state_of(own), state_of(alone)
+    for seed, trial_folder in seeds_of(folder).items():
+        single_folder = single / trial_folder.name
+        assert runs.lines(trial_folder) == runs.lines(single_folder)
+        assert (trial_folder / 'partition.npz').read_bytes() == (single_folder / 'partition.npz').read_bytes()
+        assert (trial_folder / 'config.json').read_bytes() == (single_folder / 'config.json').read_bytes()
+        assert json.loads((trial_folder / 'config.json').read_text())['seed'] == seed
+        ours, theirs = state_of(trial_folder), state_of(single_folder)
         assert ours.round == theirs.round == 4
         for a, b in zip(jax.tree.leaves(ours.state), jax.tree.leaves(theirs.state), strict=True):
             np.testing.assert_array_equal(a, b)
-        k_s.add(tuple(record['k_s'] for record in runs.records(own)))
+        k_s.add(tuple(record['k_s'] for record in runs.records(trial_folder)))
     assert len(k_s) >= 2, 'the trials should differ in K_s'
     assert traces == 1
 
@@ -103,20 +103,20 @@ def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
 def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
     """K_s differs between the trials in the last two rounds, so finished trials wait for the longest."""
     assert runs.run(tmp_path, seeds=SEEDS, parallel__trials='vmap') == 0
-    for own in seeds_of(tmp_path).values():
-        assert_lines_close(own, single / own.name)
-        state, expected = state_of(own).state, state_of(single / own.name).state
+    for trial_folder in seeds_of(tmp_path).values():
+        assert_lines_close(trial_folder, single / trial_folder.name)
+        state, expected = state_of(trial_folder).state, state_of(single / trial_folder.name).state
         for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-        assert state['algorithm'].step == sum(record['k_s'] for record in runs.records(own))
+        assert state['algorithm'].step == sum(record['k_s'] for record in runs.records(trial_folder))
 
 
 @pytest.mark.as_for_users
 def test_images_on_the_host_change_no_byte(single, tmp_path):
     settings = {'data__residency': 'host', 'parallel__trials': 'loop'}
     assert runs.run(tmp_path, seeds=SEEDS, **settings) == 0
-    for own in seeds_of(tmp_path).values():
-        assert runs.lines(own) == runs.lines(single / own.name)
+    for trial_folder in seeds_of(tmp_path).values():
+        assert runs.lines(trial_folder) == runs.lines(single / trial_folder.name)
 
 
 @pytest.mark.parametrize('trial_map', slow_but(['loop', 'vmap'], 'loop'))
@@ -151,9 +151,9 @@ def test_pre_rounds_labels_at_clients_and_unequal_sizes(switched, tmp_path, tria
     settings = {**SWITCHES, 'data__residency': residency, 'parallel__trials': trial_map}
     assert runs.run(tmp_path, seeds=(4, 1), federation__partition='dirichlet', **settings) == 0
     for seed in (4, 1):
-        own = tmp_path / f'seed_{seed}'
-        assert [record['loss_clustering'] is None for record in runs.records(own)] == [True, False, False]
-        assert_lines_close(own, switched / f'{seed}')
+        trial_folder = tmp_path / f'seed_{seed}'
+        assert [record['loss_clustering'] is None for record in runs.records(trial_folder)] == [True, False, False]
+        assert_lines_close(trial_folder, switched / f'{seed}')
 
 
 def test_one_seed_alone_has_its_folder_too(tmp_path):
@@ -173,7 +173,7 @@ def prepared(trial_map, **changes):
     config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
     experiments = experiment.build_trials(config_lib.trials(config))
     batch = trials.batch(experiments, trial_map)
-    state = jax.eval_shape(lambda: batch.stack([own.algorithm.init(own.key) for own in experiments]))
+    state = jax.eval_shape(lambda: batch.stack([trial.algorithm.init(trial.key) for trial in experiments]))
     inputs = next(batch.inputs(0))
     return experiments, inputs, jax.make_jaxpr(batch.round)(batch.key, state, *inputs, jnp.ones(len(SEEDS), jnp.int32))
 
@@ -193,13 +193,13 @@ def test_images_are_held_once_and_never_copied(trial_map):
     experiments, (federation, _), program = prepared(trial_map)
     images = len(experiments[0].dataset.train_images)
     assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
-    for own in experiments:
+    for trial in experiments:
         for name in ('server_images', 'client_images'):
-            assert getattr(own.federation, name) is federation.server_images
-        rows = np.asarray(own.federation.server_index)
-        np.testing.assert_array_equal(rows, own.partition.server_index)  # every image is somebody's
+            assert getattr(trial.federation, name) is federation.server_images
+        rows = np.asarray(trial.federation.server_index)
+        np.testing.assert_array_equal(rows, trial.partition.server_index)  # every image is somebody's
         np.testing.assert_array_equal(
-            federation.server_images[rows], own.dataset.train_images[own.partition.server_index]
+            federation.server_images[rows], trial.dataset.train_images[trial.partition.server_index]
         )
     assert federation.index.shape[:2] == (3, 10)
     shapes = {variable.aval.shape for equation in equations(program.jaxpr) for variable in equation.outvars}
@@ -212,15 +212,16 @@ def test_streamed_images_are_those_of_each_trial():
     experiments = experiment.build_trials(config_lib.trials(config))
     federation, cohorts = next(trials.batch(experiments, 'loop').inputs(3))
     assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
-    labeled = set().union(*(own.partition.server_index.tolist() for own in experiments))
+    labeled = set().union(*(trial.partition.server_index.tolist() for trial in experiments))
     assert federation.server_images.shape == (len(labeled), 8, 8, 1)
-    for r, own in enumerate(config_lib.trials(config)):
-        alone, cohort = next(inputs_lib.inputs(experiment.build(own), 3))
-        np.testing.assert_array_equal(federation.client_images[r], alone.client_images)
-        np.testing.assert_array_equal(federation.client_labels[r], alone.client_labels)
+    for r, trial_config in enumerate(config_lib.trials(config)):
+        single_federation, cohort = next(inputs_lib.inputs(experiment.build(trial_config), 3))
+        np.testing.assert_array_equal(federation.client_images[r], single_federation.client_images)
+        np.testing.assert_array_equal(federation.client_labels[r], single_federation.client_labels)
         np.testing.assert_array_equal(cohorts.visits[r], cohort.visits)
         np.testing.assert_array_equal(
-            federation.server_images[federation.server_index[r]], alone.server_images[alone.server_index]
+            federation.server_images[federation.server_index[r]],
+            single_federation.server_images[single_federation.server_index],
         )
 
 
@@ -239,8 +240,8 @@ def test_the_choice_of_a_map():
     assert parallel.trial_map('auto')[0] == ('loop' if jax.default_backend() == 'cpu' else 'vmap')
     x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones(2)
     for name in ('loop', 'vmap'):
-        found = parallel.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
-        np.testing.assert_array_equal(found['sum'], y + 2 * x)
+        result = parallel.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
+        np.testing.assert_array_equal(result['sum'], y + 2 * x)
 
 
 # --- outputs
@@ -258,9 +259,9 @@ def test_summary_over_the_seeds(together, capsys):
         'summary.json',
     ]
     summary = json.loads((folder / 'summary.json').read_text())
-    own = [json.loads((home / 'summary.json').read_text()) for home in seeds_of(folder).values()]
-    assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in own] == list(SEEDS)
-    values = [trial['final_accuracy'] for trial in own]
+    trial_summaries = [json.loads((home / 'summary.json').read_text()) for home in seeds_of(folder).values()]
+    assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in trial_summaries] == list(SEEDS)
+    values = [trial['final_accuracy'] for trial in trial_summaries]
     mean = sum(values) / 3
     error = (sum((value - mean) ** 2 for value in values) / 2 / 3) ** 0.5
     assert summary['final_accuracy'] == pytest.approx({'mean': mean, 'standard_error': error})
@@ -271,8 +272,8 @@ def test_summary_over_the_seeds(together, capsys):
         assert len({record['wall_seconds'] for record in same}) == 1
         images = sum(record['k_s'] * 4 + 2 * 4 * 3 for record in same)
         assert same[0]['images_per_second'] == pytest.approx(images / same[0]['wall_seconds'], rel=0.02)
-    assert summary['wall_seconds'] == own[0]['wall_seconds']
-    assert own[0]['trials_in_program'] == 3
+    assert summary['wall_seconds'] == trial_summaries[0]['wall_seconds']
+    assert trial_summaries[0]['trials_in_program'] == 3
 
     before = runs.files(folder)
     assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0  # finished: left alone
@@ -292,9 +293,9 @@ def test_a_process_of_its_own_and_the_comparison_of_its_trials(single, tmp_path)
 
     def compared(*folders):
         command = [sys.executable, '-m', 'semisfl_jax.compare', *map(str, folders)]
-        found = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stderr
-        return found.stdout
+        process = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     alone = compared(*(single / f'seed_{seed}' for seed in sorted(SEEDS)))
     assert '(3 seeds)' in alone
@@ -328,7 +329,7 @@ KILLED_AT = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'moment',
-    [pytest.param(name, marks=[] if CHEAP in own else pytest.mark.as_for_users) for name, own in KILLED_AT.items()],
+    [pytest.param(name, marks=[] if CHEAP in case else pytest.mark.as_for_users) for name, case in KILLED_AT.items()],
 )
 def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment):
     call, settings = KILLED_AT[moment]
@@ -341,9 +342,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment
     if 'algorithm' in settings:
         assert runs.run(tmp_path / 'undisturbed', **settings) == 0
         expected = tmp_path / 'undisturbed'
-    for own in seeds_of(tmp_path / 'run').values():
-        assert runs.lines(own) == runs.lines(expected / own.name)
-        assert checkpoint.rounds_saved(own / 'checkpoints') == [2, 4]
+    for trial_folder in seeds_of(tmp_path / 'run').values():
+        assert runs.lines(trial_folder) == runs.lines(expected / trial_folder.name)
+        assert checkpoint.rounds_saved(trial_folder / 'checkpoints') == [2, 4]
     assert ('resuming from' in capsys.readouterr().out) == ('first save' not in moment)
     assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
 
@@ -367,7 +368,7 @@ def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
     before = runs.files(tmp_path)
     capsys.readouterr()
     assert runs.run(tmp_path, rounds=4, **settings) == 2
-    assert re.match(r'error: .*seed_1/metrics.jsonl does not hold the rounds 1 to 2', capsys.readouterr().err)
+    assert re.match(r'error: .*seed_1/metrics.jsonl does not have the rounds 1 to 2', capsys.readouterr().err)
     assert runs.files(tmp_path) == before
 
 
@@ -436,12 +437,12 @@ def test_a_folder_of_other_seeds_is_left_alone(together, capsys):
 
 def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
     config = config_lib.resolve(runs.config(seeds=SEEDS, parallel__trials='vmap'))
-    for seed, own in zip(SEEDS, config_lib.trials(config), strict=True):
-        alone = config_lib.resolve(runs.config(seed=seed))
-        assert own.to_dict() == alone.to_dict()
-        assert config_lib.identity_hash(own) == config_lib.identity_hash(alone)
-        assert own.is_locked
-    assert config_lib.trials(alone) == [alone]
+    for seed, trial_config in zip(SEEDS, config_lib.trials(config), strict=True):
+        single_config = config_lib.resolve(runs.config(seed=seed))
+        assert trial_config.to_dict() == single_config.to_dict()
+        assert config_lib.identity_hash(trial_config) == config_lib.identity_hash(single_config)
+        assert trial_config.is_locked
+    assert config_lib.trials(single_config) == [single_config]
     assert config_lib.identity_hash(config) != config_lib.identity_hash(config_lib.resolve(runs.config()))
 
 

@@ -26,8 +26,8 @@ def get_config(scale: str = '') -> ConfigDict:
     table = Table(title, tuple(cells), 'SemiSFL', 'client labels used', ('values', 'accuracy_rounds'))
     of_paper = [
         "The paper's text: 91.1 to 92.7 % over all four with labels at the clients, up to 7.6 % more than when they "
-        'are ignored. Its figure cannot be read off the text.',
-        "Where they are ignored, nobody has the clients' labeled images, as in the authors' code "
+        'are ignored. The text does not give the values of the figure.',
+        "When they are ignored, the clients' labeled images are not used at all, as in the authors' code "
         '(federation.ignored_labeled).',
     ]
     return scales.study('fig10_client_labels', scale, 'SemiSFL, Fig. 10', [table], of_paper=of_paper)

@@ -1,4 +1,4 @@
-"""Fig. 11: SemiSFL with and without the adaptation of K_s, the number of labels varied, on CIFAR-10.
+"""Fig. 11: SemiSFL with and without the adaptation of K_s, for several numbers of labels, on CIFAR-10.
 
 python launch.py --config=configs/studies/fig11_frequency.py:smoke
 """
@@ -22,7 +22,7 @@ def get_config(scale: str = '') -> ConfigDict:
             cells.append(scales.cell(scale, row, f'{labels:,} labels', 'cifar10', changes))
     table = Table('Fig. 11: test accuracy', tuple(cells), 'K_s', 'with adaptation', ('values', 'k_s'))
     of_paper = [
-        "The paper's text: with 250 labels adaptation gains 10.8 %, and K_s is mostly below 30. Its figure cannot be "
-        'read off the text; of the numbers of labels it names 250.'
+        "The paper's text: with 250 labels adaptation gains 10.8 %, and K_s is mostly below 30. It does not give "
+        'the values of the figure, and of the numbers of labels it mentions only 250.'
     ]
     return scales.study('fig11_frequency', scale, 'SemiSFL, Fig. 11', [table], of_paper=of_paper)

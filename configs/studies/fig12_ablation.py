@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/studies/fig12_ablation.py:smoke
 
-The text names gamma 0.9, 0.99 and 0.999 and tau 0.95; the other values are ours.
+The paper's text mentions gamma 0.9, 0.99 and 0.999 and tau 0.95; the other values are ours.
 """
 
 from ml_collections import ConfigDict
@@ -27,7 +27,7 @@ def get_config(scale: str = '') -> ConfigDict:
         ]
         tables.append(Table(title, tuple(cells), 'Method', '', ('values',)))
     of_paper = [
-        "The paper's text: gamma is best from 0.9 to 0.99 and worse at 0.999, tau is best at 0.95. Its figure cannot "
-        'be read off the text.'
+        "The paper's text: gamma is best from 0.9 to 0.99 and worse at 0.999, tau is best at 0.95. It does not give "
+        'the values of the figure.'
     ]
     return scales.study('fig12_ablation', scale, 'SemiSFL, Fig. 12', tables, of_paper=of_paper)

@@ -2,8 +2,8 @@
 
     python launch.py --config=configs/studies/fig5_6_cost.py:smoke
 
-At scale `full` the runs are those of Table II; a study of that table under the same --workdir leaves nothing to do.
-The paper's figures cannot be read off its text, which gives a few of their values.
+At scale `full` the runs are those of Table II; after a study of that table in the same --workdir, none remain to
+be done. The paper's text gives only a few of the values of these figures.
 """
 
 from ml_collections import ConfigDict
@@ -42,12 +42,12 @@ def get_config(scale: str = '') -> ConfigDict:
         figures = ('values', f'accuracy_{kind}')
         tables.append(Table(title, tuple(cells), 'Method', 'SemiSFL', figures))
     notes = [
-        'Means are over the seeds that reach the target; where some do not, they are of the luckier ones.',
+        'Means are over the seeds that reach the target; if some do not, the means favor the luckier ones.',
         'A target counts as reached in the first round after which the test accuracy is at least as high.',
     ]
     of_paper = [
         "The paper's text, of all other federated methods together: CIFAR-10 to 80 %: 279.9 to 702.4 min and 441.9 to "
         '560.5 GB; to 85 %: 591.9 to 1211.9 min.',
-        "The paper's GB are taken to be GiB: 106 rounds of CIFAR-10, by the true shapes, are its 181.95 of these.",
+        "The paper's GB are taken to be GiB: 106 rounds of CIFAR-10, from the actual shapes, give its 181.95 in GiB.",
     ]
     return scales.study('fig5_6_cost', scale, 'SemiSFL, Fig. 5 and 6', tables, notes, of_paper)

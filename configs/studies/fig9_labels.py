@@ -1,8 +1,8 @@
-"""Fig. 9: test accuracy against the number of labels, and what becomes of FedSwitch's pseudo-labels.
+"""Fig. 9: test accuracy against the number of labels, and the quality of FedSwitch's pseudo-labels.
 
     python launch.py --config=configs/studies/fig9_labels.py:smoke
 
-The text names the ends of the axis, 250 and 4,000 labels, and 500; 1,000 and 2,000 are ours.
+The paper's text mentions the ends of the axis, 250 and 4,000 labels, and 500; 1,000 and 2,000 are ours.
 """
 
 from ml_collections import ConfigDict
@@ -32,6 +32,6 @@ def get_config(scale: str = '') -> ConfigDict:
         Table('Fig. 9(b): pseudo-labels of FedSwitch', tuple(inside), 'Pseudo-labels'),
     ]
     of_paper = [
-        "Of the paper's values its text gives two: FedSwitch-SL falls from 87.9 % at 4,000 labels to 63.0 % at 250."
+        "The paper's text gives two of the values: FedSwitch-SL falls from 87.9 % at 4,000 labels to 63.0 % at 250."
     ]
     return scales.study('fig9_labels', scale, 'SemiSFL, Fig. 9', tables, of_paper=of_paper)

@@ -1,4 +1,4 @@
-"""The numbers of the SemiSFL paper: Tables II to VI, and those that its text gives of Fig. 5, 6 and 9."""
+"""The numbers of the SemiSFL paper: Tables II to VI, and the values of Fig. 5, 6 and 9 that its text gives."""
 
 from semisfl_jax.studies.spec import Paper
 
@@ -71,7 +71,7 @@ TABLE_6 = {  # part -> alpha -> columns BETAS
     },
 }
 TARGETS = {'SVHN': (0.85,), 'CIFAR-10': (0.80, 0.85), 'STL-10': (0.85,), 'IMAGE-100': (0.60,)}  # of Fig. 5 and 6
-# Those of Fig. 5 and 6 that the text gives: (row, column, target) -> minutes, gigabytes
+# Values of Fig. 5 and 6 that the text gives: (row, column, target) -> minutes, gigabytes
 MINUTES = {
     ('SemiSFL', 'CIFAR-10', 0.80): 86.5,
     ('FedSwitch-SL', 'CIFAR-10', 0.80): 113.6,
@@ -88,7 +88,7 @@ FIG_9 = {('FedSwitch-SL', 4000): 87.9, ('FedSwitch-SL', 250): 63.0}
 
 
 def number(column: str, value: tuple[float, float] | float | None, labels: int | None = None) -> Paper | None:
-    """A number of the paper with the data that it is of.
+    """A number of the paper, with its data set.
 
     Args:
       column: of SETS.

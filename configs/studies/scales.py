@@ -1,6 +1,6 @@
-"""What the scales of all studies have in common: `smoke` on digits, `cpu` on Fashion-MNIST, `full` as the paper.
+"""What the scales of all studies have in common: `smoke` on digits, `cpu` on Fashion-MNIST, `full` as in the paper.
 
-What differs from a file in configs/ stands here and in the studies, and in every command that a report gives.
+Differences from a file in configs/ are set here and in the studies, and appear in every command of a report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from semisfl_jax.studies.spec import (
 )
 from semisfl_jax.wording import use_one_of
 
-COSTS = {  # scale -> what it is and takes, as a command without a scale is told
+COSTS = {  # scale -> what it uses and how long it takes, for the error message of a missing scale
     'smoke': 'digits, a few minutes on 2 cores, no download',
     'cpu': 'Fashion-MNIST, prepared beforehand, an hour or two on 2 cores',
     'full': "the paper's data, 1,000 rounds and ten seeds, days on accelerators",
@@ -36,21 +36,21 @@ STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist'}  # file in configs/
 STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST'}
 FEW_LABELS = {'smoke': 20, 'cpu': 100}  # in place of CIFAR-10's 250
 WARNING = {
-    'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything. "
+    'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything out. "
     'No accuracy here says anything about a method.',
-    'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so that no number "
-    'of the paper stands beside ours.',
+    'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so the numbers "
+    'of the paper are not shown next to ours.',
     'full': '',
 }
 UNIFORM = {'federation.partition': 'uniform'}
-# After every round, for Fig. 5 and 6 ask in which round an accuracy is reached; in all studies, for they share runs.
+# After every round: Fig. 5 and 6 need the round that reaches an accuracy, and studies share runs.
 EVALUATED = {'eval_every': 1}
-# For studies of K_s, which on the digits begins to fall after some fifty rounds.
+# For studies of K_s, which on the digits starts to decrease after about fifty rounds.
 LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'full': {}}
 
 
 def check(scale: str) -> None:
-    """Raises UserError for a scale that there is not, or none, which would cost minutes or days without a word."""
+    """Raises UserError for an unknown scale, or for none, because a study takes from minutes to days."""
     if not scale:
         listed = ', '.join(f'{name} ({COSTS[name]})' for name in spec.SCALES)
         raise UserError(f'a study needs a scale, after a colon at the end of --config: {listed}')
@@ -81,7 +81,7 @@ def cell(
       base: file in configs/ without .py; at small scales always the stand-in.
       changes: flat, what the study changes of the scale's settings.
       published: the paper's number (`paper.number`), reported where the run has its data.
-      measure: what is read off the run.
+      measure: what is measured.
       settings: of that file, 'paper' or 'code'.
     """
     base = STAND_IN.get(scale, base)
@@ -99,7 +99,7 @@ def study(
     notes: Sequence[str] = (),
     of_paper: Sequence[str] = (),
 ) -> ConfigDict:
-    """What a file in configs/studies gives: the default configuration, whose keys can be changed, with the study.
+    """What a file in configs/studies returns: the default configuration, whose keys can be changed, with the study.
 
     Args:
       name: of the file.
@@ -107,7 +107,7 @@ def study(
       title: of the report.
       tables: its cells.
       notes: above them, at every scale.
-      of_paper: notes on the paper's numbers, which stand at scale 'full' alone, beside its data.
+      of_paper: notes on the paper's numbers, shown only at scale 'full', which uses its data.
     """
     notes = (*notes, *(of_paper if scale == 'full' else ()))
     config = default.get_config()
@@ -120,9 +120,9 @@ def study(
 def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
     """Flat changes of a file in configs/ for a scale."""
     if scale == 'full':
-        # Bytes and minutes as the paper reckons them, which touches no training: whole models by the sizes it
-        # states, and bandwidths in megabytes, which its times fit. It gives no size of the CNN. In the authors' code
-        # the labeled set and the split are the same in all trials.
+        # Bytes and minutes as the paper computes them, which does not affect training: whole models with the sizes
+        # it states, and bandwidths in megabytes, which match its times. It gives no size for the CNN. In the authors'
+        # code the labeled set and the split are the same in all trials.
         paper_sizes = {} if config.model.name == 'cnn' else {'cost.bill_model_size': 'paper'}
         return {
             'seeds': SEEDS[scale],

@@ -1,4 +1,4 @@
-"""Table IV: final test accuracy of five methods on CIFAR-10, the skew of the clients varied; Fig. 8 with it.
+"""Table IV: final test accuracy of five methods on CIFAR-10, for clients of varying skew; also Fig. 8.
 
 python launch.py --config=configs/studies/table4.py:smoke
 """

@@ -1,9 +1,9 @@
-"""Table V: projection heads of SemiSFL on CIFAR-10, the skew of the clients varied.
+"""Table V: projection heads of SemiSFL on CIFAR-10, for clients of varying skew.
 
     python launch.py --config=configs/studies/table5.py:smoke
 
-The paper heads its last two columns Dir(1.0) again; they are read as Dir(0.1) and Dir(0.05), for the row of the MLP
-equals Table IV.
+The paper heads its last two columns Dir(1.0) again; they are read as Dir(0.1) and Dir(0.05), because the row of the
+MLP equals Table IV.
 """
 
 from ml_collections import ConfigDict

@@ -2,8 +2,8 @@
 
     python launch.py --config=configs/studies/table6.py:smoke
 
-Every row stands twice, under the paper's settings and under those of the authors' code. The small scales have one part,
-with few labels of their own data.
+Every row appears twice, under the paper's settings and under those of the authors' code. The small scales have one
+part, with few labels of their own data.
 """
 
 from ml_collections import ConfigDict
@@ -19,10 +19,10 @@ PARTS = {  # part -> file in configs/, column of paper.SETS, labels
 SETTINGS = {'paper': '', 'code': ', code'}  # of a file in configs/ -> end of the names of rows
 CAPTION = (
     "Rows with 'code' run under the settings of the authors' code (:code after a configuration): one queue, its rule "
-    'for K_s, and what else goes with them.'
+    'for K_s, and its other settings.'
 )
-# The final alpha and beta stand in the newest commit of that code alone; see docs/ledger.md, memory queue.
-PUBLISHED = "The paper's numbers stand beside both and probably come from the code."
+# The final alpha and beta appear only in the newest commit of that code; see docs/ledger.md, memory queue.
+PUBLISHED = "The paper's numbers are shown next to both and probably come from the code."
 
 
 def get_config(scale: str = '') -> ConfigDict:

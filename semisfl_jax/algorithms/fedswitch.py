@@ -39,11 +39,13 @@ class FedSwitch:
 
     mode: str = option(
         'switch',
-        "who labels: 'switch': by the skew of a client's labels | 'teacher' | 'student'",
+        "which model labels: 'switch': chosen by the skew of a client's pseudo-labels | 'teacher' | 'student'",
         choices=switching.MODES,
     )
     beta_iid: float = option(
-        0.5, 'switch: skew (nats, 0 .. log of classes) up to which a client trusts the student', at_least=0
+        0.5,
+        "with 'switch': skew (in nats, from 0 to the log of the number of classes) up to which the student labels",
+        at_least=0,
     )
 
 

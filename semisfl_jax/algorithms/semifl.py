@@ -38,35 +38,36 @@ class SemiFL:
 
     order: str = option(
         'clients_first',
-        "'clients_first': as the authors' code: clients, average, server's steps, evaluation | 'server_first': "
-        'evaluation right after the average, some points lower; the model between server and clients is then '
-        'evaluated as well (after_server_accuracy), and kept for that: the memory of one model more',
+        "'clients_first', as in the authors' code: clients, average, the server's steps, evaluation | 'server_first': "
+        "evaluation right after the average, a few points lower; the model after the server's steps is then also "
+        'evaluated (after_server_accuracy), and stored for this, which takes the memory of one more model',
         choices=('server_first', 'clients_first'),
     )
-    mixup_alpha: float = option(
-        0.75, 'a of Beta(a, a), from which the share of an image in a mixture is drawn', above=0
-    )
+    mixup_alpha: float = option(0.75, 'a of the distribution Beta(a, a) of the mixup weights', above=0)
     clip_norm: float = option(
-        1.0, 'gradients, at server and clients, are scaled down to this norm; 0: never', at_least=0
+        1.0, 'maximum norm of gradients, at server and clients; larger ones are scaled down; 0: no limit', at_least=0
     )
     global_momentum: float = option(
-        0.5, "over rounds, of the server's step to the clients' average; 0: to just there", at_least=0, below=1
+        0.5,
+        "momentum across rounds of the server's step toward the clients' average; 0: it takes the average itself",
+        at_least=0,
+        below=1,
     )
     max_passes: int = option(
         5,
-        "of the k_u iterations, no more than so many passes over a client's confident images: the paper's epochs. A "
-        'client with a few such images would learn them by heart. 0: no limit',
+        "limits the k_u iterations to this many passes over a client's confident images, the paper's epochs; otherwise "
+        'a client with only a few such images would memorize them. 0: no limit',
         at_least=0,
     )
     batch_norm_data: str = option(
         'all',
-        "whose images BatchNorm's statistics are taken from: 'all' | 'server'",
+        "whose images the BatchNorm statistics are computed from: 'all' | 'server'",
         choices=('all', 'server'),
         ignorable=True,  # a data set's configuration sets it where its images stay on the host
     )
     pass_batch_size: int = option(
         250,
-        "images at a time in passes over whole sets: labeling, BatchNorm's statistics",
+        'batch size of passes over whole sets of images: for labeling and for BatchNorm statistics',
         at_least=1,
         scales_memory=True,
     )
@@ -465,7 +466,7 @@ METHOD = register(
         metrics={
             'loss_fix': 'part of `loss_local`: strong views of confident images',
             'loss_mix': 'part of `loss_local`: mixtures',
-            'clients_sitting_out': 'share of active clients without a confident image; they train nothing. Losses are '
+            'clients_sitting_out': 'share of active clients without a confident image; they do not train. Losses are '
             'means over the others, 0 when there are none',
             'client_steps': 'iterations of a client that does not sit out, on average',
             'client_images': 'with `local.epochs`: images that such a client trains on, on average: its confident '

@@ -34,7 +34,9 @@ class SplitFed:
     """`config.splitfed`."""
 
     version: str = option(
-        'v1', "'v1': a top for each client, averaged | 'v2': one top, client after client", choices=('v1', 'v2')
+        'v1',
+        "'v1': one top per client, averaged | 'v2': one top, which serves the clients one after another",
+        choices=('v1', 'v2'),
     )
 
 

@@ -44,7 +44,8 @@ def randaugment(
     # The loop over halves of the batch keeps XLA on the CPU from fusing all this into the gathers that read it and
     # recomputing it for every pixel; optimization_barrier does not prevent that.
     def of_image(args):
-        return _table_and_degenerate(*args, variant)
+        planes, counts, op, v = args
+        return _table_and_degenerate(planes, counts, op, v, variant)
 
     counts = _histogram(colors.reshape(batch, channels, height * width))
     table, degenerate = lax.map(of_image, (colors, counts, op, v), batch_size=max(batch // 2, 1))

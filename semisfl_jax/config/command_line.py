@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from semisfl_jax import configs
 from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
@@ -59,7 +59,7 @@ the run, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 
-CONFIGS = Path(configs.__file__).parent  # configurations shipped with the package
+CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 _LONGEST_FLAG = 100
 STUDY = 'study'  # marks the configuration of a study of many runs; not a command-line key
 

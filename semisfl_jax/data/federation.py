@@ -57,6 +57,11 @@ class HostFederation:
         )
 
 
+def tables(federation: Federation | HostFederation) -> Federation:
+    """Who holds which rows; without the clients' images if these are in host memory."""
+    return federation.tables if isinstance(federation, HostFederation) else federation
+
+
 def build_federation(dataset: Dataset, partition: Partition, residency: str) -> Federation | HostFederation:
     """Arranges the training set for the rounds.
 
@@ -77,7 +82,7 @@ def build_federation(dataset: Dataset, partition: Partition, residency: str) -> 
 
 def build_federations(
     dataset: Dataset, partitions: Sequence[Partition], residency: str, all_labels: bool = False
-) -> list[Federation] | list[HostFederation]:
+) -> Sequence[Federation | HostFederation]:
     """Arranges the training set once for several trials, each with its own split.
 
     Images that are labeled in one trial may not be in another. With several trials on the device, one copy of the

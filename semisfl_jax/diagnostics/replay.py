@@ -51,23 +51,23 @@ def build_replay(
         return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
 
     def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
-        def step(step, noted):
+        def step(step, queue_state):
             labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
-            return memory.push_supervised(noted, note(labels, jnp.ones_like(labels, bool), labels))
+            return memory.push_supervised(queue_state, note(labels, jnp.ones_like(labels, bool), labels))
 
         first = state.step - k_s
         if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
             first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
         return jax.lax.fori_loop(first, state.step, step, memory.init())
 
-    def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, noted: Any) -> Any:
+    def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, queue_state: Any) -> Any:
         round_key = cross_entity_phase.round_key(key, state.round - 1)
         rows, labeled = sampling.client_rows(
             key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
         )
-        kept = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
+        kept_iterations = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
 
-        def iteration(noted, inputs):
+        def iteration(queue_state, inputs):
             t, rows, labeled = inputs  # [], [A, B], [A, B]
             images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
             keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)
@@ -75,20 +75,26 @@ def build_replay(
             _, logits = labeler.label(state.teacher, state.student, True, x, keys['teacher_dropout'])
             labels, confident = pseudo_label.guess(logits, hparams.threshold)
             labeled = labeled.reshape(-1)
-            noted_now = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
-            return memory.push_unlabeled(noted, noted_now, t), None
+            references = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
+            return memory.push_unlabeled(queue_state, references, t), None
 
-        of_kept = (jnp.asarray(kept), jnp.swapaxes(rows, 0, 1)[kept], jnp.swapaxes(labeled, 0, 1)[kept])
-        return jax.lax.scan(iteration, noted, of_kept)[0]
+        per_iteration = (
+            jnp.asarray(kept_iterations),
+            jnp.swapaxes(rows, 0, 1)[kept_iterations],
+            jnp.swapaxes(labeled, 0, 1)[kept_iterations],
+        )
+        return jax.lax.scan(iteration, queue_state, per_iteration)[0]
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Queue, ...]:
-        noted = supervised(key, state, federation, k_s)
+        queue_state = supervised(key, state, federation, k_s)
         if hparams.pre_rounds:
             warming_up = state.round <= hparams.pre_rounds
-            noted = jax.lax.cond(warming_up, lambda: noted, lambda: cross_entity(key, state, federation, cohort, noted))
+            queue_state = jax.lax.cond(
+                warming_up, lambda: queue_state, lambda: cross_entity(key, state, federation, cohort, queue_state)
+            )
         else:
-            noted = cross_entity(key, state, federation, cohort, noted)
-        return (noted,) if isinstance(noted, Queue) else noted
+            queue_state = cross_entity(key, state, federation, cohort, queue_state)
+        return (queue_state,) if isinstance(queue_state, Queue) else queue_state
 
     return run
 
@@ -96,8 +102,8 @@ def build_replay(
 def iterations_kept(hparams: HParams, rows: int) -> np.ndarray:
     """Iterations (0-based, ascending) that may have rows in the queue at the end, if each adds `rows` of them."""
     pushes = -(-hparams.queue_size // rows)
-    every = np.arange(hparams.k_u)
-    kept = every[-pushes:]
+    all_iterations = np.arange(hparams.k_u)
+    iterations = all_iterations[-pushes:]
     if hparams.queue == 'two_level':
-        kept = np.union1d(kept, every[(every + 1) % hparams.queue_stride == 0][-pushes:])
-    return kept
+        iterations = np.union1d(iterations, all_iterations[(all_iterations + 1) % hparams.queue_stride == 0][-pushes:])
+    return iterations

@@ -137,14 +137,17 @@ def like(mesh: Mesh | None, tree):
 
 def replicate(mesh: Mesh | None, tree):
     """Replicates arrays that every process has on every device."""
+    if mesh is None:
+        return tree
+    sharding = NamedSharding(mesh, P())
 
     def put(x):
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(put(jax.random.key_data(x)))
         host = np.asarray(x)
-        return jax.make_array_from_callback(host.shape, NamedSharding(mesh, P()), lambda index: host[index])
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    return jax.tree.map(put, tree) if mesh else tree
+    return jax.tree.map(put, tree)
 
 
 def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:

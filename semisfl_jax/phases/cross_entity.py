@@ -183,10 +183,10 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
     """The clients receive the bottoms of student and teacher; the optimizer starts afresh."""
     clients = context.ids.shape[0]
     student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
-    own_teachers = phase.hparams.client_teacher_ema
+    clients_keep_teacher = phase.hparams.client_teacher_ema
     return Exchange(
         student=student,
-        teacher_bottom=trees.replicate(state.teacher.bottom, clients) if own_teachers else state.teacher.bottom,
+        teacher_bottom=trees.replicate(state.teacher.bottom, clients) if clients_keep_teacher else state.teacher.bottom,
         momentum=context.sgd.init(trainable(student)),
         memory=state.memory,
         counts=phase.labeler.start(clients, state.student.top),

@@ -41,10 +41,10 @@ def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_
         in the round (`switching`), which needs no extra message. In the first iteration the teacher labels.
     """
     teacher_axis = 0 if hparams.client_teacher_ema else None
-    own_statistics = hparams.client_teacher_bn == 'train'
+    batch_statistics = hparams.client_teacher_bn == 'train'
 
     def features(bottom, x, key):
-        return model.bottom(bottom, x, key, own_statistics)[0]
+        return model.bottom(bottom, x, key, batch_statistics)[0]
 
     def features_by_either(by_teacher, teacher, student, x, key):
         return features(jax.tree.map(partial(jnp.where, by_teacher), teacher, student), x, key)

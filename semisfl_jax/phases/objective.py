@@ -48,9 +48,9 @@ def supervised(model: SplitModel, views: Views) -> Objective:
 
     def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images))
-        logits, moved = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
+        logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         value = losses.cross_entropy(logits, batch.labels, jnp.ones(batch.labels.shape))
-        return value, (moved, {'loss_local': value}, {})
+        return value, (updated, {'loss_local': value}, {})
 
     return objective
 
@@ -73,7 +73,7 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
             images = jnp.concatenate([mixed, images[head:]])
         weak = views.normalize(views.weak(rng.fold(key, 'weak'), batch.images))
         guesses, _ = forward(model, labeler, weak, None, False)
-        logits, moved = forward(
+        logits, updated = forward(
             model, with_parameters(student, parameters), views.normalize(images), rng.fold(key, 'dropout'), True
         )
         guessed = ~batch.labeled
@@ -88,6 +88,6 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
             means['loss_client_labels'] = losses.row_mean(rows, (batch.labeled[:head] & below).astype(jnp.float32))
             value = value + means['loss_client_labels']
         means['loss_local'] = value
-        return value, (moved, means, pseudo_label.count(labels, confident, batch.labels, guessed))
+        return value, (updated, means, pseudo_label.count(labels, confident, batch.labels, guessed))
 
     return objective

@@ -94,8 +94,8 @@ def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitPar
 
 def nan_metrics(run: Callable, *arguments) -> Metrics:
     """The metrics that `run` returns last, for a round in which it is skipped: all NaN."""
-    found = jax.eval_shape(run, *arguments)[-1]
-    return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in found.items()}
+    shapes = jax.eval_shape(run, *arguments)[-1]
+    return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
 
 
 def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:

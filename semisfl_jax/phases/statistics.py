@@ -32,8 +32,8 @@ def build_statistics(
     def run(key: Array, variables: SplitParams, federation: Federation) -> SplitParams:
         if not any(piece.get('batch_stats') for piece in (variables.bottom, variables.top)):
             return variables
-        held = federation.server_index
-        labeled, batch = held.shape[0], batch_size
+        labeled_rows = federation.server_index
+        labeled, batch = labeled_rows.shape[0], batch_size
         if whose == 'server':
             count, most, batch = jnp.int32(labeled), labeled, min(batch, labeled)
         else:
@@ -42,12 +42,14 @@ def build_statistics(
         seed_bits = jax.random.bits(rng.fold(key, 'order'))
 
         def images(t: Array) -> Array:
-            place = sampling.read(seed_bits, t * batch + jnp.arange(batch), count)
-            found = federation.server_images[held[jnp.minimum(place, labeled - 1)]]
+            positions = sampling.read(seed_bits, t * batch + jnp.arange(batch), count)
+            batch_images = federation.server_images[labeled_rows[jnp.minimum(positions, labeled - 1)]]
             if whose == 'all':
-                others = federation.client_images[sampling.row_of_all(federation, jnp.maximum(place - labeled, 0))]
-                found = jnp.where((place < labeled)[:, None, None, None], found, others)
-            return views.normalize(found)
+                client_images = federation.client_images[
+                    sampling.row_of_all(federation, jnp.maximum(positions - labeled, 0))
+                ]
+                batch_images = jnp.where((positions < labeled)[:, None, None, None], batch_images, client_images)
+            return views.normalize(batch_images)
 
         batches = jnp.arange(-(-most // batch))
         return static_batch_norm.recompute(model, variables, batches, key, images, count=-(-count // batch))

@@ -94,7 +94,7 @@ def run(
 def step(
     phase: Supervised, key: Array, state: State, momentum: optax.OptState, federation: Federation, lr: Array
 ) -> tuple[State, optax.OptState, dict[str, Array]]:
-    """One step of the student, the update of the teacher, and the keys' way into the queue."""
+    """One step of the student, the update of the teacher, and the push of its keys to the queue."""
     views, hparams, memory = phase.views, phase.hparams, phase.memory
     rows, valid = draw_rows(hparams, key, state.step, federation)
     images, labels = federation.server_images[rows], federation.server_labels[rows]

@@ -54,8 +54,8 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None
     home, jobs = Path(root or ROOT), plan.jobs(study)
     folder = home / plan.report_name(study, given)
     try:
-        for own in (home / LOGS, home / plan.RUNS, folder):
-            own.mkdir(parents=True, exist_ok=True)
+        for path in (home / LOGS, home / plan.RUNS, folder):
+            path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
 
@@ -73,11 +73,11 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None
                         faults[job.name] = fault
                 board.end(job, faults.get(job.name, ''))
     finally:
-        found = collect.find(study, home, faults)
-        report.write(folder, study, found)
+        results = collect.find(study, home, faults)
+        report.write(folder, study, results)
     print(f'report in {folder}/report.md and report.html', flush=True)
-    if faults and not any(own.runs for own in found.values()):
-        raise UserError(f'no run succeeded; the first one: {next(iter(faults.values()))}')
+    if faults and not any(cell.runs for cell in results.values()):
+        raise UserError(f'no run succeeded; the first failed with: {next(iter(faults.values()))}')
     return folder
 
 
@@ -87,13 +87,13 @@ def _finished(home: Path, job: Job) -> bool:
 
 def _wait(folder: Path, request: interrupt.Request) -> None:
     """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
-    said = False
+    announced = False
     while _busy(folder):
         if request.signum:
             raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
-        if not said:
+        if not announced:
             print(f'waiting for the process that runs in {folder}', flush=True)
-            said = True
+            announced = True
         time.sleep(_POLL_SECONDS)
 
 
@@ -141,5 +141,5 @@ def _make(
     if child.returncode == 0:
         return ''
     lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
-    said = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
-    return said[-1] if said else f'exit status {child.returncode} ({lines[-1] if lines else "without a word"})'
+    errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+    return errors[-1] if errors else f'exit status {child.returncode} ({lines[-1] if lines else "no output"})'

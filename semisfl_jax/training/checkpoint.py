@@ -47,11 +47,11 @@ class Restored(NamedTuple):
     notes: Any  # as passed to `save`
 
 
-def open_manager(folder: Path, kept: int) -> CheckpointManager:
-    """A manager of the last `kept` checkpoints in `folder`, which is created. For process 0 only."""
+def open_manager(folder: Path, max_to_keep: int) -> CheckpointManager:
+    """A manager of the last `max_to_keep` checkpoints in `folder`, which is created. For process 0 only."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ocp.CheckpointManagerOptions(
-        max_to_keep=kept, enable_async_checkpointing=False, create=False, multiprocessing_options=_ALONE
+        max_to_keep=max_to_keep, enable_async_checkpointing=False, create=False, multiprocessing_options=_ALONE
     )
     return CheckpointManager(folder.absolute(), options=options)
 
@@ -68,16 +68,16 @@ def save(
     manager: CheckpointManager, round_number: int, state: Any, identity: Identity, notes: Mapping[str, Any]
 ) -> None:
     """Saves the checkpoint after `round_number` rounds: a pytree of arrays and numbers, and notes for JSON."""
-    named = _named(jax.device_get(state))
+    leaves = _named(jax.device_get(state))
     about = {
         'format': FORMAT,
         'round': round_number,
         **identity._asdict(),
         'versions': versions.installed(),
         'notes': notes,
-        'leaves': {name: _digest(leaf) for name, leaf in named.items()},
+        'leaves': {name: _digest(leaf) for name, leaf in leaves.items()},
     }
-    items = {_STATE: ocp.args.StandardSave(named), _ABOUT: ocp.args.JsonSave(own_files.seal(about))}
+    items = {_STATE: ocp.args.StandardSave(leaves), _ABOUT: ocp.args.JsonSave(own_files.seal(about))}
     manager.save(round_number, args=ocp.args.Composite(**items))
 
 
@@ -110,24 +110,28 @@ def restore_all(folders: Sequence[Path], template: Any, identities: Sequence[Ide
         return None
     common = sorted(set.intersection(*map(set, saved)))
     if not common:
-        found = '; '.join(f'{folder}: {", ".join(map(str, own))}' for folder, own in zip(folders, saved, strict=True))
-        raise UserError(f'no round has a checkpoint of every trial ({found}); let each go on alone, by its own seed')
+        rounds_by_folder = '; '.join(
+            f'{folder}: {", ".join(map(str, rounds))}' for folder, rounds in zip(folders, saved, strict=True)
+        )
+        raise UserError(
+            f'no round has a checkpoint of every trial ({rounds_by_folder}); resume each seed in a run of its own'
+        )
     useless: list[tuple[Path, str]] = []
     for number in reversed(common):
         paths = [folder / str(number) for folder in folders]
-        found = [_read(path, template, own) for path, own in zip(paths, identities, strict=True)]
-        if not any(fault for *_, fault in found):
+        checkpoints = [_read(path, template, identity) for path, identity in zip(paths, identities, strict=True)]
+        if not any(fault for *_, fault in checkpoints):
             for bad, why in useless:
                 aside = own_files.set_aside(bad)
-                warn(f'the checkpoint of round {bad.name} in {bad.parent} is set aside as {aside.name}: {why}')
-            states, abouts, _ = zip(*found, strict=True)
-            if others := versions.differing(abouts[0]['versions']):
+                warn(f'the checkpoint of round {bad.name} in {bad.parent} is renamed to {aside.name}: {why}')
+            states, abouts, _ = zip(*checkpoints, strict=True)
+            if differing := versions.differing(abouts[0]['versions']):
                 warn(
-                    f'the checkpoint of round {number} in {folders[0]} was made with {", ".join(others)}; '
-                    'the rounds from here on may differ in their last digits from those of an undisturbed run'
+                    f'the checkpoint of round {number} in {folders[0]} was made with {", ".join(differing)}; '
+                    'later rounds may differ in their last digits from those of an uninterrupted run'
                 )
             return Restored(number, list(states), [about['notes'] for about in abouts])
-        useless += [(path, fault) for path, (*_, fault) in zip(paths, found, strict=True) if fault]
+        useless += [(path, fault) for path, (*_, fault) in zip(paths, checkpoints, strict=True) if fault]
     faults = '; '.join(f'round {bad.name}: {why}' for bad, why in useless)
     where = ', '.join(dict.fromkeys(str(bad.parent) for bad, _ in useless))
     raise UserError(
@@ -163,7 +167,7 @@ def cut_back(folder: Path, round_number: int) -> None:
 def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[str, Any], str]:
     """State and description of the checkpoint `folder`, and why it is unusable, '' if it is usable."""
     if (folder / _STATE_OF_FORMAT_1).is_dir() and not (folder / _ABOUT).exists():
-        return None, {}, 'an earlier version of this package wrote it, which this one cannot go on from'
+        return None, {}, 'it was written by an earlier version of this package, and this version cannot resume from it'
     if any(not path.is_file() and not path.is_dir() for path in folder.rglob('*')):  # a pipe: reading it might hang
         return None, {}, 'it holds something that is neither a file nor a folder'
     try:
@@ -173,38 +177,38 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
         about = None
     if not own_files.is_sealed(about):
         return None, {}, 'its description is damaged'
-    named = _named(template)
-    if fault := _foreign(about, int(folder.name), identity, named):
+    template_leaves = _named(template)
+    if fault := _foreign(about, int(folder.name), identity, template_leaves):
         return None, {}, fault
     try:
         with _quietly(), _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
-            abstract = {name: _abstract(leaf) for name, leaf in named.items()}
+            abstract = {name: _abstract(leaf) for name, leaf in template_leaves.items()}
             leaves = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
     except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
         return None, {}, f'its arrays cannot be read ({str(error).splitlines()[0][:100]})'
     for name, leaf in leaves.items():
         if _digest(leaf) != about['leaves'][name]:
             return None, {}, f'{name} is not as it was written'
-        if leaf.shape != np.shape(named[name]):
-            return None, {}, f'{name} has shape {leaf.shape} instead of {np.shape(named[name])}'
-    restored = [leaves[name] if name in leaves else _abstract(leaf) for name, leaf in _paths(template)]
-    return jax.tree.unflatten(jax.tree.structure(template), restored), about, ''
+        if leaf.shape != np.shape(template_leaves[name]):
+            return None, {}, f'{name} has shape {leaf.shape} instead of {np.shape(template_leaves[name])}'
+    restored_leaves = [leaves[name] if name in leaves else _abstract(leaf) for name, leaf in _paths(template)]
+    return jax.tree.unflatten(jax.tree.structure(template), restored_leaves), about, ''
 
 
-def _foreign(about: dict[str, Any], number: int, identity: Identity, named: dict[str, Any]) -> str:
+def _foreign(about: dict[str, Any], number: int, identity: Identity, template_leaves: dict[str, Any]) -> str:
     """Why an intact checkpoint is not the one wanted, '' if it is."""
     if about['format'] != FORMAT:
-        return f'another version of this package wrote it (format {about["format"]}, this one reads {FORMAT})'
+        return f'it was written by another version of this package (format {about["format"]}, this one reads {FORMAT})'
     if about['round'] != number:
-        return f'it is of round {about["round"]}'
+        return f'it is a checkpoint of round {about["round"]}'
     if about['seed'] != identity.seed:
         return f'it comes from a run of seed {about["seed"]}'
     if about['config_hash'] != identity.config_hash:
         return 'it comes from a run of another configuration'
     if about['partition_hash'] != identity.partition_hash:
-        return 'it comes from a run on other data, or on another split of them'
-    if about['leaves'].keys() != named.keys():
-        return 'it holds other arrays than this version of the method'
+        return 'it comes from a run on other data, or on another split of the data'
+    if about['leaves'].keys() != template_leaves.keys():
+        return 'its arrays are not those of this version of the method'
     return ''
 
 
@@ -216,11 +220,11 @@ def _checkpointer(handler: type) -> ocp.Checkpointer:
 def _quietly() -> Iterator[None]:
     """Context for reading arrays. When one read fails, Orbax closes its event loop while others are still in progress,
     and each of those would print a traceback on completion."""
-    before = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
         if 'Event loop is closed' not in str(unraisable.exc_value):
-            before(unraisable)
+            previous_hook(unraisable)
 
     sys.unraisablehook = hook
     try:
@@ -229,7 +233,7 @@ def _quietly() -> Iterator[None]:
         time.sleep(_SECONDS_FOR_OTHERS)
         raise
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = previous_hook
 
 
 def _paths(tree: Any) -> list[tuple[str, Any]]:
@@ -250,5 +254,5 @@ def _digest(leaf: Any) -> str:
     """SHA-256 over type, shape and bytes of an array."""
     array = np.asarray(leaf)
     digest = hashlib.sha256(f'{array.dtype.name} {array.shape} '.encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

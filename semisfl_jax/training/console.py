@@ -35,16 +35,17 @@ def console() -> Iterator[Listener]:
             case Compiling(program):
                 print(f'compiling the {program} …', end=' ', flush=True)
             case Compiled(_, seconds, cached):
-                say(f'{seconds:.1f} s{" (kept from an earlier start)" if cached else ""}')
+                say(f'{seconds:.1f} s{" (cached by an earlier run)" if cached else ""}')
             case Started(completed, rounds, headline):
                 progress = Progress(completed, rounds, headline)
             case RoundDone(records):
-                progress.update(*records)
+                if progress:
+                    progress.update(*records)
             case Finished(content, folder, earlier):
                 if progress:
                     progress.close()
                 if earlier:
-                    say(f'{content["rounds"]} rounds are done already')
+                    say(f'{content["rounds"]} rounds are already done')
                 say(summary.final_message(content, folder))
 
     try:

@@ -24,7 +24,7 @@ def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(path.name + '.tmp')
     with temporary.open('wb') as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -48,15 +48,15 @@ def make_evaluate(
     def hits(state, image_batches, label_batches, counts_batches):
         def one(batch):
             batch_images, batch_labels, counts = batch
-            right = jax.tree.map(lambda x: jnp.argmax(x, axis=-1) == batch_labels, predict(state, batch_images))
-            return jax.tree.map(lambda x: jnp.sum(x & counts, dtype=jnp.int32), right)
+            correct = jax.tree.map(lambda x: jnp.argmax(x, axis=-1) == batch_labels, predict(state, batch_images))
+            return jax.tree.map(lambda x: jnp.sum(x & counts, dtype=jnp.int32), correct)
 
         return jax.tree.map(jnp.sum, jax.lax.map(one, (image_batches, label_batches, counts_batches)))
 
     compiled = jit(hits).lower(like, image_batches, label_batches, counts_batches).compile()
 
     def evaluate(state: Any) -> dict[str, float]:
-        found = jax.device_get(compiled(state, image_batches, label_batches, counts_batches))
-        return {model: int(right) / count for model, right in found.items()}
+        correct_counts = jax.device_get(compiled(state, image_batches, label_batches, counts_batches))
+        return {model: int(count_correct) / count for model, count_correct in correct_counts.items()}
 
     return evaluate

@@ -77,7 +77,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     mesh = parallel.make_mesh(config.parallel.devices)
     memory.check(config, partial(footprint, trials=len(configs)))
     dataset = data.load(config.data)
-    partitions = [_partition(dataset, own) for own in configs]
+    partitions = [_partition(dataset, trial_config) for trial_config in configs]
     most_held = max(len(rows) for partition in partitions for rows in partition.client_index)
     outline = dataset.outline._replace(most_held=most_held)
     memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
@@ -105,8 +105,8 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         federations = parallel.replicate(mesh, federations)
     return [
         Experiment(
-            config=own,
-            key=parallel.replicate(mesh, rng.root(own.seed)),
+            config=trial_config,
+            key=parallel.replicate(mesh, rng.root(trial_config.seed)),
             dataset=dataset,
             partition=partition,
             federation=federation,
@@ -116,10 +116,10 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
             hparams=hparams,
             frequency=options,
             mesh=mesh,
-            costs=costs.build(own, method, dataset.num_classes, dataset.train_images.shape[1:], hparams),
+            costs=costs.build(trial_config, method, dataset.num_classes, dataset.train_images.shape[1:], hparams),
             held=_held(partition, config.data.client_labels == -1),
         )
-        for own, partition, federation in zip(configs, partitions, federations, strict=True)
+        for trial_config, partition, federation in zip(configs, partitions, federations, strict=True)
     ]
 
 
@@ -138,27 +138,27 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
     """
     outline = data.outline(config.data)
     if loaded:
-        known, side = outline, config.data.image_size
-        natural = known.image if known else loaded.image
+        nominal, side = outline, config.data.image_size
+        natural = nominal.image if nominal else loaded.image
         outline = loaded._replace(image=(side, side, loaded.image[2]) if side else natural)
-        if config.data.fake:
-            outline = outline._replace(train=known.train, test=known.test)
+        if config.data.fake and nominal:
+            outline = outline._replace(train=nominal.train, test=nominal.test)
     if outline is None:
         return []
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
     algorithm = algorithms.build(config.algorithm, _model(config, outline), unseen, hparams)
     state = jax.eval_shape(algorithm.init, rng.root(0))
-    whole = method.separate_clients and not method.sequential(keys.flat(config))
-    known = footprint_lib.Method(
+    uploads_whole_model = method.separate_clients and not method.sequential(keys.flat(config))
+    method_shapes = footprint_lib.Method(
         state=state,
         uses_clients=method.clients,
         reads_sets=method.reads == 'sets',
         server_trains=hparams.server_trains,
-        uploads=state.student if whole else state.student.bottom,
+        uploads=state.student if uploads_whole_model else state.student.bottom,
         rows_at_once=method.rows_at_once(hparams.options),
     )
-    return footprint_lib.shares(config, outline, hparams, known, trials)
+    return footprint_lib.shares(config, outline, hparams, method_shapes, trials)
 
 
 def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> models.SplitModel:
@@ -188,20 +188,23 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.
     if method.separate_clients:  # no statistics are shared between clients
         return
     may_fail = failures.can_happen(config.failures)
-    if parallel.padded_size(mesh, active) == active and not may_fail:
+    divides = mesh is None or parallel.padded_size(mesh, active) == active
+    if divides and not may_fail:
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return
     if may_fail:
         raise UserError(
             f"config.failures: the server's part of the model (model.split_index={config.model.split_index}) has "
-            'BatchNorm, whose statistics would count the clients that failed; cut behind the last BatchNorm'
+            'BatchNorm, whose statistics would include the clients that failed; choose a split_index after the last '
+            'BatchNorm'
         )
+    assert mesh is not None  # else there is nothing to divide
     processes = jax.process_count()
     good = [n for n in range(processes, mesh.size, processes) if active % n == 0]
     advice = f'{good[-1]} devices or ' if good else ''
     raise UserError(
-        f'config.parallel.devices={mesh.size} does not divide federation.num_active={active}, as it must where the '
+        f'config.parallel.devices={mesh.size} does not divide federation.num_active={active}, as it must if the '
         f"server's part of the model has BatchNorm (model.split_index={config.model.split_index}); "
         f'use {advice}another num_active'
     )
@@ -216,7 +219,7 @@ def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     """The augmented views of `config.augment`, and the normalization of a data set."""
     settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
-    mean, std = np.float32(dataset.mean), np.float32(dataset.std)
+    mean, std = (np.array(values, np.float32) for values in (dataset.mean, dataset.std))
     middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
     weak, strong = partial(augment.weak, options=settings), partial(augment.strong, options=settings, middle=middle)
     return Views(

@@ -106,12 +106,13 @@ def restore(homes: Sequence[Home], rounds: int, template: Any) -> checkpoint.Res
     completed = restored.round if restored else saved
     if completed > rounds:
         raise UserError(
-            f'{homes[0].folder} is at round {completed} already, beyond config.rounds={rounds}; ask for more rounds'
+            f'{homes[0].folder} has already completed round {completed}, beyond config.rounds={rounds}; '
+            'increase config.rounds'
         )
     for home in homes:
         if not completed and os.path.lexists(home.folder / workdir.SUMMARY):
             raise UserError(
-                f'{home.folder} holds a {workdir.SUMMARY} and no checkpoint to resume from; restore its checkpoints, '
+                f'{home.folder} holds a {workdir.SUMMARY} but no checkpoint to resume from; restore its checkpoints, '
                 'or choose another --workdir'
             )
         metrics.check_rounds(home.lines, completed)
@@ -137,14 +138,15 @@ def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: i
     Raises:
       UserError: the folder is not writable, or another process is running in it; also from the listener.
     """
-    kept = config.checkpoints_kept
+    max_to_keep = config.checkpoints_kept
     with ExitStack() as stack:
         if config.seeds:
             stack.enter_context(workdir.hold(folder, config, None))
-            kept = max(kept, 2)  # trials are saved one after another, and all must share one complete round
-        for experiment, home in homes:
-            stack.enter_context(workdir.hold(home, experiment.config, experiment.partition))
-            workdir.set_aside_summary(home, experiment.config)
+            # Trials are saved one after another, and all must share one complete round.
+            max_to_keep = max(max_to_keep, 2)
+        for experiment, trial_folder in homes:
+            stack.enter_context(workdir.hold(trial_folder, experiment.config, experiment.partition))
+            workdir.set_aside_summary(trial_folder, experiment.config)
         if config.seeds:
             workdir.set_aside_summary(folder, config)
         outputs = []
@@ -152,7 +154,7 @@ def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: i
             metrics.cut_back(home.lines, completed)
             checkpoint.cut_back(home.checkpoints, completed)
             diagnostic_files.cut_back(home.folder, completed)
-            manager = stack.enter_context(closing(checkpoint.open_manager(home.checkpoints, kept)))
+            manager = stack.enter_context(closing(checkpoint.open_manager(home.checkpoints, max_to_keep)))
             events = stack.enter_context(closing(metrics.open_events(home.folder / 'tensorboard', completed + 1)))
             outputs.append(Outputs(home, events, manager))
         yield partial(_write, outputs)
@@ -166,8 +168,8 @@ def _write(outputs: Sequence[Outputs], event: Event) -> None:
                 metrics.append(out.home.lines, record)
                 metrics.log_events(out.events, record)
         case Diagnosed(completed, arrays):
-            for out, named in zip(outputs, arrays, strict=True):
-                diagnostic_files.save(out.home.folder, completed, named)
+            for out, named_arrays in zip(outputs, arrays, strict=True):
+                diagnostic_files.save(out.home.folder, completed, named_arrays)
         case Snapshot(completed, states, controllers, accounts):
             for out, state, controller, account in zip(outputs, states, controllers, accounts, strict=True):
                 tree = {'algorithm': state, 'frequency': controller}

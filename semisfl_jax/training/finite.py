@@ -17,7 +17,7 @@ from semisfl_jax.training import checkpoint
 
 
 def check_losses(
-    who: str, folder: Path | None, index: int, measured: Mapping[str, Any], clients: Clients | None
+    prefix: str, folder: Path | None, index: int, measured: Mapping[str, Any], clients: Clients | None
 ) -> None:
     """Checks the training losses of a round.
 
@@ -34,17 +34,17 @@ def check_losses(
     every_loss = clients is not None and not failures.lost_all(clients)
     for name, value in measured.items():
         if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
-            raise UserError(f'{who}{name} is {value} in round {index + 1}: stopped. {_kept(folder)}')
+            raise UserError(f'{prefix}{name} is {value} in round {index + 1}: stopped. {_kept(folder)}')
 
 
-def check_weights(who: str, folder: Path | None, number: int, state: Any) -> None:
+def check_weights(prefix: str, folder: Path | None, number: int, state: Any) -> None:
     """Checks the state to be saved after `number` rounds: the last step of a round may have made it non-finite.
 
     Raises:
       UserError: the state contains NaN or infinity.
     """
     if not _all_finite(state):
-        raise UserError(f'{who}weights are infinite or not a number after round {number}: stopped. {_kept(folder)}')
+        raise UserError(f'{prefix}weights are infinite or NaN after round {number}: stopped. {_kept(folder)}')
 
 
 @jax.jit
@@ -58,5 +58,5 @@ def _kept(folder: Path | None) -> str:
     if folder is None:
         return advice.capitalize()
     saved = checkpoint.rounds_saved(folder / 'checkpoints')
-    kept = f'The checkpoint of round {saved[-1]} is kept' if saved else 'There was no checkpoint yet'
-    return f'{kept} in {folder}; {advice}'
+    status = f'The checkpoint of round {saved[-1]} is kept' if saved else 'There was no checkpoint yet'
+    return f'{status} in {folder}; {advice}'

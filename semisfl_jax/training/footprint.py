@@ -22,7 +22,7 @@ class Share(NamedTuple):
     """A part of the memory of a run."""
 
     what: str
-    count: int  # bytes
+    nbytes: int
     on_host: bool = False  # rather than on the device; on a CPU both are the same memory
 
 
@@ -48,28 +48,30 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
       trials: R, the number of seeds.
     """
     devices = max(1, config.parallel.devices)
-    own_trials = -(-trials // devices) if trials > 1 else 1
+    trials_per_device = -(-trials // devices) if trials > 1 else 1
     active = config.federation.num_active if trials > 1 else -(-config.federation.num_active // devices)
-    carried, queue, kept = (
-        own_trials * size_of(part)
+    carried, queue, client_state = (
+        trials_per_device * size_of(part)
         for part in (method.state, getattr(method.state, 'memory', ()), getattr(method.state, 'clients', ()))
     )
-    found = [
+    all_shares = [
         Share('images', _images(config, images, method)),
         Share('images in host memory', images.in_memory * images.pixels * (images.train + images.test), on_host=True),
-        Share('models of the server', carried - queue - kept),
+        Share('models of the server', carried - queue - client_state),
         Share('queue', queue),
-        Share('what clients keep', kept),
-        Share('tables of who holds what', own_trials * INDEX * config.federation.num_clients * images.most_held),
+        Share('client state', client_state),
+        Share(
+            'index tables of the clients', trials_per_device * INDEX * config.federation.num_clients * images.most_held
+        ),
         Share('models in training', max(_server_steps(hparams, method), _client_steps(active, method))),
-        Share('losses that K_s is adapted to', own_trials * _windows(config), on_host=True),
+        Share('loss history of the K_s controller', trials_per_device * _windows(config), on_host=True),
         Share('batches', _batches(config, images, method)),
     ]
     if method.uses_clients and not method.reads_sets:
-        rows = own_trials * active * _rows_of_client(hparams, images)
+        rows = trials_per_device * active * _rows_of_client(hparams, images)
         streamed = rows * images.pixels if config.data.residency == 'host' else 0
-        found += [Share('rows and images of a round', streamed + rows * INDEX)]
-    return [share for share in found if share.count]
+        all_shares += [Share('rows and images of a round', streamed + rows * INDEX)]
+    return [share for share in all_shares if share.nbytes]
 
 
 def size_of(tree: Any) -> int:

@@ -57,15 +57,16 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     )
     for index in itertools.count(first):
         ids = data.draw_cohort(config.seed, index, clients, active)
-        fared = participation(experiment, index)
-        yield data.make_cohort(ids, visits, padded, fared.failed if fared else None)
-        if fared:
+        participants = participation(experiment, index)
+        yield data.make_cohort(ids, visits, padded, participants.failed if participants else None)
+        if participants:
             visits = data.add_visit(visits, _started(experiment, index))
 
 
 def _started(experiment: Experiment, index: int) -> np.ndarray:
     """Active clients of round `index` (0-based) that drew batches: all except those that failed before the round."""
     clients = participation(experiment, index)
+    assert clients is not None  # only asked for rounds with clients
     return clients.ids[clients.started | ~clients.failed]
 
 
@@ -76,7 +77,7 @@ def participation(experiment: Experiment, index: int) -> costs.Clients | None:
     config, hparams = experiment.config, experiment.hparams
     ids = data.draw_cohort(config.seed, index, config.federation.num_clients, config.federation.num_active)
     unlabeled, labeled = experiment.held[:, ids]
-    images = sampling.images_held(unlabeled, labeled, hparams.batch_size, hparams.labeled_rows)
+    images = np.asarray(sampling.images_held(unlabeled, labeled, hparams.batch_size, hparams.labeled_rows))
     has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
     clients = costs.whole(ids, images, _steps(experiment, ids), has_labels)
     return failures.happen(config.failures, experiment.costs, index, clients)
@@ -87,7 +88,7 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
 
     For client images on the host. Computed separately from the round, and identically in every process.
     """
-    key, tables = rng.root(experiment.config.seed), experiment.federation.tables
+    key, tables = rng.root(experiment.config.seed), data.tables(experiment.federation)
     return _rows(key, tables, cohort, reads=experiment.method.reads, hparams=experiment.hparams)
 
 
@@ -121,11 +122,10 @@ def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
     """Iterations [A] of the clients `ids` in a round."""
     if not experiment.config.local.epochs:
         return np.full(ids.shape, experiment.config.k_u)
-    known = experiment.federation
-    known = known.tables if isinstance(known, data.HostFederation) else known
-    known = known.replace(size=experiment.held[0], labeled_size=experiment.held[1])
+    federation = data.tables(experiment.federation)
+    federation = federation.replace(size=experiment.held[0], labeled_size=experiment.held[1])
     cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
-    return np.asarray(sampling.client_steps(known, cohort, *experiment.hparams.batches))
+    return np.asarray(sampling.client_steps(federation, cohort, *experiment.hparams.batches))
 
 
 def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:

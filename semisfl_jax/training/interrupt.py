@@ -53,7 +53,7 @@ def listen() -> Iterator[Request]:
             if request.signum:
                 os._exit(128 + byte[0])
             request.signum = byte[0]
-            print('\nstopping after this round; once more ends at once', file=sys.stderr, flush=True)
+            print('\nstopping after this round; interrupt again to stop immediately', file=sys.stderr, flush=True)
 
     receiver, sender = socket.socketpair()
     sender.setblocking(False)

@@ -38,13 +38,13 @@ def experiment(folder: Path) -> Experiment:
     Raises:
       UserError: no run, one of several seeds or of another version of this package, or its data are missing.
     """
-    own = config(folder)
-    if own.get('seeds'):
+    run_config = config(folder)
+    if run_config.get('seeds'):
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N')
     with _of_this_version(folder):
-        own.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
-        own.data.residency = 'host'
-        return experiment_lib.build(own.lock())
+        run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
+        run_config.data.residency = 'host'
+        return experiment_lib.build(run_config.lock())
 
 
 def dataset(folder: Path) -> data.Dataset:
@@ -53,9 +53,9 @@ def dataset(folder: Path) -> data.Dataset:
     Raises:
       UserError: no run, one of another version of this package, or its data are missing.
     """
-    own = config(folder)
+    run_config = config(folder)
     with _of_this_version(folder):
-        return data.load(own.data)
+        return data.load(run_config.data)
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def _of_this_version(folder: Path) -> Iterator[None]:
     except (AttributeError, KeyError) as error:
         raise UserError(f'{folder} was made by another version of this package, which had no {error}') from error
     except (TypeError, ValueError) as error:
-        raise UserError(f'{folder}/config.json holds a value that this version does not take ({error})') from error
+        raise UserError(f'{folder}/config.json has a value that this version does not accept ({error})') from error
 
 
 def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
@@ -88,8 +88,8 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
     saved = checkpoint.rounds_saved(folder / 'checkpoints')
     number = saved[-1] if saved and round_number is None else round_number
     if number not in saved:
-        there = f'there are those of rounds {", ".join(map(str, saved))}' if saved else 'there is none'
-        raise UserError(f'{folder} has no checkpoint of round {number or "1 or later"}: {there}')
+        available = f'it has those of rounds {", ".join(map(str, saved))}' if saved else 'it has none'
+        raise UserError(f'{folder} has no checkpoint of round {number or "1 or later"}: {available}')
     template = {
         'algorithm': jax.eval_shape(built.algorithm.init, built.key),
         'frequency': frequency.init(built.config.k_s, built.frequency),

@@ -41,10 +41,10 @@ _SPARING = {  # a large share -> how to reduce it
     'images in host memory': 'fewer data.fake_size or a smaller data.image_size',
     'models of the server': 'a smaller model.name or model.projection_dim',
     'queue': 'a smaller queue_size',
-    'what clients keep': "fewer federation.num_clients, local.optimizer_state='fresh' or less in the method's options",
-    'tables of who holds what': 'fewer federation.num_clients',
+    'client state': "fewer federation.num_clients, local.optimizer_state='fresh' or method options that keep less",
+    'index tables of the clients': 'fewer federation.num_clients',
     'models in training': 'fewer federation.num_active or a smaller model.name',
-    'losses that K_s is adapted to': 'a smaller frequency.horizon',
+    'loss history of the K_s controller': 'a smaller frequency.horizon',
     'batches': 'a smaller server_batch_size, batch_size or eval_batch_size',
     'rows and images of a round': "a smaller k_u, batch_size or local.epochs, or data.residency='device'",
 }
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
     @property
     def need(self) -> int:
-        return sum(share.count for share in self.shares)
+        return sum(share.nbytes for share in self.shares)
 
 
 def check(config: ConfigDict, shares_of: Shares) -> None:
@@ -79,32 +79,33 @@ def check(config: ConfigDict, shares_of: Shares) -> None:
     """
     for place in _places(shares_of(config)):
         if place.need > place.limit:
-            need = f'{size(place.need)} of memory at the least ({_largest(place.shares)})'
+            need = f'at least {size(place.need)} of memory ({_largest(place.shares)})'
             advice = _sparing(place.shares)
             raise UserError(_refusal(config, shares_of, place, need, advice, place.limit / 2))
 
 
-def check_program(what: str, compiled: Any, config: ConfigDict, shares_of: Shares) -> None:
+def check_program(program: str, compiled: Any, config: ConfigDict, shares_of: Shares) -> None:
     """Makes sure that a program may fit, given XLA's memory layout.
 
     Args:
-      what: name of the program.
+      program: its name.
       compiled: a `jax.stages.Compiled`.
       config, shares_of: as in `check`.
 
     Raises:
       UserError: it certainly does not.
     """
-    found = compiled.memory_analysis()
-    if found is None:  # not reported by this backend
+    analysis = compiled.memory_analysis()
+    if analysis is None:  # not reported by this backend
         return
-    held = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    way = found.temp_size_in_bytes
-    for place in _places([Share(what, held + way)]):
+    argument_bytes = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    temp_bytes = analysis.temp_size_in_bytes
+    for place in _places([Share(program, argument_bytes + temp_bytes)]):
         if place.need > place.limit:
-            need = f'{size(place.need)} of memory in the compiled {what}, {size(way)} of it for results on the way'
-            known = sum(share.count for share in shares_of(config))
-            most = known * place.limit / place.need / 2  # assumes that everything scales alike
+            temporary = f'{size(temp_bytes)} of it for intermediate results'
+            need = f'{size(place.need)} of memory for the compiled {program}, {temporary}'
+            known_bytes = sum(share.nbytes for share in shares_of(config))
+            most = known_bytes * place.limit / place.need / 2  # assumes that everything scales alike
             raise UserError(_refusal(config, shares_of, place, need, _on_the_way(config), most))
 
 
@@ -146,13 +147,14 @@ def _refusal(config: ConfigDict, shares_of: Shares, place: Place, need: str, adv
     rest.
     """
     key, value, fitting = _culprit(config, shares_of, place.name, most)
-    there = f'and {place.name} has {size(place.limit)}'
+    available = f'but {place.name} has {size(place.limit)}'
     if not key:
-        return f'the run needs {need}, {there}; use {advice}'
-    return f'config.{key}={value} takes the run to {need}, {there}; use {f"{fitting:,} or less" if fitting else advice}'
+        return f'the run needs {need}, {available}; use {advice}'
+    remedy = f'{fitting:,} or less' if fitting else advice
+    return f'with config.{key}={value} the run needs {need}, {available}; use {remedy}'
 
 
-def _culprit(config: ConfigDict, shares_of: Shares, place: str, most: float) -> tuple[str, int, int]:
+def _culprit(config: ConfigDict, shares_of: Shares, place_name: str, most: float) -> tuple[str, int, int]:
     """The key whose default saves most, its value, and the largest round value with shares of at most `most` bytes.
 
     ('', 0, 0) if none saves half of the known shares; the last is 0 if no value is small enough.
@@ -163,9 +165,9 @@ def _culprit(config: ConfigDict, shares_of: Shares, place: str, most: float) -> 
             shares = shares_of(_changed(config, key, value))
         except UserError:  # images too small for the model, and the like
             return math.inf
-        return next((own.need for own in _places(shares) if own.name == place), math.inf)
+        return next((memory.need for memory in _places(shares) if memory.name == place_name), math.inf)
 
-    now = next((own.need for own in _places(shares_of(config)) if own.name == place), 0)
+    current_need = next((memory.need for memory in _places(shares_of(config)) if memory.name == place_name), 0)
     needs = {}
     defaults, values = keys.defaults(), keys.flat(config)
     options = [key for key, field in option_fields().items() if field.metadata['scales_memory'] and key in values]
@@ -173,8 +175,8 @@ def _culprit(config: ConfigDict, shares_of: Shares, place: str, most: float) -> 
         value, default = values[key], defaults.get(key)
         if default is not None and value > default:
             needs[key] = need(key, default), value
-    key = min(needs, key=needs.get, default='')
-    if not key or needs[key][0] > now / 2:
+    key = min(needs, key=lambda name: needs[name], default='')
+    if not key or needs[key][0] > current_need / 2:
         return '', 0, 0
     value = needs[key][1]
     steps = (lead * 10**zeros for zeros in reversed(range(10)) for lead in (5, 2, 1))
@@ -188,12 +190,12 @@ def _changed(config: ConfigDict, key: str, value: int) -> ConfigDict:
 
 
 def _largest(shares: Sequence[Share]) -> str:
-    first = sorted(shares, key=lambda share: -share.count)[:_SHOWN]
-    return ', '.join(f'{share.what} {size(share.count)}' for share in first)
+    first = sorted(shares, key=lambda share: -share.nbytes)[:_SHOWN]
+    return ', '.join(f'{share.what} {size(share.nbytes)}' for share in first)
 
 
 def _sparing(shares: Sequence[Share]) -> str:
-    return _SPARING[max(shares, key=lambda share: share.count).what]
+    return _SPARING[max(shares, key=lambda share: share.nbytes).what]
 
 
 def _on_the_way(config: ConfigDict) -> str:
@@ -209,8 +211,10 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 def _explanation(reason: str, config: ConfigDict, shares_of: Shares) -> str:
     places = list(_places(shares_of(config)))
-    held = [
-        f'{size(own.need)} of {size(own.limit)} in {own.name} ({_largest(own.shares)})' for own in places if own.need
+    usage = [
+        f'{size(place.need)} of {size(place.limit)} in {place.name} ({_largest(place.shares)})'
+        for place in places
+        if place.need
     ]
-    what = f'; the run holds {" and ".join(held)} at the least, and beside it what its steps compute' if held else ''
-    return f'out of memory ({reason}){what}; use {_on_the_way(config)}; checkpoints that were saved are kept'
+    explanation = f'; the run holds at least {" and ".join(usage)}, plus intermediate results' if usage else ''
+    return f'out of memory ({reason}){explanation}; use {_on_the_way(config)}; saved checkpoints are kept'

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ def plain(value) -> Any:
     number = np.asarray(value)[()]
     if np.issubdtype(number.dtype, np.integer):
         return int(number)
-    number = float(str(number.astype(np.float32))) if number.dtype != np.float64 else float(number)
-    return number if math.isfinite(number) else None
+    shortest = float(str(number.astype(np.float32))) if number.dtype != np.float64 else float(number)
+    return shortest if math.isfinite(shortest) else None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -40,7 +40,7 @@ def write_json(path: Path, value: Any) -> None:
     _replace(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
-def line(record: dict[str, Any]) -> str:
+def line(record: Mapping[str, Any]) -> str:
     """A line of metrics.jsonl."""
     return json.dumps(record) + '\n'
 
@@ -51,9 +51,9 @@ def append(path: Path, record: dict[str, Any]) -> None:
         file.write(line(record))
 
 
-def chain(before: str, text: bytes) -> str:
+def chain(previous: str, text: bytes) -> str:
     """The running checksum of metrics.jsonl after one more line: SHA-256 over the previous checksum and its bytes."""
-    return hashlib.sha256(before.encode() + text).hexdigest()
+    return hashlib.sha256(previous.encode() + text).hexdigest()
 
 
 def fault(path: Path, rounds: int, expected: str) -> str:
@@ -65,7 +65,7 @@ def fault(path: Path, rounds: int, expected: str) -> str:
     lines = own_files.content(path).split(b'\n')[:rounds]
     if functools.reduce(chain, (text + b'\n' for text in lines), '') == expected:
         return ''
-    return f'{path} is not as the run wrote it: its lines up to round {rounds} have changed'
+    return f'{path} was modified after the run wrote it: its lines up to round {rounds} have changed'
 
 
 def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
@@ -85,14 +85,14 @@ def _lines(path: Path) -> list[bytes]:
     return own_files.content(path).split(b'\n')[:-1] if os.path.lexists(path) else []
 
 
-def _record(text: bytes, what: str) -> dict[str, Any]:
-    record = own_files.parse(text, what)
+def _record(text: bytes, location: str) -> dict[str, Any]:
+    record = own_files.parse(text, location)
     if not isinstance(record, dict) or type(record.get('round')) is not int:
-        raise UserError(f'{what} is not one that a run writes: it has no round')
+        raise UserError(f'{location} is not a line that a run writes: it has no round')
     for key, value in record.items():
         accuracy = key in _ACCURACIES
         if not own_files.is_number(value) and (accuracy or value not in (None, True, False)):
-            raise UserError(f'{what} is not one that a run writes: its {key} is no number')
+            raise UserError(f'{location} is not a line that a run writes: its {key} is not a number')
     return record
 
 
@@ -122,18 +122,18 @@ def check_rounds(path: Path, rounds: int) -> None:
     advice = 'restore the file, or start again in another --workdir'
     lines = _lines(path)[: max(rounds, 1)]
     try:
-        seen = [_record(text, f'line {number}')['round'] for number, text in enumerate(lines, start=1)]
+        round_numbers = [_record(text, f'line {number}')['round'] for number, text in enumerate(lines, start=1)]
     except UserError as error:
         raise UserError(f'{path}, rounds 1 to {max(rounds, 1)}: {error}; {advice}') from error
-    if rounds and seen != list(range(1, rounds + 1)):
-        raise UserError(f'{path} does not hold the rounds 1 to {rounds} that the checkpoint has behind it; {advice}')
+    if rounds and round_numbers != list(range(1, rounds + 1)):
+        raise UserError(f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; {advice}')
 
 
 def cut_back(path: Path, rounds: int) -> None:
     """Truncates metrics.jsonl to its first `rounds` lines."""
-    kept = b''.join(text + b'\n' for text in _lines(path)[:rounds])
-    if os.path.lexists(path) and kept != own_files.content(path):
-        _replace(path, kept)
+    content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
+    if os.path.lexists(path) and content != own_files.content(path):
+        _replace(path, content)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:

@@ -49,8 +49,8 @@ class Progress:
         for trial in trials:
             if trial.get('clients_failed') and not trial['clients']:
                 tqdm.write(
-                    f'round {record["round"]}: all clients were lost; the model is what the server made of it'
-                    f'{f" ({trials.index(trial) + 1}. of {len(trials)} seeds)" if len(trials) > 1 else ""}'
+                    f'round {record["round"]}: all clients failed; the model was updated by the server alone'
+                    f'{f" (trial {trials.index(trial) + 1} of {len(trials)})" if len(trials) > 1 else ""}'
                 )
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
@@ -59,8 +59,8 @@ class Progress:
         now, done = time.monotonic(), record['round']
         if evaluated or now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
-            left = (now - self._start) / (done - self._first) * (self._rounds - done)
-            print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(left)} left', flush=True)
+            remaining = (now - self._start) / (done - self._first) * (self._rounds - done)
+            print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(remaining)} left', flush=True)
 
     def close(self) -> None:
         """Removes the bar from the screen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -93,11 +93,13 @@ def build(config: ConfigDict) -> Simulation:
     """Loads the data, splits them, and builds model and method of a configuration of one seed.
 
     Raises:
-      UserError: a mistake in the configuration, or data that are not there.
+      UserError: an invalid configuration, or missing data.
     """
     config_lib.check(config)
     if config.seeds:
-        raise UserError(f'config.seeds={tuple(config.seeds)}: build() takes one experiment; give each its own seed')
+        raise UserError(
+            f'config.seeds={tuple(config.seeds)}: build() takes a single seed; call it once per seed, with config.seed'
+        )
     return Simulation(experiment_lib.build(config_lib.resolve(config)))
 
 
@@ -130,7 +132,7 @@ def after_round(
     return metrics, frequency.update(controller, experiment.frequency, *losses)
 
 
-def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], Mapping[str, float]]:
+def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], dict[str, float]]:
     """Compiles the evaluation on the test set, for states with the shapes of `like`; see `make_evaluate`."""
     mesh, dataset = experiment.mesh, experiment.dataset
     return make_evaluate(

@@ -51,9 +51,9 @@ def record(
 
 
 def of_trial(
-    experiment: Experiment, account: Account, compile_seconds: dict[str, float], together: int
+    experiment: Experiment, account: Account, compile_seconds: dict[str, float], num_trials: int
 ) -> dict[str, Any]:
-    """The content of the summary.json of a trial, one of `together` in a program, from its account after the last
+    """The content of the summary.json of a trial, one of `num_trials` in a program, from its account after the last
     round. Memory and compile time are those of the last process of the run."""
     config = experiment.config
     return {
@@ -62,7 +62,7 @@ def of_trial(
         'fake': experiment.dataset.fake,
         'seed': config.seed,
         **totals.figures(account, experiment.algorithm.headline, experiment.costs.enabled),
-        'trials_in_program': together,  # seconds and memory are those of all of them
+        'trials_in_program': num_trials,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,
         'processes': jax.process_count(),
@@ -76,19 +76,19 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     """The content of the summary.json of several trials, from theirs: means, standard errors, and shared values."""
     first = summaries[0]
     means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
-    apart = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *means}
-    if len({own['partition_hash'] for own in summaries}) > 1:  # no split shared by all
-        apart |= {'partition_seed', 'partition_hash'}
-    together = {key: value for key, value in first.items() if key not in apart}
+    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *means}
+    if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # no split shared by all
+        excluded |= {'partition_seed', 'partition_hash'}
+    shared = {key: value for key, value in first.items() if key not in excluded}
 
     def over_trials(key: str) -> dict[str, Any]:
-        mean, error = metrics.mean_and_error([own[key] for own in summaries])
+        mean, error = metrics.mean_and_error([trial_summary[key] for trial_summary in summaries])
         return {'mean': mean, 'standard_error': metrics.plain(error)}
 
     return {
-        **together,
+        **shared,
         **{key: over_trials(key) for key in means},
-        'trials': [{key: own[key] for key in ('seed', *means, 'k_s')} for own in summaries],
+        'trials': [{key: trial_summary[key] for key in ('seed', *means, 'k_s')} for trial_summary in summaries],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
     }
@@ -106,9 +106,9 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
             f'best {summary["best_accuracy"]:.2%})'
         )
         return '\n'.join([line, *where])
-    table = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
-    for own in summary['trials']:
-        table.append((own['seed'], *(f'{own[key]:.2%}' for key in ACCURACIES), own['k_s']))
+    table: list[tuple] = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
+    for trial in summary['trials']:
+        table.append((trial['seed'], *(f'{trial[key]:.2%}' for key in ACCURACIES), trial['k_s']))
     if len(summary['trials']) > 1:
         means = (f'{summary[key]["mean"]:.2%} ± {summary[key]["standard_error"]:.2%}' for key in ACCURACIES)
         table.append(('mean', *means, ''))

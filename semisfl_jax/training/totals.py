@@ -42,15 +42,15 @@ def pay(account: Account, bill: Bill, record: Mapping[str, Any], headline: str) 
       record: its line of metrics.jsonl.
       headline: the model whose accuracy is the headline metric, one of `types.MODELS`.
     """
-    new = [record[key] for key in (f'{headline}_accuracy',) if key in record]
+    accuracies = [record[key] for key in (f'{headline}_accuracy',) if key in record]
     return Account(
         rounds=record['round'],
         k_s=record['k_s'],
         bill=bill,
         wall_seconds=account.wall_seconds + record['wall_seconds'],
-        evaluations=account.evaluations + len(new),
-        last_accuracies=(*account.last_accuracies, *new)[-_LAST:],
-        best_accuracy=max([account.best_accuracy, *new]),
+        evaluations=account.evaluations + len(accuracies),
+        last_accuracies=(*account.last_accuracies, *accuracies)[-_LAST:],
+        best_accuracy=max([account.best_accuracy, *accuracies]),
         metrics_sha256=metrics.chain(account.metrics_sha256, metrics.line(record).encode()),
     )
 
@@ -62,8 +62,8 @@ def to_json(account: Account) -> dict[str, Any]:
 
 def from_json(value: Mapping[str, Any]) -> Account:
     """The inverse of `to_json`."""
-    own = {'bill': Bill(*value['bill']), 'last_accuracies': tuple(value['last_accuracies'])}
-    return Account(**{**value, **own})
+    converted = {'bill': Bill(*value['bill']), 'last_accuracies': tuple(value['last_accuracies'])}
+    return Account(**{**value, **converted})
 
 
 def figures(account: Account, headline: str, with_costs: bool) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def after_round(
     experiments: Sequence[Experiment],
     index: int,
     k_s: Sequence[int],
-    metrics_of_round: Sequence[Mapping[str, np.ndarray]],
-    before: Sequence[Bill],
+    metrics_of_round: Sequence[Mapping[str, Any]],
+    previous: Sequence[Bill],
 ) -> list[Bill]:
     """The bills of several trials for all rounds up to round `index` (0-based).
 
@@ -96,13 +96,13 @@ def after_round(
       index: the round.
       k_s: [R], its supervised steps.
       metrics_of_round: [R], its metrics.
-      before: [R], the bills before it.
+      previous: [R], the bills before it.
     """
     return [
-        costs.add(old, costs.bill(own.costs, index, steps, inputs.participation(own, index), metrics_))
-        if own.costs.enabled
+        costs.add(old, costs.bill(experiment.costs, index, steps, inputs.participation(experiment, index), metrics_))
+        if experiment.costs.enabled
         else old
-        for own, steps, metrics_, old in zip(experiments, k_s, metrics_of_round, before, strict=True)
+        for experiment, steps, metrics_, old in zip(experiments, k_s, metrics_of_round, previous, strict=True)
     ]
 
 

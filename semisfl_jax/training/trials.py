@@ -71,8 +71,8 @@ def _part(tree: Any, r: int) -> Any:
     """Trial r of leaves [R, ...], moved to the first device if necessary."""
 
     def part(x):
-        own = x[r]
-        return own if isinstance(own, np.generic | np.ndarray) else _on_first(own)
+        leaf = x[r]
+        return leaf if isinstance(leaf, np.generic | np.ndarray) else _on_first(leaf)
 
     return jax.tree.map(part, tree)
 
@@ -114,10 +114,10 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
         return mapped(shared, states.round[0], keys, states, tables, cohorts, k_s)
 
     def spread(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
-        own = P(parallel.AXIS)
-        tables = jax.tree.map(lambda _: own, federation).replace(**dict.fromkeys(_shared(federation), P()))
-        specs = own, own, tables, own, own
-        function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=own, check_vma=False)
+        per_trial = P(parallel.AXIS)
+        tables = jax.tree.map(lambda _: per_trial, federation).replace(**dict.fromkeys(_shared(federation), P()))
+        specs = per_trial, per_trial, tables, per_trial, per_trial
+        function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=per_trial, check_vma=False)
         return function(keys, states, federation, cohorts, k_s)
 
     return spread if mesh else rounds
@@ -138,14 +138,16 @@ def _shared(federation: Federation) -> tuple[str, ...]:
 
 def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
     """The inputs of the round of R trials besides its state, for round `first` (0-based) and all later ones."""
-    on_host = isinstance(trials[0].federation, data.HostFederation)
-    stacked = stack_federations([t.federation.tables if on_host else t.federation for t in trials])
+    federation = trials[0].federation
+    stacked = stack_federations([data.tables(trial.federation) for trial in trials])
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
     stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
-    host = data.HostFederation(stacked, trials[0].federation.images, trials[0].federation.labels) if on_host else None
+    host = None
+    if isinstance(federation, data.HostFederation):
+        host = data.HostFederation(stacked, federation.images, federation.labels)
     for cohorts in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
-        if on_host and trials[0].method.clients:
+        if host and trials[0].method.clients:
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             place = partial(parallel.shard, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)

@@ -17,11 +17,11 @@ def installed() -> dict[str, str]:
     }
 
 
-def differing(there: dict[str, str]) -> list[str]:
-    """Packages whose installed version differs from `there`: 'jax 0.9 (here 0.10)'."""
-    here = installed()
+def differing(recorded: dict[str, str]) -> list[str]:
+    """Packages whose installed version differs from `recorded`: 'jax 0.9 (now 0.10)'."""
+    current = installed()
     return [
-        f'{name} {there.get(name, "unknown")} (here {here.get(name, "unknown")})'
-        for name in sorted(here.keys() | there.keys())
-        if here.get(name) != there.get(name)
+        f'{name} {recorded.get(name, "unknown")} (now {current.get(name, "unknown")})'
+        for name in sorted(current.keys() | recorded.keys())
+        if current.get(name) != recorded.get(name)
     ]

@@ -32,13 +32,13 @@ def check(folder: Path, config: ConfigDict) -> None:
     """
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
-        raise UserError(f'the workdir {folder} cannot be made: {existing} is not a folder; choose another --workdir')
+        raise UserError(f'the workdir {folder} cannot be created: {existing} is not a folder; choose another --workdir')
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f'no permission to write to {existing}; choose another --workdir')
     file = folder / 'config.json'
     if not os.path.lexists(file):
         if foreign := [name for name in ('metrics.jsonl', 'checkpoints') if (folder / name).exists()]:
-            raise UserError(f'{folder} holds {foreign[0]} but no config.json to go with it; choose another --workdir')
+            raise UserError(f'{folder} holds {foreign[0]} but no config.json; choose another --workdir')
         return
     try:
         written = own_files.read_object(file)
@@ -58,7 +58,7 @@ def check_partition(folder: Path, partition: data.Partition) -> None:
     """
     file = folder / 'partition.npz'
     if file.exists() and data.load_partition(file).content_hash != partition.content_hash:
-        raise UserError(f'the data or their split are not those that {file} was made from; choose another --workdir')
+        raise UserError(f'the data or their split differ from those of {file}; choose another --workdir')
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def summary_of(folder: Path, config: ConfigDict) -> tuple[dict[str, Any] | None,
     """summary.json of a run of `config` (resolved) and '', or None and what is wrong with it ('' if it is missing)."""
     summary, fault = _summary(folder)
     if summary and summary.get('config_hash') != config_lib.identity_hash(config):
-        return None, f'{folder / SUMMARY} is of another run'
+        return None, f'{folder / SUMMARY} belongs to another run'
     return summary, fault
 
 
@@ -111,7 +111,7 @@ def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
         summary = own_files.read_object(file)
     except UserError as error:
         return None, str(error)
-    return (summary, '') if own_files.is_sealed(summary) else (None, f'{file} is not as a run wrote it')
+    return (summary, '') if own_files.is_sealed(summary) else (None, f'{file} was modified after the run wrote it')
 
 
 def set_aside_summary(folder: Path, config: ConfigDict) -> None:
@@ -122,4 +122,4 @@ def set_aside_summary(folder: Path, config: ConfigDict) -> None:
     _, fault = summary_of(folder, config)
     if fault:
         aside = own_files.set_aside(folder / SUMMARY)
-        warn(f'{fault}; it is set aside as {aside.name}, and written anew from the checkpoint')
+        warn(f'{fault}; it is renamed to {aside.name}, and rewritten from the checkpoint')

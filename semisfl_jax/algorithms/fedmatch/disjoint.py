@@ -181,7 +181,8 @@ def alternating_sgd(
     """
 
     def iteration(t, parts, batch_stats, momenta):
-        means, counts = {}, {}
+        means: dict[str, Array] = {}
+        counts: dict[str, Array] = {}
         for name, loss in terms.items():
             gradient, (batch_stats, *reported) = jax.grad(loss, has_aux=True)(parts[name], parts, batch_stats, t)
             updates, momentum = sgd[name].update(gradient, momenta[name], parts[name])

@@ -36,16 +36,16 @@ class FedMatch:
 
     helpers: int = option(
         2,
-        "H, other clients whose models label with one's own; the server then keeps a psi of each of the num_clients "
-        '(so many times the memory of the model). 0: no helpers, and no such memory',
+        "H, the number of other clients whose models help to label a client's images; the server then stores the psi "
+        'of every client (num_clients times the memory of the model). 0: no helpers, and no such memory',
         at_least=0,
         scales_memory=True,
     )
-    helper_every: int = option(10, 'helpers are chosen and sent in every so many rounds', at_least=1)
+    helper_every: int = option(10, 'interval in rounds at which helpers are selected and sent', at_least=1)
     helpers_persist: bool = option(
         False,
-        'True: clients keep them for the rounds after (H times that memory more); False: they help in the round of '
-        "their sending alone, as in the authors' code",
+        'True: clients keep their helpers until they are sent new ones (H times that memory in addition); False: '
+        "helpers are used only in the round in which they are sent, as in the authors' code",
     )
     lambda_s: float = option(1.0, 'weight of the cross-entropy of labeled images', at_least=0)
     lambda_a: float = option(
@@ -54,16 +54,17 @@ class FedMatch:
     lambda_i: float = option(1e-2, "weight of the inter-client consistency, as in the authors' code", at_least=0)
     lambda_l2: float = option(
         0.05,
-        'weight of || sigma - psi ||^2. Theirs is 10, at an effective step (lr / (1 - momentum)) 200 times smaller: '
-        '0.05 pulls as fast; at 10, psi repeats within a round all that sigma moved, and overshoots',
+        'weight of || sigma - psi ||^2. The authors use 10 with an effective step size (lr / (1 - momentum)) 200 times '
+        'smaller; 0.05 pulls psi at the same rate. With 10, psi would follow all of the movement of sigma within one '
+        'round, and overshoot',
         at_least=0,
     )
     lambda_l1: float = option(1e-5, 'weight of | psi |', at_least=0)
-    l1_threshold: float = option(1e-5, 'entries of psi up to this size count as 0 in evaluation', at_least=0)
+    l1_threshold: float = option(1e-5, 'entries of psi of at most this magnitude count as 0 in evaluation', at_least=0)
     delta_threshold: float = option(
         0.0,
-        'entries that a client changed by no more than this are not sent, and the server averages its own value in '
-        "their place; psi's entries up to l1_threshold are seen as 0 then. 0: all are sent",
+        'entries that a client changed by at most this much are not sent, and the server averages its own value '
+        'instead; in this comparison, entries of psi of at most l1_threshold count as 0. 0: all entries are sent',
         at_least=0,
     )
     psi_start: float = option(0.2, 'psi before the first round, as a share of sigma', at_least=0)
