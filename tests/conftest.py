@@ -19,6 +19,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from semisfl_jax.parallel import compilation  # noqa: E402
+from tests import sharing  # noqa: E402
 
 # Programs are dropped after a test where the process holds more bytes than the first number, and more than the second
 # beside what dropping does not give back.
@@ -45,7 +46,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope='session', autouse=True)
 def compilation_cache(tmp_path_factory):
-    """Compiles a program once per session, however many runs and workers need it."""
+    """Compiles a program once per session, however many runs and workers need it, and traces it once per file."""
     folder = tmp_path_factory.getbasetemp()
     if 'PYTEST_XDIST_WORKER' in os.environ:
         folder = folder.parent
@@ -55,6 +56,7 @@ def compilation_cache(tmp_path_factory):
         jax.config.update('jax_compilation_cache_dir', folder)
         jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
         patch.setattr(compilation, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
+        sharing.share(patch)
         yield
 
 
@@ -69,6 +71,7 @@ baseline = {'bytes': 0}  # in use when programs were last dropped
 
 def forget():
     """Drops all programs that were compiled, and gives their memory back to the system."""
+    sharing.forget()
     jax.clear_caches()
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):  # glibc keeps what is freed otherwise
