@@ -53,6 +53,7 @@ __all__ = [
     'CONVOLUTIONS',
     'NAMES',
     'PROJECTIONS',
+    'Compute',
     'SplitModel',
     'build',
     'cut',
