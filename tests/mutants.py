@@ -165,7 +165,7 @@ SUPERVISED = of(
     'phases semisfl',
     ('one view for student and teacher', '(phase, state, other_view', '(phase, state, view'),
     ('contrast unweighted', 'hparams.contrastive_weight * contrastive', 'contrastive'),
-    ('cross-entropy unweighted', 'label_weight * cross_entropy', 'cross_entropy', 'phases fedmatch'),
+    ('cross-entropy unweighted', 'phase.label_weight * cross_entropy', 'cross_entropy'),
     ('a row is its own positive', ', comparable=~itself)', ')'),
     ('the average one step behind', 'ema.coefficient(state.step + 1', 'ema.coefficient(state.step'),
     ('the average of the student before', '(state.teacher, student, keep)', '(state.teacher, state.student, keep)'),

@@ -203,3 +203,19 @@ def test_rows_beyond_the_end_of_a_pass_count_nothing():
     expected = linear.cross_entropies(logits, labels)[:2].mean()
     np.testing.assert_allclose(metrics['loss_supervised'], expected, rtol=1e-4)
     np.testing.assert_allclose(metrics['supervised_accuracy'], np.mean(logits.argmax(axis=1)[:2] == labels[:2]))
+
+
+def test_who_sits_out_is_in_no_average():
+    """Clients 1, 2 and 4 of 7, 11 and 19 images upload their numbers, and client 2 has nothing to train on."""
+
+    def client(inputs, client_state, state, data, lr):
+        own = inputs.id.astype(jnp.float32)
+        return phases.ClientOutput({'w': own}, client_state, {'own': own}, {}, participates=inputs.id != 2)
+
+    hparams = dataclasses.replace(toy.HPARAMS, local=Local(weighting='samples'))
+    run = phases.build_local(client, hparams, received=lambda state: {'w': jnp.float32(-1.0)})
+    state = phases.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    averaged, _, metrics = jax.jit(run)(rng.root(0), state, toy.federation(), toy.cohort([1, 2, 4]), jnp.float32(0.1))
+    np.testing.assert_allclose(averaged['w'], (1 * 7 + 4 * 19) / (7 + 19), rtol=1e-6)
+    np.testing.assert_allclose(metrics['own'], (1 + 4) / 2, rtol=1e-6)
+    np.testing.assert_allclose(metrics['clients_sitting_out'], 1 / 3, rtol=1e-6)

@@ -110,11 +110,12 @@ def test_how_long_supervised_keys_stay():
     none after; with a stride beyond K_u they stay throughout."""
     for stride, expected in ((10, [1024] * 10 + [384] * 10 + [0] * 30), (51, [1024] * 50)):
         memory, seen = queue.two_level(1024, 2, stride, count_empty=False), []
+        push = jax.jit(memory.push_unlabeled)
         supervised = References(jnp.zeros((1024, 2)), jnp.full(1024, 7), jnp.ones(1024, bool), jnp.ones(1024, bool))
         state = memory.push_supervised(memory.init(), supervised)
         for t in range(50):
             seen.append(int(jnp.sum(state[0].labels == 7)))
-            state = memory.push_unlabeled(state, batch(100, 640), jnp.int32(t))
+            state = push(state, batch(100, 640), jnp.int32(t))
         assert seen == expected
 
 
