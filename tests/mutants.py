@@ -228,7 +228,7 @@ OTHERS = [
         'phases/state.py',
         'phases semisfl',
         ('a teacher of its own', 'jax.tree.map(jnp.copy, student)', 'jax.tree.map(lambda x: 2 * x, student)'),
-        ('predicts from raw images', 'views.normalize(images)', 'images', 'phases semisfl semifl'),
+        ('predicts from raw images', 'views.normalize(images)', 'images'),
     ),
     *of(
         'phases/full_model.py',

@@ -102,6 +102,11 @@ def test_rounds_equal_the_ones_in_numpy(case):
     assert run._cache_size() == 1, 'compiled again'
     server.run_round(data, [], [], 1)
     assert_close(state, server)
+    images = data.client_images[:6]
+    x = np.asarray(toy.VIEWS.normalize(images), np.float64).reshape(6, -1)
+    for who, logits in algorithm.predict(state, images).items():
+        whole = getattr(server, who)
+        np.testing.assert_allclose(logits, server.bottom(whole, x)[0] @ whole['top'], rtol=1e-3, atol=1e-3)
 
 
 WHOLE = {
