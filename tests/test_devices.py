@@ -21,7 +21,7 @@ from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.hparams import Local
 from semisfl_jax.training import experiment, trials
 from semisfl_jax.types import Cohort
-from tests import runs, toy
+from tests import linear, runs, toy
 from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close
@@ -57,6 +57,7 @@ class Case:
     labels_at_clients: bool = False
     streamed: bool = False
     top_norm: bool = False
+    linear: bool = False  # the model of tests/linear.py, whose programs are small
     order: int = 1  # -1: the cohort backwards
     seed: int = 0  # of the first model
 
@@ -70,6 +71,7 @@ def build(case, devices):
     axis = parallel.client_axis(case.chunk, 'auto', mesh, case.active)
     axes = (parallel.AXIS,) if mesh else ()
     model = toy.model(split_index=1 if case.top_norm else None, axes=axes, top_norm=case.top_norm)
+    model = linear.model() if case.linear else model
     hparams = dataclasses.replace(toy.HPARAMS, **{'threshold': 0.9, **dict(case.hparams)})
     algorithm = algorithms.build(case.algorithm, model, toy.VIEWS, hparams, axis)
     return algorithm._replace(round=parallel.shard_round(mesh, algorithm.round)), mesh, hparams
@@ -117,7 +119,8 @@ def two_rounds(case, devices):
 
 
 CASES = {
-    'plain': Case(labels_at_clients=True, hparams=(('labeled_rows', 1),)),
+    'plain': Case(labels_at_clients=True, hparams=(('labeled_rows', 1), ('threshold', 0.999)), linear=True),
+    'plain, layers': Case(labels_at_clients=True, hparams=(('labeled_rows', 1),)),
     'padded': Case(active=10, chunk=1, streamed=True, hparams=(('queue', 'off'),)),
     'top_norm': Case(
         top_norm=True,
@@ -247,16 +250,17 @@ def collectives(name, devices=DEVICES):
 @inside
 @pytest.mark.parametrize(('name', 'clients'), slow_but([('plain', 1), ('padded', 2)], ('plain', 1)))
 def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, clients):
-    """Shapes are those of one device: `clients` of them, 4 images each, keys of 7 numbers."""
+    """Shapes are those of one device: `clients` of them, 4 images each."""
     calls = collectives(name)
-    student = jax.eval_shape(toy.model().init, rng.root(0))
+    model = linear.model() if CASES[name].linear else toy.model()
+    student = jax.eval_shape(model.init, rng.root(0))
     numbers = {piece: sum(leaf.size for leaf in jax.tree.leaves(getattr(student, piece))) for piece in student._fields}
     sums = [operands for primitive, in_scan, operands in calls if in_scan and primitive.startswith('psum')]
     assert sums == [[((numbers['top'] + numbers['proj'],), 'float32')]]
     others = [(primitive, *operands) for primitive, in_scan, operands in calls if in_scan and 'psum' not in primitive]
     rows = 4 * clients
     assert others == [
-        ('all_gather', ((rows, 7), 'float32')),
+        ('all_gather', ((rows, model.projection_size), 'float32')),
         ('all_gather', ((rows,), 'int32')),
         ('all_gather', ((rows,), 'bool')),
     ]

@@ -76,7 +76,7 @@ def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
 SUPERVISED = {'semisfl': True, 'fedswitch_sl': False, 'fedavg': False, 'fedprox': False, 'fedswitch': False}
 
 
-@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl'))
+@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS))
 def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
     federation = toy.federation(labels_at_clients=True)
     algorithm, key, state = start(hparams(name), name=name)

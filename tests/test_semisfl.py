@@ -38,8 +38,8 @@ def assert_trees_close(a, b, **tolerance):
         np.testing.assert_allclose(leaf, b[path], err_msg=str(path), **tolerance)
 
 
-def start(hparams=toy.HPARAMS, name='semisfl', seed=0, **model_options):
-    algorithm = algorithms.build(name, toy.model(**model_options), toy.VIEWS, hparams)
+def start(hparams=toy.HPARAMS, name='semisfl', seed=0, model=None):
+    algorithm = algorithms.build(name, model or toy.model(), toy.VIEWS, hparams)
     key = rng.root(seed)
     return algorithm, key, algorithm.init(key)
 
@@ -83,7 +83,7 @@ ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its v
 def fast_rounds(variant):
     """Two rounds of the package: first student, then (state, metrics) after each."""
     hparams = dataclasses.replace(toy.HPARAMS, **VARIANTS[variant])
-    algorithm, key, state = start(hparams, **MODELS.get(variant, {}))
+    algorithm, key, state = start(hparams, model=toy.model(**MODELS.get(variant, {})))
     # a louder top, so that some pseudo-labels of the first rounds reach the threshold and some do not
     student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
     state = state.replace(student=student, teacher=student)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests import toy
+from tests import linear, toy
 from tests.rows import STUDENT, TEACHER, Row
 from tests.test_semisfl import start
 
@@ -15,8 +15,9 @@ ROW = Row(f'{STUDENT} {TEACHER}', '', unlabeled=False, family='resnet9')
 
 
 def test_supervised_only_reads_no_client_and_ignores_contrast():
-    algorithm, key, state = start(name='supervised_only')
-    other = start(dataclasses.replace(toy.HPARAMS, contrastive_weight=9.0, queue='off'), name='supervised_only')[0]
+    algorithm, key, state = start(name='supervised_only', model=linear.model())
+    hparams = dataclasses.replace(toy.HPARAMS, contrastive_weight=9.0, queue='off')
+    other = start(hparams, name='supervised_only', model=linear.model())[0]
     federation = toy.federation()
     state_a, metrics = jax.jit(algorithm.round)(key, state, federation, toy.cohort([0]), jnp.int32(3))
     federation = federation.replace(client_images=jnp.zeros_like(federation.client_images))
