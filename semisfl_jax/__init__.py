@@ -3,8 +3,8 @@
     import semisfl_jax as sfl
 
     config = sfl.get_config('digits', algorithm='semisfl', rounds=50)
-    result = sfl.train(config, 'runs/a')  # summary, metrics as arrays, final state; files in runs/a
-    print(result.summary['final_accuracy'], result.metrics['loss_supervised'])
+    result = sfl.train(config, 'runs/a')  # with all files of a run
+    result.summary, result.metrics, result.state  # numbers, arrays over rounds, final state
 
     simulation = sfl.build(config)  # the same experiment round by round, without files
     carry = simulation.init()

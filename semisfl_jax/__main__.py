@@ -32,8 +32,9 @@ def main(argv: list[str]) -> int:
 def _run(command: command_line.Command) -> None:
     if command_line.STUDY in command.config:
         from semisfl_jax.studies import engine
+        from semisfl_jax.training.console import say
 
-        engine.run(command.config.study, command.given, command.workdir)
+        engine.run(command.config.study, command.given, command.workdir, say=say)
     else:
         _train(command)
 

@@ -15,7 +15,7 @@ from semisfl_jax.algorithms import method as method_lib
 from semisfl_jax.config import checks, compatibility
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
-from tests import needs
+from tests import needs, rows
 
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
 # Data set, model, labels: Section V of the paper. B, B_s, supervised-only rounds: the authors' code.
@@ -353,8 +353,9 @@ def test_k_s_adapts_in_semisfl_alone_unless_told(algorithm):
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm):
-    """n_k / n in FedAvg (Algorithm 1), FedProx (Section 5.1) and SplitFed (Algorithm 1); evenly elsewhere."""
-    by_images = algorithm in ('fedavg', 'fedprox', 'splitfed')
+    """n_k / n in FedAvg (Algorithm 1), FedProx (Section 5.1) and SplitFed (Algorithm 1); evenly elsewhere. Which method
+    is which stands in its tests."""
+    by_images = rows.rows()[algorithm].by_images
     config = changed(**{key.replace('.', '__'): value for key, value in needs.changes(algorithm).items()})
     assert config.local.weighting == 'auto'
     resolved = config_lib.resolve(config)

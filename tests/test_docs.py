@@ -126,7 +126,7 @@ def test_tables_of_keys():
 def test_every_method_is_described():
     text = (ROOT / 'docs' / 'algorithm.md').read_text()
     headings = set(re.findall(r'^#+ .*?\(`(\w+)`\)$', text, re.MULTILINE))
-    assert headings == set(algorithms.METHODS)
+    assert headings == {name for name, method in algorithms.METHODS.items() if method.source}  # a paper to compare with
 
 
 def test_files_named_in_code_exist():

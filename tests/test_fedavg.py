@@ -28,7 +28,7 @@ from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 from tests.test_semisfl import assert_trees_close
 
-ROW = Row(STUDENT, STUDENT)
+ROW = Row(STUDENT, STUDENT, by_images=True)
 
 FEDERATION = toy.federation(labels_at_clients=True)
 # The server does nothing, so that a twin needs clients alone. Some rows reach this threshold, some do not.

@@ -12,7 +12,7 @@ from tests import toy
 from tests.rows import STUDENT, Row
 from tests.test_fedavg import FEDERATION, start, two_rounds
 
-ROW = Row(STUDENT, STUDENT)
+ROW = Row(STUDENT, STUDENT, by_images=True)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import semisfl_jax
+from semisfl_jax.algorithms import METHODS
 
 ROOMS = (
     'wording',
@@ -92,6 +93,14 @@ def test_no_module_imports_itself_through_others():
     graph = {path: modules_imported(path) for path in MODULES}
     order = list(TopologicalSorter(graph).static_order())  # raises CycleError
     assert set(MODULES) <= set(order)
+
+
+def test_no_method_is_told_by_its_name():
+    """Outside of its own file; the RandAugments of two papers bear the names of their methods."""
+    for path in MODULES:
+        if room(path) != 'algorithms':
+            texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            assert texts & set(METHODS) <= ({'semifl', 'fedmatch'} if room(path) == 'augment' else set()), path
 
 
 def test_methods_know_neither_data_nor_devices():

@@ -1,10 +1,12 @@
 """The package without its repository: configurations by name, the command, and a wheel in an empty folder."""
 
+import ast
 import math
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,8 +108,17 @@ def test_a_simulation_has_one_seed():
 def test_public_names_are_there():
     assert {name for name in sfl.__all__ if not hasattr(sfl, name)} == set()
     assert sfl.register is sfl.algorithms.register
+    assert sfl.train is sfl.loop.train
     with pytest.raises(AttributeError, match="has no attribute 'losess'"):
         sfl.losess  # noqa: B018
+
+
+def test_type_checkers_see_the_public_names():
+    """Those that `__getattr__` loads are imported for type checkers."""
+    body = ast.parse(Path(sfl.__file__).read_text()).body
+    (block,) = (node for node in body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
+    names = {alias.asname for node in block.body for alias in node.names}
+    assert names == set(sfl.__all__) - {'__version__', 'configs'}
 
 
 @pytest.fixture(scope='session')
@@ -143,6 +154,7 @@ def test_a_wheel_trains_in_an_empty_folder(installed):
     assert (installed[1] / 'a' / 'summary.json').exists()
     config_path = start(installed, '-c', 'import semisfl_jax.configs.digits as d; print(d.__file__)').stdout
     assert config_path.startswith(str(installed[0]))
+    assert (installed[0] / 'semisfl_jax' / 'py.typed').exists()
 
 
 STUDY = """

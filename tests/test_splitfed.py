@@ -21,7 +21,7 @@ from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 from tests.test_semisfl import assert_trees_close
 
-ROW = Row(STUDENT, STUDENT, unlabeled=False)
+ROW = Row(STUDENT, STUDENT, unlabeled=False, by_images=True)
 
 IDS = [1, 3, 4]  # client n of the toy federation has n labeled images, so client 0 has none
 PIECES = ('bottom', 'top')

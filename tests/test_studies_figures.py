@@ -72,7 +72,7 @@ def test_progress_tells_what_is_left(tmp_path, capsys):
     begun = tmp_path / jobs[1].name / 'seed_0'
     begun.mkdir(parents=True)
     (begun / 'metrics.jsonl').write_text('{}\n' * 3 + '{"round"')  # three of the twelve rounds of its three seeds
-    with Board(tmp_path, jobs) as board:
+    with Board(tmp_path, jobs, print) as board:
         board.start(jobs[0])
         board.end(jobs[0], '')
         printed = capsys.readouterr().out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,8 +20,8 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 class Board:
     """Counts rounds, those of a run of R seeds R times; finished and failed runs count as done."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job]):
-        self._folder, self._count = folder, len(jobs)
+    def __init__(self, folder: Path, jobs: Sequence[Job], say: Callable[[str], None]):
+        self._folder, self._count, self._print = folder, len(jobs), say
         self._work = {job.name: job.rounds * len(job.seeds) for job in jobs}
         self._total = sum(self._work.values())
         self._rounds = {job.name: self._made(job) for job in jobs}  # completed by each run, as of the last check
@@ -78,7 +78,7 @@ class Board:
             self._bar.n = sum(self._rounds.values())
             tqdm.write(text.rstrip())
         else:
-            print(text.rstrip(), flush=True)
+            self._print(text.rstrip())
 
     def _made(self, job: Job) -> int:
         """Rounds completed by a job: lines in the metrics.jsonl of all its seeds."""

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,13 @@ LOGS = 'logs'
 _POLL_SECONDS = 0.5
 
 
-def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None = None) -> Path:
+def run(
+    study: Study,
+    given: Mapping[str, Any],
+    root: str,
+    launcher: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
     """Executes the missing runs of a study, and writes its report.
 
     Args:
@@ -39,6 +45,7 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None
       given: flat key -> value that the command line changes in all runs.
       root: folder of all studies; '' means ROOT.
       launcher: a script that executes runs in place of `python -m semisfl_jax`.
+      say: called with each line that tells of progress; the command prints them.
 
     Returns:
       The folder of the report.
@@ -60,13 +67,13 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None
         raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
 
     missing = [job for job in jobs if not _finished(home, job)]
-    print(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done', flush=True)
+    say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
     faults: dict[str, str] = {}
     try:
-        with interrupt.listen() as request, Board(home / plan.RUNS, missing) as board:
+        with interrupt.listen() as request, Board(home / plan.RUNS, missing, say) as board:
             entry = provenance.here() if missing else {}
             for job in missing:
-                _wait(home / plan.RUNS / job.name, request)
+                _wait(home / plan.RUNS / job.name, request, say)
                 if not _finished(home, job):
                     board.start(job)
                     if fault := _make(home, job, launcher, entry, board, request):
@@ -75,7 +82,7 @@ def run(study: Study, given: Mapping[str, Any], root: str, launcher: Path | None
     finally:
         results = collect.find(study, home, faults)
         report.write(folder, study, results)
-    print(f'report in {folder}/report.md and report.html', flush=True)
+    say(f'report in {folder}/report.md and report.html')
     if faults and not any(cell.runs for cell in results.values()):
         raise UserError(f'no run succeeded; the first failed with: {next(iter(faults.values()))}')
     return folder
@@ -85,14 +92,14 @@ def _finished(home: Path, job: Job) -> bool:
     return workdir.finished(home / plan.RUNS / job.name, job.rounds) is not None
 
 
-def _wait(folder: Path, request: interrupt.Request) -> None:
+def _wait(folder: Path, request: interrupt.Request, say: Callable[[str], None]) -> None:
     """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
     announced = False
     while _busy(folder):
         if request.signum:
             raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
         if not announced:
-            print(f'waiting for the process that runs in {folder}', flush=True)
+            say(f'waiting for the process that runs in {folder}')
             announced = True
         time.sleep(_POLL_SECONDS)
 
