@@ -57,7 +57,7 @@ CASES = {
 def start(case, axis=LOCAL_CLIENTS, model=None, **changes):
     """Method and first state, its logits louder than they come."""
     hparams = dataclasses.replace(CLIENTS, **(CASES[case] | changes))
-    algorithm = algorithms.build('fedmatch', model or toy.model(), toy.VIEWS, hparams, axis)
+    algorithm = algorithms.build('fedmatch', model or linear.model(), toy.VIEWS, hparams, axis)
     state = algorithm.init(KEY)
     state = state.replace(student=state.student._replace(top=jax.tree.map(lambda w: 3.0 * w, state.student.top)))
     return algorithm, state, hparams
@@ -186,7 +186,7 @@ def test_what_hardly_changed_is_not_sent_by_hand():
 
 def test_psi_starts_as_a_share_of_sigma():
     hparams = dataclasses.replace(CLIENTS, options=FedMatch(psi_start=0.3))
-    state = algorithms.build('fedmatch', toy.model(), toy.VIEWS, hparams).init(KEY)
+    state = algorithms.build('fedmatch', linear.model(), toy.VIEWS, hparams).init(KEY)
     chex.assert_trees_all_equal(state.server, jax.tree.map(lambda w: 0.3 * w, trainable(state.student)))
 
 
@@ -201,7 +201,9 @@ def test_labels_at_the_server_clients_train_psi_alone():
 @pytest.mark.slow
 def test_labels_at_the_server_the_server_trains_sigma_alone():
     """One step of plain SGD at sigma + psi, weight lambda_s, in a round without clients; they join in the next."""
-    (before, after, last), (metrics, more) = run_rounds('the server alone first', [[1, 4], [1, 4]], k_s=1)
+    (before, after, last), (metrics, more) = run_rounds(
+        'the server alone first', [[1, 4], [1, 4]], k_s=1, model=toy.model()
+    )
     assert not any(moved((before.server, before.clients), (after.server, after.clients)))
     assert np.isnan(metrics['loss_local'])
 
@@ -230,7 +232,7 @@ def test_labels_at_the_server_the_server_trains_sigma_alone():
 @pytest.mark.slow
 def test_without_a_loss_of_its_own_psi_stays():
     """Labels at the clients: sigma moves by its loss alone."""
-    (before, after), (metrics,) = run_rounds('sigma alone', [[2, 4]])
+    (before, after), (metrics,) = run_rounds('sigma alone', [[2, 4]], model=toy.model())
     weights = [[piece['params'] for piece in state.student] for state in (before, after)]
     assert sum(moved(*weights)) >= 6  # all but a bias that BatchNorm takes out again
     for psi, new in zip(*map(jax.tree.leaves, (before.server, after.clients.psi)), strict=True):
@@ -344,7 +346,7 @@ def test_rounds_equal_the_plain_twin(case, model):
 
 @pytest.mark.slow
 def test_the_order_of_the_cohort_and_its_padding_change_nothing():
-    states, _ = rounds_of('labels at the server', toy.model())
+    states, _ = rounds_of('labels at the server', linear.model())
     state, run = states[-1], program('labels at the server')
     plain, metrics = run(KEY, state, FEDERATION, three([1, 4], 3), jnp.int32(0))
     assert float(metrics['helpers_used']) == 2
@@ -357,7 +359,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.slow
 def test_one_client_at_a_time_gives_the_same_numbers():
     case = 'labels at the clients, helpers persist'
-    actual, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case, toy.model())
+    actual, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case, linear.model())
     chex.assert_trees_all_close(actual[1], expected[1], rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(actual[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
 
@@ -367,7 +369,7 @@ def test_without_helpers_nothing_is_kept_and_nobody_helps():
     """The numbers of a round in which no helper is due; then the other method has helpers, and this one has not."""
     states, metrics = run_rounds('no helpers', COHORTS)
     assert not jax.tree.leaves(states[-1].clients)
-    with_helpers, others = rounds_of('labels at the server', toy.model())
+    with_helpers, others = rounds_of('labels at the server', linear.model())
     one, other = ((after[1].student, after[1].server) for after in (states, with_helpers))
     chex.assert_trees_all_close(one, other, rtol=1e-5, atol=1e-7)
     chex.assert_trees_all_close(metrics[0], others[0], rtol=1e-5)
