@@ -297,7 +297,7 @@ def test_small_entries_of_psi_are_zero_in_evaluation():
     psi = jax.tree.map(lambda w: np.where(np.abs(w) > 0.01, w, 0), tuple(state.server))
     assert 0.1 < np.mean(np.concatenate([np.ravel(w) for w in jax.tree.leaves(psi)]) == 0) < 0.9
     variables = fedmatch_twin.filled(state.student, fedmatch_twin.parameters(state.student), psi)
-    expected, _ = phases.forward(toy.model(), variables, toy.VIEWS.normalize(images), None, False)
+    expected, _ = phases.forward(linear.model(), variables, toy.VIEWS.normalize(images), None, False)
     predictions = algorithm.predict(state, images)
     assert algorithm.headline == 'student'
     assert set(predictions) == {'student'}
