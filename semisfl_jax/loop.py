@@ -324,12 +324,13 @@ def _after_round(
         for of_trial in zip(k_s, of_trials, accuracies, entries, strict=True)
     ]
     run.tell(events.RoundDone(records))
+    for lines, record in zip(progress.records, records, strict=True):
+        lines.append(record)  # in place: copies of all lines in every round would add up
     headline = trials[0].algorithm.headline
     return progress._replace(
         round=number,
         controllers=controllers,
         accounts=list(map(partial(totals.pay, headline=headline), progress.accounts, bills, records)),
-        records=[[*lines, record] for lines, record in zip(progress.records, records, strict=True)],
     )
 
 
