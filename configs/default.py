@@ -129,13 +129,18 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch, semifl; epochs, weighting: also splitfed
     config.local = ConfigDict()
-    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images only | 'fixmatch' | 'uda'
+    config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images only | 'fixmatch' | 'uda' |
+    # 'pseudo_label': labels once a round, by the received model | 'mean_teacher'; both without strong views
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
+    config.local.steps = 'auto'  # iterations of these passes: 'unlabeled': over the unlabeled images, rounded up |
+    # 'longest': over the unlabeled or the labeled ones, whichever takes longer, rounded down | 'auto': as in the
+    # method's paper: longest in fed_shvr, fed_sh and fed_svr, unlabeled elsewhere
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
     # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox and splitfed, uniform elsewhere
     config.local.optimizer_state = 'fresh'  # 'kept': a client continues with the optimizer state of its last round, and
     # so does the server of semifl
     config.local.prox = 0.01  # mu of fedprox
+    config.local.teacher_decay = 0.99  # of the teacher of a client with objective 'mean_teacher'
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
     config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log'

@@ -17,9 +17,11 @@ class Local:
 
     objective: str = 'fixmatch'
     epochs: int = 0
+    steps: str = 'unlabeled'  # resolved: one of `sampling.STEPS`
     weighting: str = 'uniform'  # resolved: 'uniform' | 'samples'
     optimizer_state: str = 'fresh'
     prox: float = 0.01
+    teacher_decay: float = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +77,9 @@ class HParams:
     options: Any = None  # the method's own, an instance of `Method.options`
 
     @property
-    def batches(self) -> tuple[int, int, int, int]:
-        """The settings that `sampling` needs for a client's round: k_u, batch_size, labeled_rows, epochs."""
-        return self.k_u, self.batch_size, self.labeled_rows, self.local.epochs
+    def batches(self) -> tuple[int, int, int, int, str]:
+        """The settings that `sampling` needs for a client's round: k_u, batch_size, labeled_rows, epochs, steps."""
+        return self.k_u, self.batch_size, self.labeled_rows, self.local.epochs, self.local.steps
 
     @property
     def server_list_steps(self) -> int:
@@ -133,3 +135,17 @@ def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
     )
     clip = (optax.clip_by_global_norm(hparams.clip_norm),) if hparams.clip_norm else ()
     return optax.chain(*clip, optax.add_decayed_weights(hparams.weight_decay), step)
+
+
+def plain_steps(hparams: HParams, steps: Array | int) -> Array:
+    """How many plain steps of SGD move a model as far as `steps` [...] steps with momentum, under a constant gradient.
+
+    The norm of a_k of FedNova (Wang et al., 2020), by which it divides the update of a client. Without momentum it is
+    `steps` itself; with momentum rho it is sum_t (1 - rho^t) / (1 - rho), and with Nesterov's `steps` plus rho times
+    that. Of SGD only.
+    """
+    count, rho = jnp.asarray(steps, jnp.float32), hparams.momentum
+    if not rho:
+        return count
+    heavy = (count - rho * (1.0 - rho**count) / (1.0 - rho)) / (1.0 - rho)
+    return count + rho * heavy if hparams.nesterov else heavy

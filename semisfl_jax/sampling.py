@@ -22,6 +22,7 @@ from semisfl_jax.types import Array, Cohort, Federation
 
 ORDERS = ('epochs', 'replicated')  # order of the images in batches: `read` or `read_replicated`
 READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
+STEPS = ('unlabeled', 'longest')  # what passes of a client are counted over: `client_steps`
 
 _PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
 
@@ -117,7 +118,7 @@ def rows(
     key: Array,
     federation: Federation,
     cohort: Cohort,
-    batches: tuple[int, int, int, int],
+    batches: tuple[int, int, int, int, str],
     order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
@@ -173,29 +174,47 @@ def row_of_all(federation: Federation, position: Array) -> Array:
 
 
 def client_steps(
-    federation: Federation, cohort: Cohort, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0
+    federation: Federation,
+    cohort: Cohort,
+    k_u: int,
+    batch_size: int,
+    labeled_rows: int,
+    epochs: int = 0,
+    counted: str = 'unlabeled',
 ) -> Array:
     """Iterations [A] int32 of every client in one round.
 
     Without `epochs`, `k_u` for every client. With `epochs`, as many as a client needs to read its images `epochs`
-    times: the labeled ones if batches contain nothing else (`labeled_rows` = `batch_size`), otherwise the unlabeled
-    ones.
+    times. `counted`, one of STEPS, is what that means for a client whose batches hold B_l labeled and B_u unlabeled
+    images:
+
+      'unlabeled': E n_u / B_u, rounded up; with labeled images alone, E n_l / B_l, rounded up.
+      'longest': the larger of E n_u / B_u and E n_l / B_l, rounded down, but at least 1 for a client with images (step
+        1 of Algorithm 1 of Fed-SHVR, Wang et al., 2021).
     """
     if not epochs:
         return jnp.full(cohort.ids.shape, k_u, jnp.int32)
-    if labeled_rows == batch_size:
-        return -(-epochs * federation.labeled_size[cohort.ids] // batch_size)
-    head = jnp.where(federation.labeled_size[cohort.ids] > 0, labeled_rows, 0)
-    return -(-epochs * federation.size[cohort.ids] // (batch_size - head))
+    size, labeled_size = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
+    labels_in_batch = jnp.where(labeled_size > 0, labeled_rows, 0)
+    alone = labeled_rows == batch_size
+    if counted == 'unlabeled':
+        return -(-epochs * labeled_size // batch_size) if alone else -(-epochs * size // (batch_size - labels_in_batch))
+    of_labeled = epochs * labeled_size // max(labeled_rows, 1) if labeled_rows else 0
+    steps = of_labeled if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), of_labeled)
+    return jnp.maximum(steps, images_held(size, labeled_size, batch_size, labeled_rows) > 0)
 
 
-def most_steps(federation: Federation, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0) -> int:
+def most_steps(
+    federation: Federation, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0, counted: str = 'unlabeled'
+) -> int:
     """An upper bound of `client_steps` for every cohort."""
     if not epochs:
         return k_u
+    most, most_labeled = federation.index.shape[1], federation.labeled_index.shape[1]
     if labeled_rows == batch_size:
-        return -(-epochs * federation.labeled_index.shape[1] // batch_size)
-    return -(-epochs * federation.index.shape[1] // (batch_size - labeled_rows))
+        return -(-epochs * most_labeled // batch_size)
+    steps = -(-epochs * most // (batch_size - labeled_rows))
+    return max(steps, epochs * most_labeled // labeled_rows) if counted == 'longest' and labeled_rows else steps
 
 
 def client_rows(
@@ -206,6 +225,7 @@ def client_rows(
     batch_size: int,
     labeled_rows: int,
     epochs: int = 0,
+    counted: str = 'unlabeled',
     order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
@@ -219,7 +239,7 @@ def client_rows(
       k_u: iterations per round.
       batch_size: B.
       labeled_rows: labeled images in a batch (Fig. 10), 0 for none.
-      epochs: as in `client_steps`.
+      epochs, counted: as in `client_steps`.
       order: one of ORDERS; 'replicated' requires `epochs` = 0.
 
     Returns:
@@ -228,7 +248,7 @@ def client_rows(
       has length `most_steps`, of which a client reads the first `client_steps`.
     """
     _check_streamed(federation, 'batches')
-    iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs))[:, None]
+    iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs, counted))[:, None]
     slot = jnp.arange(batch_size)[None, :]
 
     def one_client(client, visits, steps):
@@ -252,6 +272,6 @@ def client_rows(
             rows = jnp.where(labeled, labeled_indices, rows)
         return rows, labeled
 
-    steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs)
+    steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs, counted)
     row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
     return _counted_up(row_indices) if federation.streamed else row_indices, labeled

@@ -66,6 +66,8 @@ class Server(linear.Server):
         """A client's steps: what it uploads, and what is measured."""
         h, key = self.h, rng.fold(self.key, 'local', self.round, client)
         start, whole, teacher = self.student, dict(self.student), dict(self.teacher)
+        if h.local.objective == 'mean_teacher':
+            teacher = dict(start)
         optimizers = self.kept.get(client) or {name: Sgd(h, self.lr) for name in ('bottom', 'top')}
         trusts = self.name != 'fedswitch' or self.trusts_student(federation, rows, known, key)
         total = 0.0
@@ -74,12 +76,18 @@ class Server(linear.Server):
             factors = [factor(rng.fold(step_key, 'dropout', piece)) for piece in ('bottom', 'top')]
             x = self.views_of(images, labeled, step_key)
             y = x @ whole['bottom']
-            guesses = self.logits(whole if trusts else teacher, self.pixels('weak', rng.fold(step_key, 'weak'), images))
+            guesses = self.logits(self.labeler(whole, teacher, trusts), self.seen_by_labeler(step_key, images))
             targets = self.targets(guesses, truth, labeled)
             weight = self.weights(self.train_logits(y, whole['top'], factors), truth, labeled)
 
-            def loss(y, top, targets=targets, weight=weight, factors=factors):
+            def loss(
+                y, top, targets=targets, weight=weight, factors=factors, guesses=guesses, truth=truth, labeled=labeled
+            ):
                 logits = self.train_logits(y, top, factors)
+                if h.local.objective == 'mean_teacher':
+                    distance = np.mean((softmax(logits) - softmax(guesses)) ** 2, axis=1)
+                    rows = np.where(labeled, linear.cross_entropies(logits, truth), distance)
+                    return np.sum(weight * rows)
                 log_q = logits - np.log(np.sum(np.exp(logits), axis=1, keepdims=True))
                 log_p = np.log(targets, where=targets > 0, out=np.zeros_like(targets))
                 return np.sum(weight * np.sum(targets * (log_p - log_q), axis=1))  # KL(p || q); p = 0 counts nothing
@@ -92,17 +100,31 @@ class Server(linear.Server):
                 optimizers[name].lr = self.lr
                 moved[name] = optimizers[name].step(whole[name], gradient + mu * (whole[name] - start[name]))
             whole |= moved
-            teacher = {name: h.ema_decay * teacher[name] + (1 - h.ema_decay) * whole[name] for name in moved}
+            keep = h.local.teacher_decay if h.local.objective == 'mean_teacher' else h.ema_decay
+            teacher = {name: keep * teacher[name] + (1 - keep) * whole[name] for name in moved}
         if h.local.optimizer_state == 'kept':
             self.kept[client] = optimizers
         measured = {'loss_local': total}
         return whole, measured | ({'student_labels': float(trusts)} if self.name == 'fedswitch' else {})
 
+    def labeler(self, whole, teacher, trusts):
+        """The model that labels: the received one, a teacher, or the client's own."""
+        if self.h.local.objective == 'pseudo_label':
+            return self.student
+        return whole if trusts and self.h.local.objective != 'mean_teacher' else teacher
+
+    def seen_by_labeler(self, key, images):
+        """Weak views, or the images themselves."""
+        if self.h.local.objective == 'pseudo_label':
+            return np.asarray(toy.VIEWS.normalize(images), np.float64).reshape(len(images), -1)
+        return self.pixels('weak', rng.fold(key, 'weak'), images)
+
     def views_of(self, images, labeled, key):
-        """Labeled rows, which come first, in the supervised view, the others in the strong one."""
+        """Labeled rows, which come first, in the supervised view, the others in the strong one, or in a weak one."""
         if self.h.local.objective == 'supervised':
             return self.pixels('supervised', rng.fold(key, 'supervised'), images)
-        x, head = self.pixels('strong', rng.fold(key, 'strong'), images), self.h.labeled_rows
+        view = 'weak' if self.h.local.objective in ('pseudo_label', 'mean_teacher') else 'strong'
+        x, head = self.pixels(view, rng.fold(key, 'strong'), images), self.h.labeled_rows
         if head:
             own = self.pixels('supervised', rng.fold(key, 'supervised'), images[:head])
             x[:head] = np.where(labeled[:head, None], own, x[:head])

@@ -237,9 +237,31 @@ OTHERS = [
         ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),
     ),
     *of(
+        'phases/sharpened.py',
+        'sharpened',
+        ('labels are not sharpened', 'jax.nn.softmax(finite * ', 'jax.nn.softmax(1.0 * '),
+        ('no value of the labels themselves', 'alpha1 * divergence_from_uniform(targets)', '0.0'),
+        ('no confidence penalty', 'alpha2 * confidence_rows(logits)', '0.0'),
+    ),
+    *of(
+        'algorithms/fed_shvr.py',
+        'fed_shvr',
+        ('gradients are not corrected', 'jax.tree.map(jnp.add, gradient, correction)', 'gradient'),
+        ('updates are not divided by their steps', 'x / jnp.maximum(steps, 1.0), update', 'x, update'),
+        ('the average is taken over one step', 'far * update', 'update'),
+        ('the correction stays in the gradient', '(far > 0, far, 1.0) - d, old)', '(far > 0, far, 1.0), old)'),
+        (
+            'clients weigh alike',
+            'cohort, hparams).share',
+            'cohort, hparams).weight',
+        ),
+        ('no ramp', 'options.alpha0 * risen', 'options.alpha0'),
+    ),
+    *of(
         'hparams.py',
         'phases semisfl fedavg',
         ('the learning rate falls for longer', 'hparams.lr_rounds, 1.0)', 'hparams.lr_rounds, 1.5)'),
+        ('momentum moves no farther', 'if not rho:', 'if True:', 'fed_shvr'),
         ('no L2 term', 'optax.add_decayed_weights(hparams.weight_decay), step', 'step'),
     ),
 ]

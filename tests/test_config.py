@@ -306,7 +306,8 @@ def valid_other(key):
     options = method_lib.option_fields()
     choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
     if choices:
-        return next(choice for choice in choices if choice != value)
+        resolved = compatibility.shared_defaults().get(key)  # of 'auto'
+        return next(choice for choice in choices if choice not in (value, resolved))
     if isinstance(value, bool):
         return not value
     return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
@@ -376,7 +377,7 @@ def test_the_hyper_parameters_are_those_of_the_configuration():
     hparams = config_lib.hparams(config_lib.resolve(supervised))
     assert (hparams.labeled_rows, hparams.server_trains, hparams.local.objective) == (10, False, 'supervised')
     hparams = config_lib.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
-    assert (hparams.labeled_rows, hparams.server_trains, hparams.batches) == (8, True, (50, 64, 8, 0))
+    assert (hparams.labeled_rows, hparams.server_trains, hparams.batches) == (8, True, (50, 64, 8, 0, 'unlabeled'))
 
 
 def test_resolving_fills_in_the_length_of_the_schedule():

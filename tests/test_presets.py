@@ -84,6 +84,7 @@ def test_a_program_applies_it_itself(name):
     config_lib.check(config)
     # fedmatch leaves the labels where they are
     expected = {'fedmatch': (1e-3, 0, 40), 'splitfed': (1e-4, -1, 0), 'semifl': (0.03, 0, 80)}
+    expected |= dict.fromkeys(('fed_shvr', 'fed_sh', 'fed_svr'), (0.01, 4000, 0))
     assert (config.lr, config.data.client_labels, config.k_s) == expected.get(name, (5e-4, 4000, 0))
 
 

@@ -1,4 +1,5 @@
-"""FedAvg (McMahan et al., 2017) on labeled clients, or with FixMatch or UDA on unlabeled clients."""
+"""FedAvg (McMahan et al., 2017) on labeled clients, or with FixMatch, UDA, pseudo-labels or mean teachers on unlabeled
+clients."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from semisfl_jax import costs, phases, rng, trees
+from semisfl_jax import costs, ema, phases, rng, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -34,7 +35,8 @@ def fedavg(
     The objective of a client, `local.objective`:
       'supervised': cross-entropy on its labeled images. With all labels at the clients, this is the upper bound
         called FedAvg-SL in the literature.
-      'fixmatch', 'uda': consistency on its unlabeled images, and cross-entropy on the labeled ones if it has any.
+      'fixmatch', 'uda', 'pseudo_label', 'mean_teacher': consistency on its unlabeled images, and cross-entropy on the
+        labeled ones if it has any (`phases.build_objective`).
 
     The headline model is the averaged model.
 
@@ -46,7 +48,8 @@ def fedavg(
       prox: mu of FedProx.
     """
     server = phases.build_server(model, views, hparams)
-    objective = phases.build_objective(model, views, hparams)
+    objective, kind = phases.build_objective(model, views, hparams), hparams.local.objective
+    has_teacher = kind == 'mean_teacher'
 
     def client(
         inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
@@ -54,15 +57,22 @@ def fedavg(
         start = trainable(state.student)
         progress = jnp.minimum(state.round / hparams.lr_rounds, 1.0)
 
-        def loss(parameters, student, _, t):
+        def loss(parameters, student, teacher, t):
             batch = phases.read(federation, inputs, t)
-            value, aux = objective(parameters, student, student, batch, rng.fold(inputs.key, t), progress)
+            labeler = {'pseudo_label': state.student, 'mean_teacher': teacher}.get(kind, student)
+            value, aux = objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), progress)
             if prox:
                 value = value + 0.5 * prox * trees.squared_distance(parameters, start)
             return value, aux
 
+        def follow(teacher, student):
+            return ema.update(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
+
+        teacher = state.student if has_teacher else ()
         sgd = optimizer(hparams, lr)
-        return phases.ClientOutput(*phases.local_sgd(loss, state.student, client_state, sgd, inputs.steps))
+        return phases.ClientOutput(
+            *phases.local_sgd(loss, state.student, client_state, sgd, inputs.steps, teacher, follow)
+        )
 
     local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis))
 
@@ -139,7 +149,17 @@ def labels_alone(flat: Flat) -> bool:
     return flat['local.objective'] == 'supervised'
 
 
-USES = ('local', 'kept optimizers', 'objective', 'uda', 'consistency', 'pre-rounds', 'sampling')
+USES = (
+    'local',
+    'steps',
+    'kept optimizers',
+    'objective',
+    'uda',
+    'mean teacher',
+    'consistency',
+    'pre-rounds',
+    'sampling',
+)
 METHOD = register(
     Method(
         name='fedavg',

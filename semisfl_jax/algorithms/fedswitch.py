@@ -174,7 +174,7 @@ METHOD = register(
         source='Zhao et al., When does the student surpass the teacher? Federated Semi-supervised Learning with '
         'Teacher-Student EMA, arXiv 2301.10114 (a reconstruction from its abstract)',
         options=FedSwitch,
-        uses=('teacher', 'local', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
+        uses=('teacher', 'local', 'steps', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
         check=check,
         official='only the abstract of its paper was available, so none of its values are known',
         price=price,

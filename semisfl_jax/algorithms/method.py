@@ -35,10 +35,12 @@ FEATURES: dict[str, tuple[str, ...]] = {
     'pre-rounds': ('pre_rounds',),
     'sampling': ('sampling',),
     'local': ('local.epochs', 'local.weighting'),
+    'steps': ('local.steps',),
     'kept optimizers': ('local.optimizer_state',),
     'objective': ('local.objective',),
     'prox': ('local.prox',),
     'uda': ('uda.temperature', 'uda.tsa'),
+    'mean teacher': ('local.teacher_decay',),
 }
 SERVER = ('needed', 'optional', 'none')
 
@@ -80,6 +82,7 @@ class Method:
       labels_alone: flat configuration -> whether clients train only on labeled images.
       own_top: for a method that cuts the model, whether each top sees the rows of only one client at a time.
       adapts_k_s: meaning of `k_s_rule=auto`: whether the K_s controller is part of the method.
+      steps: meaning of `local.steps=auto`, one of `sampling.STEPS`: how its paper counts the iterations of passes.
       by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
       sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
       rows_at_once: options -> size of a batch that is not set by the configuration's batch sizes; for memory estimates.
@@ -109,6 +112,7 @@ class Method:
     labels_alone: Callable[[Flat], bool] = lambda flat: False
     own_top: bool = False
     adapts_k_s: bool = False
+    steps: str = 'unlabeled'
     by_images: bool = False
     sequential: Callable[[Flat], str] = lambda flat: ''
     rows_at_once: Callable[[Any], int] = lambda options: 0
@@ -203,7 +207,9 @@ def register(method: Method) -> Method:
         raise ValueError(
             f"method '{method.name}': '{wrong[0]}' in uses is not a feature; {use_one_of(wrong[0], FEATURES)}"
         )
-    for field, value, values in (('reads', method.reads, sampling.READS), ('server', method.server, SERVER)):
+    choices = {'reads': sampling.READS, 'server': SERVER, 'steps': sampling.STEPS}
+    for field, values in choices.items():
+        value = getattr(method, field)
         if value not in values:
             raise ValueError(f"method '{method.name}': {field}='{value}'; use one of {', '.join(values)}")
     if method.options is not None and not _is_frozen(method.options):

@@ -25,6 +25,7 @@ from semisfl_jax.data.partition import IGNORED_LABELED, LABELED_PARTITIONS, LABE
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import compilation
 from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.objective import OBJECTIVES
 from semisfl_jax.wording import shorten, use_one_of
 
 _CHOICES = {
@@ -43,7 +44,8 @@ _CHOICES = {
     'k_s_rule': ('auto', *frequency.RULES),
     'setting': presets.SETTINGS,
     'optimizer': ('sgd', 'adam'),
-    'local.objective': ('supervised', 'fixmatch', 'uda'),
+    'local.objective': OBJECTIVES,
+    'local.steps': ('auto', *sampling.STEPS),
     'local.weighting': ('auto', 'samples', 'uniform'),
     'local.optimizer_state': ('fresh', 'kept'),
     'uda.tsa': pseudo_label.TSA_SCHEDULES,
@@ -103,6 +105,7 @@ _RANGES = {
     'weight_decay': _NOT_NEGATIVE,
     'threshold': (lambda x: 0 <= x <= 1, 'must be in [0, 1]'),
     'temperature': _ABOVE_ZERO,
+    'local.teacher_decay': _SHARE,
     **dict.fromkeys(('consistency_weight', 'clustering_weight', 'contrastive_weight'), _NOT_NEGATIVE),
     'ema_decay': _SHARE,
     'frequency.alpha': (lambda x: x >= 1, 'must be at least 1: K_s is divided by it'),

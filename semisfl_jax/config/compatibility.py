@@ -63,10 +63,15 @@ def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
         if key in flat and flat[key] not in (default, 'auto'):  # 'auto' is resolved to the default
             raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it at {default}')
     objective, shared = flat['local.objective'], shared_defaults()
-    if 'uda' in method.uses and objective != 'uda':
-        for key in FEATURES['uda']:
+    for feature, needed in (('uda', 'uda'), ('mean teacher', 'mean_teacher')):
+        for key in FEATURES[feature] if feature in method.uses and objective != needed else ():
             if flat[key] != shared[key]:
-                raise UserError(f"config.{key}={flat[key]} needs local.objective='uda', not '{objective}'")
+                raise UserError(f"config.{key}={flat[key]} needs local.objective='{needed}', not '{objective}'")
+    if flat['local.steps'] not in ('auto', method.steps) and not flat['local.epochs']:
+        raise UserError(
+            f"config.local.steps='{flat['local.steps']}' counts the iterations of passes, but with local.epochs=0 a "
+            "client makes k_u of them; set local.epochs, or leave it at 'auto'"
+        )
 
 
 def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
@@ -95,7 +100,7 @@ def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
     if labels_only and client_labels == 0:
         raise UserError(
             f"config.local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train "
-            "on; set data.client_labels (-1: all), use 'fixmatch' or 'uda', or a method that trains only at the server"
+            'on; set data.client_labels (-1: all), use another objective, or a method that trains only at the server'
         )
     if labels_only and client_labels > 0 and mu == 0:
         who = "local.objective='supervised'" if chosen else name

@@ -42,6 +42,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
         resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
     if resolved.local.weighting == 'auto':
         resolved.local.weighting = 'samples' if method.by_images else 'uniform'
+    if resolved.local.steps == 'auto':
+        resolved.local.steps = method.steps
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:

@@ -33,6 +33,7 @@ class CostContext(NamedTuple):
     images: np.ndarray | int = 0  # [A], images that a client trains on
     metrics: Mapping[str, float] | None = None  # of the round; None: before it, for an upper bound
     survivors: int = 0  # clients that `metrics` covers
+    everyone: bool = False  # whether all clients take part in every round, and none can fail
 
     def mean(self, name: str, otherwise: float, scale: float = 1.0) -> float:
         """A metric that is a mean over clients, rounded so that the sum over clients times `scale` is an integer.

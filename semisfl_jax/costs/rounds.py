@@ -50,6 +50,7 @@ class CostModel:
     options: CostOptions
     model: tuple  # arguments of `pieces.measure`
     deadline: float = 0.0  # seconds after which the server proceeds without a client; 0: never
+    may_fail: bool = False  # whether clients may fail
     enabled: bool = True  # whether bills are computed: `cost.enabled`, and the method has a price
 
     @property
@@ -69,10 +70,12 @@ class CostModel:
         return self.price(context)
 
 
-def build(config, method: Any, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams) -> CostModel:
+def build(
+    config, method: Any, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams, may_fail: bool = False
+) -> CostModel:
     """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C).
 
-    `method` is the record of the method, an `algorithms.Method`.
+    `method` is the record of the method, an `algorithms.Method`; `may_fail`: whether clients may fail.
     """
     options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
     net = config.model
@@ -87,6 +90,7 @@ def build(config, method: Any, num_classes: int, image_shape: tuple[int, int, in
         options=CostOptions(**options),
         model=(net.name, num_classes, tuple(image_shape), net.split_index, net.projection, net.projection_dim),
         deadline=config.failures.deadline_seconds,
+        may_fail=may_fail,
         enabled=config.cost.enabled and method.price is not None,
     )
 
@@ -143,7 +147,10 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
 
 
 def _context(model: CostModel, index: int, clients: Clients | None, metrics: Mapping[str, float] | None) -> CostContext:
-    context = CostContext(model.pieces, model.whole, model.hparams, model.num_active, index, metrics=metrics)
+    everyone = model.num_active == model.num_clients and not model.may_fail
+    context = CostContext(
+        model.pieces, model.whole, model.hparams, model.num_active, index, metrics=metrics, everyone=everyone
+    )
     if clients is None:
         return context
     return context._replace(

@@ -15,8 +15,9 @@ from semisfl_jax.phases.local import (
     local_sgd,
     plan,
     read,
+    weigh,
 )
-from semisfl_jax.phases.objective import Objective, build_objective, semi_supervised
+from semisfl_jax.phases.objective import Objective, build_objective, plain, semi_supervised
 from semisfl_jax.phases.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
 from semisfl_jax.phases.statistics import build_statistics
 from semisfl_jax.phases.supervised import build_supervised
@@ -46,9 +47,11 @@ __all__ = [
     'init_state',
     'local_sgd',
     'no_cross_entity',
+    'plain',
     'plan',
     'predict',
     'read',
     'semi_supervised',
     'skip_during_warmup',
+    'weigh',
 ]

@@ -205,13 +205,18 @@ def plan(
     """The inputs and weights of the local clients in a round; `reads` as in `build_local`."""
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
     steps = sampling.client_steps(federation, cohort, *hparams.batches)
+    weights = weigh(federation, cohort, hparams)
+    round_key = rng.fold(key, 'local', state.round)
+    keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
+    return ClientInput(cohort.ids, keys, jnp.where(weights.weight > 0, steps, 0), rows, labeled), weights
+
+
+def weigh(federation: Federation, cohort: Cohort, hparams: HParams) -> ClientWeights:
+    """The weights of the local clients of a cohort, of which those without images do not participate."""
     unlabeled, with_labels = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
     images = sampling.images_held(unlabeled, with_labels, hparams.batch_size, hparams.labeled_rows)
     weight = cohort.weight * (images > 0)
-    round_key = rng.fold(key, 'local', state.round)
-    keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
-    inputs = ClientInput(cohort.ids, keys, jnp.where(weight > 0, steps, 0), rows, labeled)
-    return inputs, ClientWeights(weight, weight * images if hparams.local.weighting == 'samples' else weight)
+    return ClientWeights(weight, weight * images if hparams.local.weighting == 'samples' else weight)
 
 
 def collect(

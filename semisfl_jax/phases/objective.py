@@ -16,6 +16,8 @@ from semisfl_jax.phases.local import Batch
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, SplitParams, Views
 
+OBJECTIVES = ('supervised', 'fixmatch', 'uda', 'pseudo_label', 'mean_teacher')  # values of `local.objective`
+
 
 class Objective(Protocol):
     """The loss of a client on one batch."""
@@ -37,10 +39,25 @@ class Objective(Protocol):
 
 
 def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Objective:
-    """The objective selected by `local.objective`."""
-    if hparams.local.objective == 'supervised':
+    """The objective selected by `local.objective`.
+
+    'supervised': cross-entropy of labeled images. The others are `semi_supervised`, with these labelers:
+    'fixmatch', 'uda': the client's own model.
+    'pseudo_label': the received model, so an image has the same label all round (Lee, 2013, in federated learning as
+      Fed-Pseudo in the comparison of Wang et al., 2021); without strong views, as in `plain`.
+    'mean_teacher': an EMA of the client's model (Tarvainen and Valpola, 2017; Fed-MT in that comparison); both models
+      see weak views, of draws of their own.
+    """
+    kind = hparams.local.objective
+    if kind == 'supervised':
         return supervised(model, views)
-    return semi_supervised(model, views, hparams, pseudo_label.build_rule(hparams))
+    seen = {'pseudo_label': plain(views), 'mean_teacher': views._replace(strong=views.weak)}.get(kind, views)
+    return semi_supervised(model, seen, hparams, pseudo_label.build_rule(hparams))
+
+
+def plain(views: Views) -> Views:
+    """Views for `semi_supervised` with which the image itself is labeled, and a weak view trained on."""
+    return views._replace(weak=lambda key, images: images, strong=views.weak)
 
 
 def supervised(model: SplitModel, views: Views) -> Objective:

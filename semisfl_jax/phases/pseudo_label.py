@@ -1,6 +1,7 @@
-"""Learning from unlabeled images in full-model methods (FixMatch and UDA), and the quality metrics of pseudo-labels.
+"""Learning from unlabeled images in full-model methods, and the quality metrics of pseudo-labels.
 
-Both label a weak view and train on a strong one. Labels are computed in evaluation mode (running BatchNorm statistics,
+FixMatch and UDA label a weak view and train on a strong one; `phases.objective` says what the other rules look at.
+Labels are computed in evaluation mode (running BatchNorm statistics,
 no dropout), like those of SemiSFL's teacher; the published code computes them in training mode, in one batch with the
 training rows (docs/ledger.md).
 """
@@ -18,7 +19,7 @@ from semisfl_jax.types import Array, Metrics
 
 TSA_SCHEDULES = ('off', 'linear', 'exp', 'log')
 
-# A rule: (logits [B, K] of the weak view, of the strong view, weight [B]) -> loss [], labels [B], confident [B]
+# A rule: (logits [B, K] of the labeler, of the model in training, weight [B]) -> loss [], labels [B], confident [B]
 Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
@@ -57,10 +58,26 @@ def uda(threshold: float, temperature: float) -> Rule:
     return rule
 
 
+def mean_teacher() -> Rule:
+    """Mean teacher (Tarvainen and Valpola, 2017): the mean squared difference of the predicted probabilities.
+
+    A mean over classes, too, as in its authors' code. Every row counts, whatever the threshold.
+    """
+
+    def rule(teacher: Array, student: Array, weight: Array) -> tuple[Array, Array, Array]:
+        labels, every = guess(teacher, 0.0)
+        rows = jnp.mean((jax.nn.softmax(student) - jax.nn.softmax(teacher)) ** 2, axis=-1)
+        return losses.row_mean(rows, weight), labels, every
+
+    return rule
+
+
 def build_rule(hparams: HParams) -> Rule:
     """The rule of `local.objective`."""
     if hparams.local.objective == 'uda':
         return uda(hparams.threshold, hparams.uda.temperature)
+    if hparams.local.objective == 'mean_teacher':
+        return mean_teacher()
     return fixmatch(hparams.threshold)
 
 

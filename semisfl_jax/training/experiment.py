@@ -101,6 +101,8 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         pre_rounds=config.pre_rounds,
     )
     federations = data.build_federations(dataset, partitions, residency, config.data.client_labels == -1)
+    may_fail = failures.can_happen(config.failures)
+    shape = dataset.train_images.shape[1:]
     if mesh and isinstance(federations[0], Federation):
         federations = parallel.replicate(mesh, federations)
     return [
@@ -116,7 +118,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
             hparams=hparams,
             frequency=options,
             mesh=mesh,
-            costs=costs.build(trial_config, method, dataset.num_classes, dataset.train_images.shape[1:], hparams),
+            costs=costs.build(trial_config, method, dataset.num_classes, shape, hparams, may_fail),
             held=_held(partition, config.data.client_labels == -1),
         )
         for trial_config, partition, federation in zip(configs, partitions, federations, strict=True)

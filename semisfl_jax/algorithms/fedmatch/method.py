@@ -384,7 +384,7 @@ METHOD = register(
         source='Jeong et al., Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint Learning, '
         'ICLR 2021',
         options=FedMatch,
-        uses=('local', 'kept optimizers', 'pre-rounds', 'sampling'),
+        uses=('local', 'steps', 'kept optimizers', 'pre-rounds', 'sampling'),
         server='optional',
         in_parts=True,
         check=check,

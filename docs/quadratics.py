@@ -1,0 +1,51 @@
+"""Draws docs/quadratics.png: what Fed-SHVR and its ablations reach on clients with quadratic losses.
+
+    python docs/quadratics.py [FILE]
+
+The clients are those of tests/quadratics.py, which tests/test_fed_shvr.py holds against minimizers in closed form.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from semisfl_jax import algorithms  # noqa: E402
+from semisfl_jax.algorithms.fed_shvr import build  # noqa: E402
+from semisfl_jax.plots import style  # noqa: E402
+from tests import quadratics  # noqa: E402
+from tests.test_fed_shvr import FORMS  # noqa: E402
+
+ROUNDS = 60
+NAMES = {'Fed-SHVR': 'fed_shvr', 'Fed-SVR': 'fed_svr', 'Fed-SH': 'fed_sh', 'FedAvg': 'fedavg'}
+
+
+def main(path: Path) -> None:
+    """Writes the picture."""
+    by_steps = quadratics.WEIGHTS * np.array(quadratics.STEPS)
+    targets = {
+        r'$\sum_k\omega_kF_k$': quadratics.minimizer(quadratics.WEIGHTS),
+        r'$\sum_k\omega_k\tau_kF_k$': quadratics.minimizer(by_steps),
+    }
+    paths = {name: quadratics.path(build, form, ROUNDS) for name, form in FORMS.items()}
+    with style.context():
+        figure, panels = style.figure(columns=2, width='page', height=2.4)
+        for ax, (title, target) in zip(panels, targets.items(), strict=True):
+            for name, points in paths.items():
+                look = algorithms.get(NAMES[name]).look
+                distance = np.linalg.norm(points - target, axis=1)
+                ax.plot(distance, label=name, color=look.color, linestyle=look.dash)
+            ax.set_yscale('log')
+            ax.set_xlabel('Round')
+            ax.set_title(f'to the minimizer of {title}')
+        panels[0].set_ylabel('Distance of the model')
+        panels[0].sharey(panels[1])
+        panels[0].legend(loc='center right')
+        figure.savefig(path, dpi=200)
+
+
+if __name__ == '__main__':
+    main(Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).with_suffix('.png'))

@@ -1,0 +1,315 @@
+"""Fed-SHVR (Wang et al., arXiv 2111.00010): sharpened labels, normalized averaging and variance reduction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import costs, phases, rng, sampling, trees
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams, learning_rate, optimizer, plain_steps
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.sharpened import sharpened
+from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.types import (
+    LOCAL_CLIENTS,
+    Algorithm,
+    Array,
+    ClientAxis,
+    Cohort,
+    Federation,
+    Metrics,
+    SplitParams,
+    Views,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FedShvr:
+    """`config.fed_shvr`, for Fed-SHVR, Fed-SH and Fed-SVR."""
+
+    alpha0: float = option(1.0, 'weight of the cross-entropy with pseudo-labels', at_least=0)
+    ramp_rounds: int = option(
+        0, 'rounds in which `alpha0` rises from 0 in the first one to its value, linearly; 0: no ramp', at_least=0
+    )
+    alpha1: float = option(
+        0.75,
+        'regularization of the pseudo-labels, which are predictions to the power of `alpha0` / `alpha1`; 0: one-hot',
+        at_least=0,
+    )
+    alpha2: float = option(0.1, 'weight of the confidence penalty on predictions for unlabeled images', at_least=0)
+
+
+class Form(NamedTuple):
+    """What sets Fed-SHVR apart from its two ablations."""
+
+    corrected: bool  # clients correct their gradients by d_k
+    normalized: bool  # the server averages updates per step (FedNova), not models
+
+
+class Upload(NamedTuple):
+    """What the server averages."""
+
+    update: SplitParams  # theta - theta_k of the parameters; divided by `steps` if normalized
+    steps: Array  # [], tau_k
+    statistics: Any  # BatchNorm's, of each piece
+
+
+def build(
+    form: Form,
+    model: SplitModel,
+    views: Views,
+    hparams: HParams,
+    axis: ClientAxis = LOCAL_CLIENTS,
+    objective_in: Callable[[Array], phases.Objective] | None = None,
+) -> Algorithm:
+    """Builds Fed-SHVR or an ablation of it.
+
+    One round: K_s steps of cross-entropy at the server, if it has labels; theta goes to the cohort; each client labels
+    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`phases.sharpened`), whose
+    gradients g are corrected to g + d_k; the server averages.
+
+    Algorithm 1 defines d_k by recursion, from the last two models of the server and the client's last result. That is
+    the same as
+
+      d_k = c - c_k in Fed-SHVR, with c = sum_k w_k c_k;  d_k = sum_j w_j tau_j c_j / tau_k - c_k in Fed-SVR,
+
+    where c_k is the mean gradient of the client's last round, before correction, and w_k its share of all images. So
+    clients keep one model each, c_k (`State.clients`), and the server the sum (`State.server`). Both start at 0: the
+    first round is not corrected. With all clients in every round this is Algorithm 1, except that its first round,
+    which changes nothing, is left out. A client that is absent or fails keeps its c_k, so sum_k w_k d_k remains 0
+    (Fed-SVR: sum_k w_k tau_k d_k), as in SCAFFOLD; the paper has no such clients.
+
+    With momentum, tau_k is the number of plain steps that move a model as far (`hparams.plain_steps`), as in FedNova.
+
+    The headline model is the averaged model.
+
+    Args:
+      form: the method.
+      model: the model, run whole.
+      views: augmentations and normalization; clients train on weak views.
+      hparams: settings.
+      axis: the clients of a round.
+      objective_in: round [] -> what clients minimize in it; None: the paper's objective.
+    """
+    in_round = objective_in or partial(sharpened_objective, model, views, hparams)
+    server = phases.build_server(model, views, hparams)
+
+    def client(
+        inputs: phases.ClientInput, control: Any, state: phases.State, federation: Federation, lr: Array
+    ) -> phases.ClientOutput:
+        start, steps = trainable(state.student), plain_steps(hparams, inputs.steps)
+        correction = _correction(form, state.server, control, steps)
+        objective = in_round(state.round)
+
+        def loss(parameters, student, _, t):
+            batch = phases.read(federation, inputs, t)
+            return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), jnp.float32(0))
+
+        sgd = optax.chain(_add(correction), optimizer(hparams, lr))
+        student, _, means, counts = phases.local_sgd(loss, state.student, (), sgd, inputs.steps)
+        update = jax.tree.map(jnp.subtract, start, trainable(student))
+        if form.corrected:
+            means['correction_norm'] = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(correction)))
+            control = _mean_gradient(update, lr * steps, correction, control)
+        if form.normalized:
+            update = jax.tree.map(lambda x: x / jnp.maximum(steps, 1.0), update)
+        return phases.ClientOutput(Upload(update, steps, _statistics(student)), control, means, counts)
+
+    def received(state: phases.State) -> Upload:
+        nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
+        return Upload(nothing, jnp.zeros(()), _statistics(state.student))
+
+    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis, received), received)
+
+    def init(key: Array) -> phases.State:
+        state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
+        if not form.corrected:
+            return state
+        nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
+        return state.replace(clients=trees.replicate(nothing, hparams.num_clients), server=nothing)
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = server(key, state, federation, k_s, lr)
+        average, clients, client_metrics = local(key, state, federation, cohort, lr)
+        far = average.steps if form.normalized else 1.0
+        parameters = jax.tree.map(lambda x, update: x - far * update, trainable(state.student), average.update)
+        student = _with_statistics(with_parameters(state.student, parameters), average.statistics)
+        control = _average_control(form, clients, federation, hparams) if form.corrected else ()
+        state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
+        return state, {'lr': lr, **metrics, **client_metrics}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {'student': phases.predict(model, views, state.student, images)}
+
+    return Algorithm(init, round_, predict, headline='student')
+
+
+def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round_index: Array) -> phases.Objective:
+    """CE of labeled images plus `sharpened` of the others, in weak views. The received model is the labeler."""
+    options = hparams.options
+    risen = jnp.minimum(round_index / options.ramp_rounds, 1.0) if options.ramp_rounds else 1.0
+    rule = sharpened(options.alpha0 * risen, options.alpha1, options.alpha2)
+    return phases.semi_supervised(model, phases.plain(views), hparams, rule)
+
+
+def _correction(form: Form, average: SplitParams, control: SplitParams, steps: Array) -> Any:
+    """d_k, of the structure of the parameters; () if there is none."""
+    if not form.corrected:
+        return ()
+    scale = 1.0 if form.normalized else 1.0 / jnp.maximum(steps, 1.0)
+    return jax.tree.map(lambda c, c_k: scale * c - c_k, average, control)
+
+
+def _add(correction: Any) -> optax.GradientTransformation:
+    """Adds the correction to every gradient."""
+    if not jax.tree.leaves(correction):
+        return optax.identity()
+    return optax.stateless(lambda gradient, parameters: jax.tree.map(jnp.add, gradient, correction))
+
+
+def _mean_gradient(update: SplitParams, far: Array, correction: SplitParams, control: SplitParams) -> SplitParams:
+    """c_k, from the `update` theta - theta_k over `far` = lr tau_k; `control` where nothing could move."""
+    return jax.tree.map(
+        lambda x, d, old: jnp.where(far > 0, x / jnp.where(far > 0, far, 1.0) - d, old), update, correction, control
+    )
+
+
+def _average_control(form: Form, controls: Any, federation: Federation, hparams: HParams) -> SplitParams:
+    """sum_k w_k c_k, or sum_k w_k tau_k c_k if models are averaged, over all N clients; w_k sum to 1."""
+    everyone = jnp.arange(hparams.num_clients)
+    cohort = Cohort(everyone, jnp.ones(everyone.shape), jnp.zeros_like(everyone))
+    share = phases.weigh(federation, cohort, hparams).share
+    share = share / jnp.maximum(jnp.sum(share), 1.0)
+    if not form.normalized:
+        share = share * jax.vmap(partial(plain_steps, hparams))(
+            sampling.client_steps(federation, cohort, *hparams.batches)
+        )
+    return jax.tree.map(lambda c: jnp.tensordot(share, c, axes=1), controls)
+
+
+def _statistics(variables: SplitParams) -> tuple[Any, ...]:
+    return tuple({name: value for name, value in piece.items() if name != 'params'} for piece in variables)
+
+
+def _with_statistics(variables: SplitParams, statistics: tuple[Any, ...]) -> SplitParams:
+    return SplitParams(*({**piece, **moved} for piece, moved in zip(variables, statistics, strict=True)))
+
+
+def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds Fed-SHVR; see `build`."""
+    return build(Form(corrected=True, normalized=True), model, views, hparams, axis)
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """Fed-SHVR's own experiments (Wang et al., 2021, Section V): all clients in every round, 32 labeled and 32
+    unlabeled images in a batch, two passes, plain SGD with 0.01.
+
+    MNIST has 10 clients and 100 rounds, CIFAR-10 40 clients and 1,000 rounds; other data sets get MNIST's values.
+    With `federation.partition='dirichlet'`, unlabeled images follow Dir_K over clients, and labeled ones are of two
+    digits (six classes of CIFAR-10) per client. On MNIST the sizes of clients are bounded so that tau_k lies in
+    270 to 500, the range that the paper gives.
+
+    The paper does not mention momentum, weight decay and augmentation: there is none, but flips and crops on CIFAR-10.
+    It gives neither the last alpha0 nor its ramp (docs/ledger.md).
+    """
+    cifar = flat['data.name'] == 'cifar10'
+    values = {
+        'federation.num_clients': 40 if cifar else 10,
+        'federation.num_active': 40 if cifar else 10,
+        'federation.mu': 1,
+        'data.labeled_split': 'balanced',
+        'data.client_labels': flat['data.num_labeled'],
+        'rounds': 1000 if cifar else 100,
+        'k_s': 0,
+        'pre_rounds': 0,
+        'optimizer': 'sgd',
+        'lr': 0.01,
+        'lr_min': 0.01,
+        'momentum': 0.0,
+        'nesterov': False,
+        'weight_decay': 0.0,
+        'batch_size': 64,
+        'local.epochs': 2,
+        'local.weighting': 'samples',
+        'fed_shvr.alpha1': 0.75,
+        'fed_shvr.alpha2': 0.1,
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
+        'augment.supervised': 'weak',
+    }
+    if not cifar:
+        values |= {'augment.flip': False, 'augment.crop': 0.0}
+    if flat['federation.partition'] == 'dirichlet':
+        values |= {
+            'federation.partition': 'dirichlet_class',
+            'federation.labeled_partition': 'classes',
+            'federation.classes_per_client': 6 if cifar else 2,
+        }
+    if flat['federation.partition'] == 'dirichlet' and flat['data.name'] == 'mnist':
+        values |= {'federation.min_images': 4320, 'federation.max_images': 8015}
+    return values
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """One model down, one up. Each image that a client trains on is labeled once a round.
+
+    With all clients in every round, a client knows the corrections from the models that it received (Algorithm 1). If
+    some may be absent, the server also sends its average gradient, as large as the parameters.
+    """
+    cost = costs.whole_model(context, pseudo_labels=False)
+    control = 0 if context.everyone else context.whole - context.pieces.statistics
+    return cost._replace(
+        download=context.whole + control, setup_work=context.images * context.pieces.whole_work.forward
+    )
+
+
+def price_uncorrected(context: costs.CostContext) -> costs.ClientCost:
+    """As `price`, without corrections."""
+    return price(context)._replace(download=context.whole)
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError for an optimizer whose steps are not sums of gradients."""
+    if flat['optimizer'] != 'sgd':
+        raise UserError(
+            f"config.optimizer='{flat['optimizer']}': {flat['algorithm']} divides what a client moved by its number of "
+            "steps, which means something only for SGD; use 'sgd'"
+        )
+    if flat['fed_shvr.ramp_rounds'] and not flat['fed_shvr.alpha0']:
+        raise UserError(
+            f'config.fed_shvr.ramp_rounds={flat["fed_shvr.ramp_rounds"]} ramps fed_shvr.alpha0=0; set alpha0 above 0, '
+            'or ramp_rounds=0'
+        )
+
+
+SOURCE = 'Wang et al., Federated Semi-Supervised Learning with Class Distribution Mismatch, arXiv 2111.00010'
+USES = ('local', 'steps', 'pre-rounds', 'sampling')
+CORRECTION_NORM = 'norm of the correction $d_k$ of gradients, mean over clients'
+METHOD = register(
+    Method(
+        name='fed_shvr',
+        build=fed_shvr,
+        title='Fed-SHVR',
+        source=SOURCE,
+        options=FedShvr,
+        uses=USES,
+        server='optional',
+        steps='longest',
+        by_images=True,
+        check=check,
+        official=official,
+        price=price,
+        metrics={'correction_norm': CORRECTION_NORM},
+        look=Look('#117733', 'p', '-'),
+    )
+)

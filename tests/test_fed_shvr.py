@@ -1,0 +1,171 @@
+"""Fed-SHVR: its rounds against Algorithm 1 to the letter, its corrections, and what it minimizes."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, rng, sampling
+from semisfl_jax.algorithms.fed_shvr import FedShvr, Form, build
+from semisfl_jax.hparams import Local, optimizer, plain_steps
+from tests import linear, quadratics, shvr_twin, toy
+from tests.rows import STUDENT, Row
+
+ROW = Row(f'{STUDENT} clients server', f'{STUDENT} clients server', by_images=True)
+# Client n has 3 + 4 n unlabeled images and n labeled ones; batches hold one labeled image and three others.
+FEDERATION = toy.federation(labels_at_clients=True)
+EVERYONE = [0, 1, 2, 3, 4]
+STEPS = [1, 2, 3, 5, 6]  # floor((3 + 4 n) / 3), where floor(n / 1) is never more; client 0 has 3 / 4, so the least
+
+
+def hparams(**changes):
+    settings = {
+        'labeled_rows': 1,
+        'server_trains': False,
+        'num_clients': 5,
+        'momentum': 0.0,
+        'nesterov': False,
+        'weight_decay': 0.0,
+        'lr_min': 0.02,
+        'local': Local(epochs=1, steps='longest', weighting='samples'),
+        'options': FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2),
+    }
+    return dataclasses.replace(toy.HPARAMS, **settings | changes)
+
+
+def rounds(name, count, h, cohorts=None, model=None):
+    """The states of so many rounds, the first one included."""
+    algorithm = algorithms.build(name, model or linear.model(), toy.VIEWS, h)
+    states, run, visits = [algorithm.init(rng.root(0))], jax.jit(algorithm.round), np.zeros(5, int)
+    for number in range(count):
+        ids = cohorts[number] if cohorts else EVERYONE
+        state, _ = run(rng.root(0), states[-1], FEDERATION, toy.cohort(ids, visits[ids]), jnp.int32(0))
+        visits[ids] += 1
+        states.append(state)
+    return states
+
+
+@pytest.mark.parametrize('name', ['fed_shvr', 'fed_svr', 'fed_sh'])
+def test_four_rounds_are_algorithm_1_to_the_letter(name):
+    """With clients that store their model and d_k, and its first round, which moves nothing."""
+    h = hparams(options=FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2, ramp_rounds=3))
+    states = rounds(name, 4, h)
+    server = shvr_twin.Server(name, rng.root(0), h, states[0].student, FEDERATION)
+    assert [client.steps for client in server.clients] == STEPS
+    for number, state in enumerate(states):
+        server.run_round()  # theta^t is what its clients receive, and what ours has after t - 1 rounds
+        if number == 1:
+            moved = [np.abs(server.theta[key] - linear.numbers(states[0].student)[key]).max() for key in server.theta]
+            assert min(moved) > 1e-3
+        for key, value in linear.numbers(state.student).items():
+            np.testing.assert_allclose(value, server.theta[key], rtol=1e-4, atol=2e-5, err_msg=f'{number} {key}')
+
+
+def shares():
+    images = np.array([3 + 4 * n + n for n in range(5)])
+    return images / images.sum()
+
+
+@pytest.mark.parametrize('cohorts', [None, [[0, 2, 4], [1, 2], [0, 3]]])
+@pytest.mark.parametrize('name', ['fed_shvr', 'fed_svr'])
+def test_corrections_cancel(name, cohorts):
+    """sum_k w_k d_k = 0, and with averages of models sum_k w_k tau_k d_k = 0, whoever has taken part."""
+    state = rounds(name, 3, hparams(), cohorts)[-1]
+    for average, controls in zip(jax.tree.leaves(state.server), jax.tree.leaves(state.clients), strict=True):
+        tau = np.array(STEPS).reshape(-1, *[1] * average.ndim) if name == 'fed_svr' else 1.0
+        d = np.float64(average) / tau - np.float64(controls)
+        total = np.tensordot(shares(), tau * d, axes=1)
+        assert np.abs(d).max() > 1e-2
+        np.testing.assert_allclose(total, 0.0, atol=1e-5 * np.abs(d).max())
+    if cohorts:  # who was never there has no gradient yet; who was, keeps the last one
+        before = rounds(name, 2, hparams(), cohorts)[-1]
+        absent = [1, 2, 4]
+        for old, new in zip(jax.tree.leaves(before.clients), jax.tree.leaves(state.clients), strict=True):
+            np.testing.assert_array_equal(old[jnp.array(absent)], new[jnp.array(absent)])
+            assert not np.any(old[3])
+            assert np.any(new[3])
+
+
+def test_with_equal_steps_the_two_corrected_forms_agree():
+    h = hparams(local=Local(weighting='samples'))
+    ours, ablation = (rounds(name, 3, h)[-1].student for name in ('fed_shvr', 'fed_svr'))
+    chex.assert_trees_all_close(ours, ablation, rtol=1e-4, atol=1e-6)
+
+
+def test_with_equal_steps_and_hard_labels_fed_sh_is_fedavg_with_pseudo_labels():
+    hard = FedShvr(alpha0=1.0, alpha1=0.0, alpha2=0.0)
+    ours = rounds('fed_sh', 2, hparams(options=hard, local=Local(weighting='samples')))[-1]
+    local = Local(objective='pseudo_label', weighting='samples')
+    theirs = rounds('fedavg', 2, hparams(options=None, local=local, threshold=0.0))[-1]
+    chex.assert_trees_all_close(ours.student, theirs.student, rtol=1e-4, atol=1e-6)
+
+
+def test_a_client_alone_is_not_corrected():
+    """d_k = c - c_k with c = c_k: two rounds of one client are those of Fed-SH, on a federation of that client."""
+    alone = jax.tree.map(lambda x: x, FEDERATION).replace(
+        index=FEDERATION.index[4:], size=FEDERATION.size[4:], labeled_index=FEDERATION.labeled_index[4:],
+        labeled_size=FEDERATION.labeled_size[4:],
+    )  # fmt: skip
+    states = []
+    for name in ('fed_shvr', 'fed_sh'):
+        algorithm = algorithms.build(name, linear.model(), toy.VIEWS, hparams(num_clients=1))
+        state, run = algorithm.init(rng.root(0)), jax.jit(algorithm.round)
+        for visit in range(3):
+            state, metrics = run(rng.root(0), state, alone, toy.cohort([0], [visit]), jnp.int32(0))
+        assert metrics.get('correction_norm', 0.0) == 0.0
+        states.append(state.student)
+    chex.assert_trees_all_close(*states, rtol=1e-6)
+
+
+def test_momentum_is_normalized_as_in_fednova():
+    """By the distance that SGD of optax goes under a gradient of 1."""
+    for momentum, nesterov in ((0.0, False), (0.9, False), (0.9, True), (0.3, True)):
+        h = hparams(momentum=momentum, nesterov=nesterov)
+        sgd, x, distance = optimizer(h, 1.0), jnp.zeros(()), [0.0]
+        state = sgd.init(x)
+        for _ in range(7):
+            update, state = sgd.update(jnp.ones(()), state, x)
+            x = x + update
+            distance.append(-float(x))
+        np.testing.assert_allclose(plain_steps(h, jnp.arange(8)), distance, rtol=1e-5)
+
+
+def test_steps_are_those_of_the_larger_set_rounded_down():
+    """Step 1 of Algorithm 1: tau_k = floor(max(M_k E / B_u, N_k E / B_l))."""
+    cohort, sizes = toy.cohort(EVERYONE), (3, 4, 1, 2, 'longest')
+    found = sampling.client_steps(FEDERATION, cohort, *sizes)
+    expected = [max(2 * (3 + 4 * n) // (3 if n else 4), 2 * n, 1) for n in EVERYONE]
+    np.testing.assert_array_equal(found, expected)
+    many_labels = FEDERATION.replace(labeled_size=jnp.array([0, 9, 2, 0, 0]))
+    np.testing.assert_array_equal(
+        sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), *sizes), [18, 2 * 11 // 3, 2 * 3 // 4]
+    )
+    paper = FEDERATION.replace(size=jnp.full(5, 5940), labeled_size=jnp.full(5, 60))
+    np.testing.assert_array_equal(sampling.client_steps(paper, cohort, 50, 64, 32, 2, 'longest'), 371)
+    np.testing.assert_array_equal(sampling.client_steps(paper, cohort, 50, 32, 32, 2, 'longest'), 3)  # labels alone
+    assert sampling.most_steps(FEDERATION, 3, 4, 1, 2, 'longest') >= max(expected)
+
+
+FORMS = {
+    'Fed-SHVR': Form(corrected=True, normalized=True),
+    'Fed-SVR': Form(corrected=True, normalized=False),
+    'Fed-SH': Form(corrected=False, normalized=True),
+    'FedAvg': Form(corrected=False, normalized=False),
+}
+
+
+def test_on_quadratics_only_fed_shvr_reaches_the_minimizer():
+    """Clients of unequal curvature and 3, 5, 8 and 4 steps. Minimizers in closed form, in float64."""
+    h, target = quadratics.HPARAMS, quadratics.minimizer(quadratics.WEIGHTS)
+    last = {name: quadratics.path(build, form, 400)[-1] for name, form in FORMS.items()}
+    assert np.linalg.norm(last['Fed-SHVR'] - target) < 1e-5
+    by_steps = quadratics.minimizer(quadratics.WEIGHTS * np.array(quadratics.STEPS))
+    assert np.linalg.norm(last['Fed-SVR'] - by_steps) < 1e-5
+    assert np.linalg.norm(by_steps - target) > 0.05
+    for name in ('Fed-SH', 'FedAvg'):
+        assert np.linalg.norm(last[name] - target) > 0.01, name
+        assert np.linalg.norm(last[name] - by_steps) > 0.01, name
+    assert h.local.steps == 'longest'
