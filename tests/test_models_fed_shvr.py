@@ -1,5 +1,6 @@
 """The models of Fed-SHVR: parameters counted by hand, the MLP and CNN13 against NumPy, dropout between stages."""
 
+import functools
 import itertools
 
 import jax
@@ -7,10 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import cifar10, mnist
+from semisfl_jax import config as config_lib
 from semisfl_jax import models
 from semisfl_jax.costs.pieces import measure
+from semisfl_jax.cuts.__main__ import pricing
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import layers, zoo
+from semisfl_jax.models.split import Stack
+from semisfl_jax.phases import labeling
+from semisfl_jax.types import LOCAL_CLIENTS
+from tests import runs
 from tests.marks import slow_but
 from tests.test_models import convolve, count
 
@@ -41,6 +49,26 @@ def test_parameters_of_the_mlp(name, hidden, total):
 def test_bytes_of_the_mlp():
     """What Fed-SHVR sends to a client: 15.16 MiB."""
     assert round(measure('mlp5000', 10, (28, 28, 1), None, 'none', 128).whole / 2**20, 2) == 15.16
+
+
+def test_the_only_cut_of_the_mlp_is_priced():
+    config = mnist.get_config()
+    config.model.name = 'mlp5000'
+    priced = pricing(config)
+    assert (priced.chosen, [cut.cut for cut in priced.cuts], priced.cuts[0].features) == (1, [1], 5000)
+    assert priced.cuts[0].bottom == 4 * (784 * 5000 + 5000)
+    assert priced.whole.down == priced.whole.up == 4 * 3_975_010
+
+
+@pytest.mark.slow
+def test_the_cuts_of_cnn13_are_priced():
+    config = cifar10.get_config()
+    config.model.name = 'cnn13'
+    priced = pricing(config)
+    assert priced.chosen == 9
+    layers = [k * k * a * b + 3 * b for k, (a, b) in zip(KERNELS, itertools.pairwise(CHANNELS), strict=True)]
+    buffers = [2 * b for b in CHANNELS[1:]]
+    assert [cut.bottom for cut in priced.cuts] == list(4 * (np.cumsum(layers) + np.cumsum(buffers)))
 
 
 def test_parameters_of_cnn13():
@@ -130,19 +158,36 @@ def in_numpy(variables, x):
     return [*outputs, outputs[-1] @ dense['kernel'] + dense['bias']]
 
 
+@functools.cache
+def of_every_layer(train):
+    """(variables, images, key) -> the outputs of the ten layers of a narrow CNN13 that is not cut."""
+    stack = Stack(zoo.cnn13(4, layers.FLOAT32, **NARROW).layers)
+
+    def run(variables, images, key):
+        joined = {
+            'params': {**variables.bottom['params'], **variables.top['params']},
+            'batch_stats': variables.bottom['batch_stats'],
+        }
+        written = ['intermediates', 'batch_stats']
+        rngs = {'dropout': key}
+        _, moved = stack.apply(joined, images, train, rngs=rngs, mutable=written, capture_intermediates=True)
+        return [moved['intermediates'][f'layer_{index}']['__call__'][0] for index in range(10)]
+
+    return jax.jit(run)
+
+
 @pytest.mark.parametrize('side', [12, 15])
 def test_cnn13_against_numpy(side):
-    """Features after the first stage, after the convolution without padding and at the default cut, and the logits,
-    which are the same at all cuts."""
-    for index in (3, 7, 9) if side == 12 else (9,):
-        model, variables, images = narrow_cnn13(index, side)
-        expected = in_numpy(variables, images)
-        features, same = model.bottom(variables.bottom, images, None, False)
-        assert same is variables.bottom
-        wanted = expected[index - 1].reshape(2, -1)
-        np.testing.assert_allclose(features, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
-        logits, _ = model.top(variables.top, features, None, False)
-        np.testing.assert_allclose(logits, expected[-1], rtol=1e-4, atol=1e-4 * np.abs(expected[-1]).max())
+    """The output of every layer; features and logits of the model that is cut."""
+    model, variables, images = narrow_cnn13(side=side)
+    expected = in_numpy(variables, images)
+    for got, wanted in zip(of_every_layer(False)(variables, images, jax.random.key(0)), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    features, same = model.bottom(variables.bottom, images, None, False)
+    assert same is variables.bottom
+    logits, _ = model.top(variables.top, features, None, False)
+    for got, wanted in ((features, expected[-2]), (logits, expected[-1])):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize('convolution', slow_but(models.CONVOLUTIONS[1:], 'direct'))
@@ -154,21 +199,23 @@ def test_lowerings_give_the_same_cnn13(convolution):
 
 
 def test_dropout_ends_the_first_two_stages():
-    """Half of the features are zero in training at the cuts after them, none at others, as LeakyReLU makes no zeros. In
+    """Half of the numbers after them are zero in training, none after other layers, as LeakyReLU makes no zeros. In
     evaluation there are none, and no key is read."""
     images = np.random.default_rng(2).normal(size=(16, 12, 12, 2)).astype(np.float32)
-    for index in (2, 3, 5, 6, 9):
-        model, variables, _ = narrow_cnn13(index)
-        one, other = (model.bottom(variables.bottom, images, jax.random.key(seed), True)[0] == 0.0 for seed in (0, 1))
-        deviation = (0.25 / one.size) ** 0.5  # of the share of heads in so many tosses of a coin
-        if index in (3, 6):
-            assert abs(float(jnp.mean(one)) - 0.5) < 5 * deviation, index
-            assert jnp.any(one != other)
+    _, variables, _ = narrow_cnn13()
+    train, evaluate = of_every_layer(True), of_every_layer(False)
+    keys = jax.random.key(0), jax.random.key(1)
+    for index, (one, other) in enumerate(zip(*(train(variables, images, key) for key in keys), strict=True)):
+        dropped = np.asarray(one) == 0.0
+        deviation = (0.25 / dropped.size) ** 0.5  # of the share of heads in so many tosses of a coin
+        if index in (2, 5):
+            assert abs(dropped.mean() - 0.5) < 5 * deviation, index
+            assert np.any(dropped != (np.asarray(other) == 0.0))
         else:
-            assert not jnp.any(one), index
-        features = model.bottom(variables.bottom, images, jax.random.key(0), False)[0]
-        assert jnp.all(features == model.bottom(variables.bottom, images, None, False)[0])
-        assert not jnp.any(features == 0.0)
+            assert not dropped.any(), index
+    for one, other in zip(*(evaluate(variables, images, key) for key in keys), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert not np.any(np.asarray(one) == 0.0)
 
 
 def test_a_convolution_drops_out_after_pooling_and_doubles_the_others():
@@ -192,13 +239,26 @@ def test_a_convolution_drops_out_after_pooling_and_doubles_the_others():
 
 def test_clients_draw_dropout_of_their_own():
     """In the server's part, too: the two clients of `tops` have the same rows, and differ by their keys alone."""
-    model, variables, images = narrow_cnn13(2)
-    features, _ = model.bottom(variables.bottom, images, None, False)
-    rows = jnp.stack([features, features])
+    model, variables, _ = narrow_cnn13(5)
+    rows = jnp.tile(jax.random.normal(jax.random.key(1), (1, 4, model.feature_size)), (2, 1, 1))
+    tops = jax.jit(model.tops)
     same, different = (jax.random.split(jax.random.key(0))[index] for index in (jnp.array([0, 0]), jnp.array([0, 1])))
     for keys, equal in ((same, True), (different, False)):
-        logits, _ = model.tops(variables.top, rows, keys)
+        logits, _ = tops(variables.top, rows, keys)
         assert bool(jnp.all(logits[0] == logits[1])) == equal
+
+
+@pytest.mark.parametrize('statistics', ['eval', 'train'])
+def test_a_teacher_drops_nothing_in_evaluation_mode(statistics):
+    """Its features and labels at the clients are those without a key; in training mode they are other ones."""
+    model, variables, images = narrow_cnn13()
+    hparams = config_lib.hparams(config_lib.resolve(runs.config(client_teacher_bn=statistics)))
+    labeler = labeling.build_labeler(model, hparams, LOCAL_CLIENTS, 'teacher')
+    keys = jax.random.split(jax.random.key(0), 2)
+    got, _ = labeler.label(variables, variables, True, jnp.stack([images, images]), keys)
+    plain, _ = model.bottom(variables.bottom, images, None, False)
+    assert np.allclose(got, jnp.concatenate([plain, plain]), rtol=1e-4, atol=1e-5) == (statistics == 'eval')
+    assert np.allclose(got[:2], got[2:], rtol=1e-4, atol=1e-5) == (statistics == 'eval')  # of the same images
 
 
 @pytest.mark.parametrize(

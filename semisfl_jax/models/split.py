@@ -219,5 +219,5 @@ def _too_small(image_shape: tuple[int, int, int]) -> str:
     height, width, _ = image_shape
     return (
         f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use '
-        'model.name=small_cnn or larger images (data.image_size)'
+        'model.name=small_cnn or larger images (data.image_size, data.pad_to)'
     )

@@ -105,7 +105,10 @@ def _vgg(
 
 
 def resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
-    """FedDure's ResNet-9, with BatchNorm: 6,575,370 parameters at 32x32x3 and 10 classes."""
+    """FedDure's ResNet-9, with BatchNorm: 6,575,370 parameters at 32x32x3 and 10 classes.
+
+    It pools 4x4 at the end only from 32x32 on: pad smaller images (`data.pad_to`).
+    """
     return _resnet9(num_classes, compute, channels, bias=True, norm=True, kernel_init=None)
 
 
