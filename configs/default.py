@@ -52,7 +52,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- data
     config.data = ConfigDict()
-    config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'svhn_cropped' or another TFDS image set
+    config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'cinic10', 'svhn_cropped' or another TFDS image set
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, or if unset the default of tensorflow-datasets
     config.data.num_labeled = 4000  # labeled images in total, taken from the training split; unused if all images
     # belong to clients that know their labels (client_labels=-1 with k_s=0)
@@ -67,8 +67,13 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
     config.data.image_size = 0  # resize to this side, at most 4096 (image100 and unequal images), 0: keep
+    config.data.pad_to = (
+        0  # pad with zeros to this side, after resizing, the image in the center: 32 makes 28x28 images
+    )
+    # fit the 4x4 pooling of resnet9; 0: no padding
     config.data.class_list = ''  # image100: a text file with one WordNet id per line
-    config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012
+    config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012;
+    # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory
 
     # --- federation
     config.federation = ConfigDict()
@@ -88,7 +93,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- model
     config.model = ConfigDict()
     config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16' | 'resnet9' (FedDure's) |
-    # 'resnet9_plain' (FedMatch's, without BatchNorm and biases) | 'wresnet28x2' (SemiFL's)
+    # 'resnet9_plain' (FedMatch's, without BatchNorm and biases) | 'wresnet28x2' (SemiFL's) | 'mlp5000', 'cnn13'
+    # (Fed-SHVR's) | 'mlp200', for CPUs
     config.model.split_index = config_dict.placeholder(int)  # layers at the client, a residual block counting as one;
     # None: the paper's cut, after the convolutions
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
@@ -163,7 +169,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.ema_decay = 0.99  # gamma
     config.ema_warmup = True  # a_t = min(1 - 1 / (t + 1), gamma)
     config.client_teacher_ema = False  # Eq. 8: clients also update their copy of the teacher bottom
-    config.client_teacher_bn = 'eval'  # 'train': the teacher bottom at the clients uses batch statistics
+    config.client_teacher_bn = (
+        'eval'  # 'train': the teacher bottom at the clients uses batch statistics, and dropout if
+    )
+    # the model has any in it (cnn13)
     config.server_teacher_bn = 'eval'  # 'train_first_round': so does the one at the server in the first round, and
     # updates its running statistics, as in the authors' code until it first tests the teacher in evaluation mode
 

@@ -1,9 +1,9 @@
 """The model families at a fraction of their width, and federations for a round of any method on them.
 
 Kinds and order of layers, strides, dropout, BatchNorm and residual sums are the models' own, made by their own
-builders, and so is their number but in two families, where layers like the one before them are left out: VGG13 has six
-of its ten convolutions, the WideResNet two of four blocks in a stage. Few channels and images of 16 x 16 make a round
-that runs in milliseconds and compiles in seconds.
+builders, and so is their number but in three families, where layers like the one before them are left out: VGG13 has
+six of its ten convolutions, the WideResNet two of four blocks in a stage, CNN13 six of its nine convolutions. Few
+channels and images of 16 x 16 make a round that runs in milliseconds and compiles in seconds.
 """
 
 import functools
@@ -20,7 +20,7 @@ from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
 from tests import needs
 
-FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone
+FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone, and mlp200 from mlp5000 in their width
     'small_cnn': {'channels': (6, 8), 'dense': 12},
     'cnn': {'channels': (6, 8), 'dense': 12},
     'alexnet': {'channels': (6, 8, 8, 6, 6), 'dense': 16},
@@ -28,6 +28,8 @@ FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone
     'resnet9': {'channels': (4, 6, 8, 8)},
     'resnet9_plain': {'channels': (4, 6, 8, 8)},
     'wresnet28x2': {'channels': (4, 6, 8, 10), 'depth': 2},
+    'mlp5000': {'dense': 12},
+    'cnn13': {'channels': (6, 6, 8, 8, 8), 'depths': (2, 1)},
 }
 CLIENTS, ACTIVE, SIDE = 10, 8, 16
 ROUND = {

@@ -17,7 +17,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from tests import needs, rows
 
-NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'image100')
+NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'cinic10', 'image100')
 # Data set, model, labels: Section V of the paper. B, B_s, supervised-only rounds: the authors' code.
 PAPER = {
     'cifar10': ('cifar10', 'alexnet', 4000, 64, 64, 0),

@@ -27,6 +27,7 @@ SIZES = {
     'model.projection_dim': ((10**7, 10**9), {}),
     'augment.operations': ((10**7,), {}),
     'data.image_size': ((10**5, 4096), {}),
+    'data.pad_to': ((10**5, 4096), {}),
     'data.fake_size': ((10**12, 10**9), FAKE),
     'queue_stride': ((2**31,), {}),
     'batch_size': ((10**9,), {}),

@@ -91,6 +91,7 @@ _RANGES = {
         _NOT_NEGATIVE,
     ),
     'data.image_size': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 to keep the images'),
+    'data.pad_to': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 for no padding'),
     'parallel.num_processes': _POSITIVE,
     'federation.num_clients': _POSITIVE,
     'federation.num_active': _POSITIVE,
@@ -179,6 +180,12 @@ def _check_pairs(flat: dict[str, Any]) -> None:
             'a round cannot have more active clients than there are'
         )
     devices.check(flat)
+    side, padded = flat['data.image_size'], flat['data.pad_to']
+    if 0 < padded < side:
+        raise UserError(
+            f'config.data.pad_to={padded} is below data.image_size={side}; images are resized first, then padded, so '
+            f'use {side} or more, or 0 for no padding'
+        )
     if flat['lr_min'] > flat['lr']:
         raise UserError(
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'

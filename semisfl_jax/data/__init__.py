@@ -11,7 +11,7 @@ from semisfl_jax.data.federation import HostFederation, build_federation, build_
 from semisfl_jax.data.partition import PARTITIONS, Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
-from semisfl_jax.data.sources import READERS, load, outline, shape
+from semisfl_jax.data.sources import READERS, final_shape, load, outline, shape
 
 __all__ = [
     'PARTITIONS',
@@ -26,6 +26,7 @@ __all__ = [
     'default_cache_dir',
     'describe',
     'draw_cohort',
+    'final_shape',
     'load',
     'load_for',
     'load_partition',

@@ -37,6 +37,7 @@ SHAPES = {
     'fashion_mnist': Shape(60_000, 0, 10_000, (28, 28, 1), 10),
     'cifar10': Shape(50_000, 0, 10_000, (32, 32, 3), 10),
     'cifar100': Shape(50_000, 0, 10_000, (32, 32, 3), 100),
+    'cinic10': Shape(90_000, 0, 90_000, (32, 32, 3), 10),
     'svhn_cropped': Shape(73_257, 0, 26_032, (32, 32, 3), 10),
     'stl10': Shape(5_000, 100_000, 8_000, (96, 96, 3), 10),
     # ImageNet has at most 1,300 training and exactly 50 validation images per class.

@@ -6,17 +6,21 @@ from collections.abc import Callable
 
 from semisfl_jax.data import (
     cache,
+    cinic10,
     dataset,
     digits,
     fake,
     image100,
+    pad,
     tfds_source,
 )
 from semisfl_jax.data.dataset import Outline
+from semisfl_jax.data.decode import Source
 from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
-# Sets other than IMAGE-100 and those of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
+OWNERS = {'image_folder': (image100.NAME, cinic10.NAME), 'class_list': (image100.NAME,)}  # key -> sets that read it
+# Sets other than IMAGE-100, CINIC-10 and those of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
 READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load}
 
 
@@ -33,28 +37,35 @@ def load(options) -> dataset.Dataset:
       UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
     """
     name = ALIASES.get(options.name, options.name)
-    if options.image_size < 0:
-        raise UserError(
-            f'config.data.image_size is {options.image_size}: use a side in pixels, or 0 to keep the images'
-        )
-    for key in ('image_folder', 'class_list'):
-        if options[key] and name != image100.NAME:
+    for key in ('image_size', 'pad_to'):
+        if options[key] < 0:
+            raise UserError(f'config.data.{key} is {options[key]}: use a side in pixels, or 0 to keep the images')
+    for key, owners in OWNERS.items():
+        if options[key] and name not in owners:
             raise UserError(
-                f"config.data.{key} belongs to data set 'image100', not to '{options.name}': leave it empty"
+                f"config.data.{key} belongs to data set {' or '.join(map(repr, owners))}, not to '{options.name}': "
+                'leave it empty'
             )
     if options.fake:
-        return fake.make(name, options.fake_size, options.image_size)
+        return pad.padded(fake.make(name, options.fake_size, options.image_size), options.pad_to)
     if options.fake_size:
         raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it at 0')
     if name in READERS:
-        return READERS[name](options.image_size)
-    if name == image100.NAME:
-        source = image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
-    else:
-        own_names = (*READERS, *ALIASES, image100.NAME)
-        source = tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
+        return pad.padded(READERS[name](options.image_size), options.pad_to)
+    source = _find(name, options)
     arrays, checksum = cache.fetch(source, options.cache_dir)
-    return dataset.make(name, arrays, source.num_classes, digest=checksum)
+    loaded = dataset.make(name, arrays, source.num_classes, digest=checksum)
+    return pad.padded(loaded, options.pad_to, source.key, options.cache_dir)
+
+
+def _find(name: str, options) -> Source:
+    """The data set `name`, none of READERS, in its prepared form or its folder."""
+    if name == image100.NAME:
+        return image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
+    if name == cinic10.NAME:
+        return cinic10.find(options.image_folder, options.data_dir, options.image_size)
+    own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME)
+    return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
 
 
 def outline(options) -> Outline | None:
@@ -67,8 +78,8 @@ def outline(options) -> Outline | None:
     custom = name in READERS and READERS[name] is not digits.load
     if name not in fake.SHAPES or (custom and not options.fake):
         return None
-    true, side = fake.SHAPES[name], options.image_size
-    image = (side, side, true.image[2]) if side else true.image
+    true = fake.SHAPES[name]
+    image = final_shape(true.image, options)
     labeled, unlabeled, test = fake.counts(name, options.fake_size) if options.fake else (true.train, 0, true.test)
     if not options.fake and name not in READERS:
         labeled = unlabeled = test = 0
@@ -88,5 +99,16 @@ def shape(options) -> tuple[tuple[int, int, int], int]:
         loaded = load(options)
         return loaded.train_images.shape[1:], loaded.num_classes
     true = fake.SHAPES[name]
+    pad.check(resized(true.image, options), options.pad_to)
+    return final_shape(true.image, options), true.classes
+
+
+def final_shape(natural: tuple[int, int, int], options) -> tuple[int, int, int]:
+    """Shape of images (H, W, C) after the resizing and padding that `config.data` asks for."""
+    return pad.shape(resized(natural, options), options.pad_to)
+
+
+def resized(natural: tuple[int, int, int], options) -> tuple[int, int, int]:
+    """Shape of images (H, W, C) after the resizing that `config.data` asks for."""
     side = options.image_size
-    return (side, side, true.image[2]) if side else true.image, true.classes
+    return (side, side, natural[2]) if side else natural

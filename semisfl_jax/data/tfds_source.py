@@ -42,6 +42,7 @@ def find(
     classes: tuple[str, ...] = (),
     alias: str = '',
     own_names: tuple[str, ...] = (),
+    absent: str = '',
 ) -> Source:
     """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
 
@@ -55,11 +56,12 @@ def find(
       classes: label names to keep, numbered in this order; () keeps all.
       alias: the canonical name of the data set, if not `name`.
       own_names: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
+      absent: message for a set that TFDS does not know and that is not prepared, '' for suggestions.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
     """
-    builder = _builder(name, data_dir, own_names)
+    builder = _builder(name, data_dir, own_names, absent)
     image, label = _check_features(name, builder)
     splits = builder.info.splits
     if 'train' not in splits or not splits['train'].num_examples:
@@ -92,13 +94,13 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = ()):
+def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), absent: str = ''):
     """The TFDS builder of a data set, prepared first if necessary."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
     directory = str(Path(directory).expanduser()) if '://' not in directory else directory
-    builder = _open(name, directory, own_names)
+    builder = _open(name, directory, own_names, absent)
     with _quiet():
         prepared = builder.is_prepared()
     if prepared:
@@ -107,7 +109,7 @@ def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = ()):
     return _open(name, directory)  # anew: a builder caches what it read when created
 
 
-def _open(name: str, directory: str, own_names: tuple[str, ...] = ()):
+def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: str = ''):
     import tensorflow_datasets as tfds
 
     try:
@@ -115,7 +117,7 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = ()):
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
         builders = tfds.list_builders(with_community_datasets=False)
-        raise UserError(_unknown(name, [*builders, *own_names])) from error
+        raise UserError(absent or _unknown(name, [*builders, *own_names])) from error
     except Exception as error:  # anything that a builder's own code raises
         raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
 

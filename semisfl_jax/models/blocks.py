@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, batch_norm
+from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, batch_norm, mean_of_pixels
 from semisfl_jax.models.pooling import max_pool
 from semisfl_jax.types import Array
 
@@ -74,9 +74,7 @@ class PreactivationBlock(nn.Module):
             x = convolved(y, self.stride, 1, 'shortcut')
         y = convolved(y, self.stride, 3, 'conv_0')
         y = x.astype(y.dtype) + convolved(normalized(y, 'norm_1'), 1, 3, 'conv_1')
-        if not self.last:
-            return y
-        return jnp.mean(normalized(y, 'norm_2'), axis=(1, 2), dtype=jnp.float32).astype(y.dtype)
+        return mean_of_pixels(normalized(y, 'norm_2')) if self.last else y
 
 
 def bare_convolution(features: int, kernel: int, stride: int, compute: Compute, name: str) -> ConvLayer:

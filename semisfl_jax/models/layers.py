@@ -1,5 +1,6 @@
 """The layers of the models. A layer is the unit in which the paper specifies a cut: one convolution or one fully
-connected layer, with the normalization, activation and pooling that follow it (or the dropout before it).
+connected layer, with the normalization, activation, pooling and dropout that follow it (before a fully connected layer,
+the dropout that precedes it).
 
 Weights and biases are initialized as in PyTorch, uniform in +-1 / sqrt(fan_in), unless a model specifies otherwise.
 """
@@ -77,7 +78,7 @@ def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) 
 
 
 class ConvLayer(nn.Module):
-    """Convolution, optional BatchNorm, ReLU, optional 2 x 2 max-pool."""
+    """Convolution, optional BatchNorm, ReLU, optional 2 x 2 max-pool, dropout or mean over all pixels."""
 
     features: int
     kernel: int = 3
@@ -86,14 +87,17 @@ class ConvLayer(nn.Module):
     bias: bool = True
     norm: bool = False
     activation: bool = True
+    negative_slope: float = 0.0  # of the activation, at least 0; above 0 it is LeakyReLU
     pool: str = ''  # '' | 'floor' | 'pad'
+    dropout: float = 0.0  # share of numbers, not of channels
+    last: bool = False  # last convolution of the network: the mean over all pixels follows
     kernel_init: Callable | None = None  # None: PyTorch's
     compute: Compute = FLOAT32
     axes: tuple[str, ...] = ()  # mapped axes over which BatchNorm's batch statistics extend
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], of type `compute.dtype`."""
+        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`."""
         uniform = torch_uniform(self.kernel**2 * x.shape[-1])
         shape = self.kernel, self.kernel, x.shape[-1], self.features
         dtype, lowering = self.compute.dtype, self.compute.convolution
@@ -109,9 +113,25 @@ class ConvLayer(nn.Module):
             if self.norm:
                 x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x
-        # Bias and ReLU are non-decreasing: applied after pooling they give the same result on a quarter of the values.
+        # Bias, ReLU and LeakyReLU are non-decreasing: applied after pooling they give the same result on a quarter of
+        # the values.
         x = x if self.norm else _shifted(x, bias)
-        return nn.relu(x) if self.activation else x
+        if self.activation:
+            x = nn.leaky_relu(x, self.negative_slope) if self.negative_slope else nn.relu(x)
+        if self.dropout:
+            x = nn.Dropout(self.dropout, deterministic=not train)(x)
+        return mean_of_pixels(x) if self.last else x
+
+
+def mean_of_pixels(x: Array) -> Array:
+    """[B, H, W, C] -> [B, C], summed in float32.
+
+    Raises:
+      ValueError: no pixel is left.
+    """
+    if not x.size:
+        raise ValueError(f'no pixel is left of a map {x.shape}')
+    return jnp.mean(x, axis=(1, 2), dtype=jnp.float32).astype(x.dtype)
 
 
 def _shifted(x: Array, bias: Array | None) -> Array:

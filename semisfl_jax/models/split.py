@@ -116,12 +116,12 @@ def cut(
     head = ProjectionHead(projection, projection_dim, compute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
-        feature = jax.eval_shape(
-            lambda key, x: bottom.init_with_output(key, x, train=False)[0], jax.random.key(0), image
-        )
+        feature, _ = _shapes(bottom, image)
         feature_map = feature.shape[1:]
         feature_size = feature.size
-    except (TypeError, ValueError) as error:
+        if feature_size:
+            _shapes(top, feature)
+    except (TypeError, ValueError, ZeroDivisionError) as error:  # the last one: a dense layer without inputs
         raise UserError(_too_small(image_shape)) from error
     if feature_size == 0 or any(length <= 0 for length in feature_map):
         raise UserError(_too_small(image_shape))
@@ -163,6 +163,11 @@ def cut(
         feature_size=feature_size,
         projection_size=feature_size if projection == 'none' else projection_dim,
     )
+
+
+def _shapes(module: nn.Module, inputs: jax.ShapeDtypeStruct) -> Any:
+    """Shapes of outputs and variables of a piece, from those of its inputs."""
+    return jax.eval_shape(lambda key, x: module.init_with_output(key, x, train=False), jax.random.key(0), inputs)
 
 
 def _run(
@@ -213,5 +218,6 @@ def _filled(variables: Variables) -> Variables:
 def _too_small(image_shape: tuple[int, int, int]) -> str:
     height, width, _ = image_shape
     return (
-        f'images of {height}x{width} are too small for this model: nothing is left at the cut; use model.name=small_cnn'
+        f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use '
+        'model.name=small_cnn or larger images (data.image_size, data.pad_to)'
     )

@@ -105,7 +105,10 @@ def _vgg(
 
 
 def resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
-    """FedDure's ResNet-9, with BatchNorm: 6,575,370 parameters at 32x32x3 and 10 classes."""
+    """FedDure's ResNet-9, with BatchNorm: 6,575,370 parameters at 32x32x3 and 10 classes.
+
+    It pools 4x4 at the end only from 32x32 on: pad smaller images (`data.pad_to`).
+    """
     return _resnet9(num_classes, compute, channels, bias=True, norm=True, kernel_init=None)
 
 
@@ -156,6 +159,44 @@ def wresnet28x2(
     return Architecture((*layers, classifier), paper_split=len(layers))
 
 
+def mlp5000(num_classes: int, compute: Compute, dense: int = 5000) -> Architecture:
+    """Fed-SHVR's network for MNIST, 784-5000-10: 3,975,010 parameters at 28x28x1 and 10 classes, images of any size."""
+    return _one_hidden_layer(dense, num_classes, compute)
+
+
+def mlp200(num_classes: int, compute: Compute, dense: int = 200) -> Architecture:
+    """`mlp5000` with 200 hidden units, for CPUs: 159,010 parameters at 28x28x1 and 10 classes; not in a paper."""
+    return _one_hidden_layer(dense, num_classes, compute)
+
+
+def _one_hidden_layer(dense: int, num_classes: int, compute: Compute) -> Architecture:
+    return Architecture((partial(DenseLayer, dense, compute=compute), _classifier(num_classes, compute)), paper_split=1)
+
+
+def cnn13(
+    num_classes: int,
+    compute: Compute,
+    channels: tuple[int, ...] = (128, 256, 512, 256, 128),
+    depths: tuple[int, ...] = (3, 3),
+) -> Architecture:
+    """The thirteen-layer CNN of semi-supervised learning: 3,123,850 parameters for 3 channels and 10 classes.
+
+    Fed-SHVR names it for CIFAR-10 without its layers; these are the ones usual since temporal ensembling (Laine and
+    Aila, 2017) and mean teachers: two stages of three 3x3 convolutions, each ending in max-pooling and dropout, then a
+    3x3 convolution without padding, two 1x1 convolutions and the mean over all pixels, with BatchNorm and LeakyReLU
+    throughout. Ten layers for cutting; images of 12x12 or more. At the default cut, dropout is in the clients' part.
+    """
+    conv = partial(ConvLayer, norm=True, negative_slope=0.1, compute=compute)
+    layers: list[Maker] = []
+    for width, depth in zip(channels, depths, strict=False):
+        layers += [*[partial(conv, width)] * (depth - 1), partial(conv, width, pool='floor', dropout=0.5)]
+    wide, narrow, narrowest = channels[len(depths) :]
+    layers.append(partial(conv, wide, padding=0))
+    layers.append(partial(conv, narrow, kernel=1, padding=0))
+    layers.append(partial(conv, narrowest, kernel=1, padding=0, last=True))
+    return Architecture((*layers, _classifier(num_classes, compute)), paper_split=len(layers))
+
+
 def _classifier(num_classes: int, compute: Compute, **options) -> Maker:
     return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
 
@@ -169,4 +210,7 @@ ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
     'resnet9': resnet9,
     'resnet9_plain': resnet9_plain,
     'wresnet28x2': wresnet28x2,
+    'mlp5000': mlp5000,
+    'mlp200': mlp200,
+    'cnn13': cnn13,
 }

@@ -140,9 +140,9 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
     """
     outline = data.outline(config.data)
     if loaded:
-        nominal, side = outline, config.data.image_size
-        natural = nominal.image if nominal else loaded.image
-        outline = loaded._replace(image=(side, side, loaded.image[2]) if side else natural)
+        nominal = outline
+        image = nominal.image if nominal else data.final_shape(loaded.image, config.data)
+        outline = loaded._replace(image=image)
         if config.data.fake and nominal:
             outline = outline._replace(train=nominal.train, test=nominal.test)
     if outline is None:

@@ -24,6 +24,7 @@ from semisfl_jax.wording import shorten, size
 # Keys that make a run larger, any of which may have been typed with an extra zero; methods mark their own options.
 _KNOBS = (
     'data.image_size',
+    'data.pad_to',
     'data.fake_size',
     'federation.num_clients',
     'federation.num_active',
