@@ -59,6 +59,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
     config.data.client_labels = 0  # how many of `num_labeled` are at the clients instead of the server;
     # -1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has none
+    config.data.num_unlabeled = 0  # how many of the remaining images the clients share without labels, by class
+    # frequency (but see federation.mismatch), the others not being used; 0: all
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # synthetic images of the real shapes; marks every output as fake
     config.data.fake_size = 0  # number of synthetic training images; 0: as many as in the real data set
@@ -79,12 +81,22 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation = ConfigDict()
     config.federation.num_clients = 30  # N
     config.federation.num_active = 10  # N_h, redrawn each round, uniformly and without replacement
-    config.federation.partition = 'uniform'  # 'uniform' | 'dirichlet'
+    config.federation.partition = 'uniform'  # how clients' images are split: 'uniform': equally many of each class |
+    # 'dirichlet': one draw over classes for each client | 'dirichlet_class': one draw over clients for each class, as
+    # in the codes of SemiFL and FedDure | 'classes': some classes for each client
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
+    config.federation.min_images = 10  # dirichlet_class: drawn again until every client has at least so many unlabeled
+    config.federation.max_images = 0  # images, and at most so many; 0: no bound
+    config.federation.classes_per_client = 2  # classes: random ones, each at equally many clients in equal parts
     config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.labeled_partition = 'same'  # how clients' labeled images (data.client_labels) are split:
-    # 'same': like the unlabeled ones | 'uniform': equally many of each class, as in the authors' code | 'dirichlet'
+    # 'same': like the unlabeled ones, a client may get none | a rule of federation.partition, with a draw of its own;
+    # 'uniform' as in the authors' code
+    config.federation.labeled_alpha = 0.0  # their concentration, with a rule of their own; 0: federation.alpha
+    config.federation.min_labeled = 10  # with labeled_partition='dirichlet_class', the least that every client gets
+    config.federation.mismatch = -1.0  # share of a client's unlabeled images from classes it has no label of, 0 to 1;
+    # federation.partition then decides how many images a client gets, but not their classes; -1: off
     config.federation.mu = 7  # unlabeled images per labeled one in a client batch, when clients have labels;
     # 0: their labels are ignored
     config.federation.ignored_labeled = 'dropped'  # with mu=0, the clients' labeled images: 'dropped': not used, as in

@@ -100,9 +100,9 @@ def official(flat: Flat) -> dict[str, Any]:
     (Bai et al., 2024).
 
     100 clients, 5 active, one local epoch in batches of 10 labeled images, Adam with 5e-4, 200 rounds, averages
-    weighted by images, mu of FedProx 0.01, all labels at the clients, FixMatch with a threshold of 0.85. The number of
-    unlabeled images in a batch is not given; with 9 per labeled image, both of CIFAR-10's client sets (50 and 450
-    images) take the same number of batches.
+    weighted by images, mu of FedProx 0.01, all labels at the clients, FixMatch with a threshold of 0.85. A Dirichlet
+    partition draws over clients per class, as FedDure's code does. The number of unlabeled images in a batch is not
+    given; with 9 per labeled image, both of CIFAR-10's client sets (50 and 450 images) take the same number of batches.
 
     Their labeled images are zero-padded and cropped, flipped, and cut out; here they use the weak view.
 
@@ -129,6 +129,8 @@ def official(flat: Flat) -> dict[str, Any]:
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
         'augment.supervised': 'weak',
     }
+    if flat['federation.partition'] == 'dirichlet':
+        values['federation.partition'] = 'dirichlet_class'
     if flat['data.client_labels'] != -1:
         values['data.client_labels'] = flat['data.num_labeled']
     if objective == 'fixmatch':

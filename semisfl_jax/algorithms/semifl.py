@@ -358,11 +358,12 @@ def official(flat: Flat) -> dict[str, Any]:
 
     100 clients, 10 active, clients first; 5 client epochs over confident images in batches of 10; 5 server epochs
     on weak views, in batches of 250 or, with up to 1,000 labels, of 10; both keep their momentum; lr decays from 0.03
-    to 0 over 800 rounds. Strong views use its own RandAugment; SVHN is not flipped.
+    to 0 over 800 rounds. Strong views use its own RandAugment; SVHN is not flipped. A Dirichlet partition draws over
+    clients per class, again until every client has 10 images.
     """
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10
-    return {
+    values = {
         'federation.num_clients': 100,
         'federation.num_active': 10,
         'data.labeled_split': 'balanced',
@@ -395,6 +396,9 @@ def official(flat: Flat) -> dict[str, Any]:
         'semifl.clip_norm': 1.0,
         'semifl.global_momentum': 0.5,
     }
+    if flat['federation.partition'] == 'dirichlet':
+        values['federation.partition'] = 'dirichlet_class'
+    return values
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

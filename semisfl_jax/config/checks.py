@@ -20,8 +20,10 @@ from semisfl_jax import (
 from semisfl_jax.algorithms.method import check_option, option_fields
 from semisfl_jax.config import compatibility, devices, keys, presets
 from semisfl_jax.config.resolve import flatten
+from semisfl_jax.data import partition_settings
+from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.data.federation import RESIDENCIES
-from semisfl_jax.data.partition import IGNORED_LABELED, LABELED_PARTITIONS, LABELED_SPLITS, PARTITIONS
+from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import compilation
 from semisfl_jax.phases import pseudo_label
@@ -139,6 +141,7 @@ def check(config: ConfigDict) -> None:
     _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
     _check_pairs(flat)
+    partition_settings.check(config)
     costs.check_network(flat)
     costs.check_model(flat)
     failures.check(flat)

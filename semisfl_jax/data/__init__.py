@@ -7,8 +7,9 @@ rounds, `draw_cohort` picks the clients of each round.
 from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.cohort import add_visit, draw_cohort, make_cohort, visits_before
 from semisfl_jax.data.dataset import Dataset, Outline
+from semisfl_jax.data.deal import PARTITIONS
 from semisfl_jax.data.federation import HostFederation, build_federation, build_federations, tables
-from semisfl_jax.data.partition import PARTITIONS, Partition, describe, make_partition
+from semisfl_jax.data.partition import Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.sources import READERS, final_shape, load, outline, shape

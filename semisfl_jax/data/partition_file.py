@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from semisfl_jax import user_files
-from semisfl_jax.data import partition as partition_lib
+from semisfl_jax.data import partition_settings
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
 from semisfl_jax.errors import UserError
@@ -125,11 +125,12 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
             f"the partition file '{path}' is for {partition.num_clients} clients, not {clients}: set "
             f'--config.federation.num_clients={partition.num_clients}'
         )
-    partition_lib.check_counts(clients, config.federation.num_active)
+    partition_settings.check_counts(clients, config.federation.num_active)
     _check_rows(partition, dataset, path, config.k_s)
-    wanted = partition_lib.settings(config)
+    unused = partition_settings.UNUSED
+    found, wanted = unused | partition.settings, unused | partition_settings.settings(config)
     for key in sorted(wanted):
-        if (value := partition.settings.get(key)) != wanted[key]:
+        if (value := found.get(key)) != wanted[key]:
             logging.warning("%s=%s from the partition file '%s' is used, not %s", key, value, path, wanted[key])
     return partition
 

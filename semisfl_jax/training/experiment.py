@@ -27,7 +27,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import checkpoint, memory
+from semisfl_jax.training import checkpoint, memory, split_words
 from semisfl_jax.training import footprint as footprint_lib
 from semisfl_jax.types import Algorithm, Array, Federation, Views
 
@@ -236,14 +236,6 @@ def _count(images: int) -> str:
     return f'{images:,} labeled images' if images else 'no images'
 
 
-def _labels(experiment: Experiment) -> str:
-    """Describes the labeled images of the clients, if any."""
-    if experiment.config.data.client_labels == -1:
-        return 'all of them labeled, '
-    labeled = int(np.sum(experiment.held[1]))
-    return f'{labeled:,} more with labels, ' if labeled else ''
-
-
 def _origin(trials: Sequence[Experiment]) -> str:
     """Describes where the split of these trials comes from."""
     config = trials[0].config
@@ -259,10 +251,8 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
     experiment = trials[0]
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]
-    sizes = [len(rows) for trial in trials for rows in trial.partition.client_index]
     seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
-    split = partition.settings['partition']
-    split += f'(alpha={partition.settings["alpha"]})' if split == 'dirichlet' else ''
+    clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
     student = jax.eval_shape(experiment.algorithm.init, experiment.key).student
     pieces = {
         name: sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for name, piece in student._asdict().items()
@@ -274,9 +264,8 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
         f'images of {height}x{width}x{channels}, {dataset.num_classes} classes',
-        f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, {split}, '
-        f'{min(sizes):,} to {max(sizes):,} images each, {_labels(experiment)}{config.federation.num_active} active in '
-        f'a round, {_origin(trials)}',
+        f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, '
+        f'{clients}, {config.federation.num_active} active in a round, {_origin(trials)}',
         f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
         f'device     {device.platform} ({device.device_kind}){devices}',

@@ -82,8 +82,11 @@ def size_of(tree: Any) -> int:
 def _images(config: ConfigDict, images: Outline, method: Method) -> int:
     """Bytes of images on the device: the test set, and the images of server and clients."""
     train = images.train
+    at_server = max(0, config.data.num_labeled - max(0, config.data.client_labels))
+    if config.data.num_unlabeled:
+        train = min(train, config.data.num_unlabeled + (at_server if config.k_s else 0))
     if config.data.residency == 'host' or not method.uses_clients:
-        train = min(train, max(0, config.data.num_labeled - max(0, config.data.client_labels)))
+        train = min(train, at_server)
     return images.pixels * (train + images.test)
 
 

@@ -1,0 +1,205 @@
+"""The rules by which images are dealt to clients: how many of each class a client gets.
+
+A rule takes the sizes [K + 1] of the classes, the last one being the images of unknown class, and settings; it returns
+counts [N, K + 1] whose columns sum to the sizes. The settings are those of the partition (`partition.settings`), and
+
+  stream: names of the random stream, `rng.host(settings['seed'], *settings['stream'], NAME)`;
+  keys: for messages, the keys that hold the rule, its concentration, and the least and the most images of a client;
+  alpha, min_images, max_images: their values for the set that is dealt, which may be the labeled one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from semisfl_jax import rng
+from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
+from semisfl_jax.errors import UserError
+
+DRAWS = 10_000  # of 'dirichlet_class', before it gives up
+SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
+WITHOUT_ALPHA = ('uniform', 'classes', 'same')
+
+
+def counts(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], labeled: bool = False) -> np.ndarray:
+    """[N, K + 1] images per client and group by a rule of PARTITIONS.
+
+    Args:
+      rule: its name.
+      sizes: [K + 1] images of every class and of unknown class.
+      chosen: the settings of the partition.
+      labeled: a draw of its own for the labeled images: another random stream, and limits and concentration of theirs.
+    """
+    settings = dict(chosen)
+    if labeled:
+        own = 'labeled_alpha' in settings
+        settings['alpha'] = settings.get('labeled_alpha', settings['alpha'])
+        settings['stream'] = ('partition', 'labeled')
+        settings['min_images'], settings['max_images'] = settings.get('min_labeled', 0), 0
+        names = ('labeled_partition', 'labeled_alpha' if own else 'alpha', 'min_labeled', '')
+    else:
+        settings['stream'] = ('partition',)
+        names = ('partition', 'alpha', 'min_images', 'max_images')
+    settings['keys'] = tuple(f'config.federation.{name}' for name in names)
+    dealt = PARTITIONS[rule](sizes, settings)
+    if dealt.shape != (chosen['num_clients'], len(sizes)) or (dealt < 0).any() or (dealt.sum(axis=0) != sizes).any():
+        raise ValueError(f"partition '{rule}' does not assign every image exactly once")
+    return dealt
+
+
+def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np.ndarray) -> np.ndarray:
+    """[N, K + 1] labeled images per client and group, with the shares or classes of the unlabeled ones.
+
+    The rule is applied to them with the same random numbers; what 'dirichlet_class' draws depends on the sizes, so
+    there every class follows the counts of the unlabeled images, [N, K + 1].
+    """
+    if rule != SIZED:
+        return counts(rule, sizes, chosen)
+    return np.stack([largest_remainder(*column) for column in zip(unlabeled.T, sizes, strict=True)], axis=1)
+
+
+def uniform(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+    """Every class equally over all clients."""
+    return level(sizes, settings['num_clients'])
+
+
+def dirichlet(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+    """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c."""
+    _need_classes('dirichlet', sizes, settings)
+    clients, classes = settings['num_clients'], len(sizes) - 1
+    share = _stream(settings, 'dirichlet').dirichlet(np.full(classes, settings['alpha']), clients)
+    columns = [largest_remainder(share[:, k], sizes[k]) for k in range(classes)]
+    return np.stack([*columns, np.zeros(clients, np.int64)], axis=1)
+
+
+def dirichlet_class(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+    """Dir(alpha) over the clients once per class, as in the codes of SemiFL (Diao et al., 2022) and FedDure (Bai et
+    al., 2024): classes in turn, and nothing to a client that already holds its n / N of all n images.
+
+    Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all
+    clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.
+    """
+    _need_classes(SIZED, sizes, settings)
+    clients, total = settings['num_clients'], int(sizes.sum())
+    least, most = settings['min_images'], settings['max_images'] or total
+    rule_key, alpha_key, least_key, most_key = settings['keys']
+    if least * clients > total:
+        raise UserError(
+            f'{least_key}={least}: {total:,} images do not suffice for as many at each of {clients} clients; use at '
+            f'most {total // clients}, or fewer clients'
+        )
+    if most * clients < total:
+        raise UserError(
+            f'{most_key}={most}: {total:,} images are too many for {clients} clients with at most as many each; use '
+            f'at least {-(-total // clients)}, or data.num_unlabeled for fewer images'
+        )
+    generator = _stream(settings, SIZED)
+    concentration = np.full(clients, settings['alpha'])
+    best, best_fault = None, math.inf
+    for _ in range(DRAWS):
+        dealt = _cut(sizes, generator.dirichlet(concentration, len(sizes) - 1), total / clients)
+        if dealt is None:
+            continue
+        held = dealt.sum(axis=1)
+        fault = max(least - held.min(), held.max() - most)
+        if fault <= 0:
+            return dealt
+        if fault < best_fault:
+            best, best_fault = held, fault
+    few = best is None or best.min() < least
+    found = 'gave every image to full clients' if best is None else f'left {best.min():,} to {best.max():,} images each'
+    raise UserError(
+        f'{least_key if few else most_key}={least if few else most}: none of {DRAWS:,} draws of '
+        f"{rule_key}='{SIZED}' with {alpha_key}={settings['alpha']} kept to it, and the best {found}; use a "
+        f'{"smaller" if few else "larger"} one (0: any number), a larger alpha, or fewer clients'
+    )
+
+
+def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | None:
+    """Cuts every class at the cumulative shares [K, N] of the clients that hold fewer than `full` images so far."""
+    dealt = np.zeros((shares.shape[1], len(sizes)), np.int64)
+    held = np.zeros(shares.shape[1], np.int64)
+    for k, size in enumerate(sizes[:-1]):
+        if not size:
+            continue
+        share = shares[k] * (held < full)
+        if not (whole := share.sum()):
+            return None
+        cuts = (np.cumsum(share / whole) * size).astype(np.int64)[:-1]
+        dealt[:, k] = np.diff(cuts, prepend=0, append=size)
+        held += dealt[:, k]
+    return dealt
+
+
+def classes(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+    """`classes_per_client` random classes for every client, each class at equally many clients and split equally."""
+    _need_classes('classes', sizes, settings)
+    holds = _holders(len(sizes) - 1, settings)
+    shares = holds / holds.sum(axis=0) * sizes[:-1]
+    return np.append(controlled_rounding(shares), np.zeros((len(holds), 1), np.int64), axis=1)
+
+
+def _holders(classes: int, settings: Mapping[str, Any]) -> np.ndarray:
+    """[N, K] whether a client has a class: c of each row; of each column N c / K, rounded up or down."""
+    clients, each = settings['num_clients'], settings['classes_per_client']
+    if each > classes:
+        raise UserError(
+            f'config.federation.classes_per_client={each}: the data set has {classes} classes, use at most that many'
+        )
+    if clients * each < classes:
+        raise UserError(
+            f'config.federation.classes_per_client={each}: {clients} clients of as many classes leave some of the '
+            f'{classes} classes to nobody; use at least {-(-classes // clients)}'
+        )
+    generator = _stream(settings, 'classes')
+    places = level(np.array([clients * each]), classes)[:, 0]
+    places = generator.permutation(places)  # which classes have one client more
+    holds = np.zeros((clients, classes), bool)
+    for row in holds:  # taking the classes with the most places left never gets stuck
+        taken = np.lexsort((generator.random(classes), -places))[:each]
+        row[taken] = True
+        places[taken] -= 1
+    return generator.permutation(holds)  # so that the order of clients means nothing
+
+
+def fill_empty(dealt: np.ndarray) -> np.ndarray:
+    """Counts [N, K] in which every empty client has got one image of the largest client, of its largest class."""
+    filled = dealt.copy()
+    totals = filled.sum(axis=1)
+    for empty in np.flatnonzero(totals == 0):
+        largest = totals.argmax()
+        k = filled[largest].argmax()
+        filled[largest, k] -= 1
+        filled[empty, k] += 1
+        totals[largest] -= 1
+        totals[empty] = 1
+    return filled
+
+
+def _stream(settings: Mapping[str, Any], name: str) -> np.random.Generator:
+    return rng.host(settings['seed'], *settings['stream'], name)
+
+
+def _need_classes(rule: str, sizes: np.ndarray, settings: Mapping[str, Any]) -> None:
+    """Raises UserError if some of the images to deal are of unknown class."""
+    if sizes[-1]:
+        raise UserError(
+            f"{settings['keys'][0]} is '{rule}', but the labels of {sizes[-1]} training images are unknown, "
+            "so their classes cannot be split unevenly: use 'uniform'"
+        )
+
+
+# Name -> rule: sizes [K + 1], settings -> counts [N, K + 1]
+PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
+    'uniform': uniform,
+    'dirichlet': dirichlet,
+    'dirichlet_class': dirichlet_class,
+    'classes': classes,
+}
+# Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
+LABELED_PARTITIONS: Mapping[str, Any] = ChainMap({'same': None}, PARTITIONS)

@@ -1,0 +1,130 @@
+"""The keys of a configuration that a partition is made from, and which of their values can be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from semisfl_jax.data import deal
+from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
+from semisfl_jax.errors import UserError
+
+LABELED_SPLITS = ('natural', 'balanced')
+IGNORED_LABELED = ('dropped', 'unlabeled')  # fate of the clients' labeled images with mu = 0
+# Settings that are present only where they are in use, and what stands for their absence
+UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0}
+
+
+def settings(config) -> dict:
+    """The settings of a configuration that determine a partition, in JSON types.
+
+    Those about labeled images at the clients are present only if there are such images, and those of a rule only if it
+    is used. If all images are dealt to clients that know their labels, no image is set aside as labeled: `num_labeled`
+    is 0.
+    """
+    fed, count = config.federation, config.data.client_labels
+    if count > 0:
+        of_labels = {'labeled_partition': fed.labeled_partition} if fed.mu else {'ignored_labeled': fed.ignored_labeled}
+    else:
+        of_labels = {}
+    rule, labeled_rule = fed.partition, of_labels.get('labeled_partition', 'same')
+    own_alpha = labeled_rule not in deal.WITHOUT_ALPHA and fed.labeled_alpha != 0
+    needs_alpha = {rule} if own_alpha else {rule, labeled_rule}
+    used: dict[str, Any] = {'labeled_alpha': float(fed.labeled_alpha)} if own_alpha else {}
+    if rule == deal.SIZED:
+        used |= {'min_images': fed.min_images, 'max_images': fed.max_images}
+    if labeled_rule == deal.SIZED:
+        used['min_labeled'] = fed.min_labeled
+    if 'classes' in (rule, labeled_rule):
+        used['classes_per_client'] = fed.classes_per_client
+    if config.data.num_unlabeled:
+        used['num_unlabeled'] = config.data.num_unlabeled
+    if fed.mismatch != UNUSED['mismatch']:
+        used['mismatch'] = float(fed.mismatch)
+    return {
+        'seed': config.seed if config.data.partition_seed == -1 else config.data.partition_seed,
+        'num_labeled': 0 if count == -1 and config.k_s == 0 else config.data.num_labeled,
+        'labeled_split': config.data.labeled_split,
+        'client_labels': 0 if count == -1 else count,  # -1 moves no image
+        'use_client_labels': fed.mu > 0,
+        'num_clients': fed.num_clients,
+        'partition': rule,
+        'alpha': None if needs_alpha <= set(deal.WITHOUT_ALPHA) else float(fed.alpha),
+        **of_labels,
+        **used,
+    }
+
+
+def check_counts(num_clients: int, num_active: int) -> None:
+    """Raises UserError unless 1 <= num_active <= num_clients."""
+    if num_clients < 1:
+        raise UserError(f'config.federation.num_clients is {num_clients}: at least one client is needed')
+    if not 1 <= num_active <= num_clients:
+        raise UserError(
+            f'config.federation.num_active is {num_active}: it must lie between 1 and num_clients = {num_clients}'
+        )
+
+
+def check(config) -> None:
+    """Checks the keys about clients' images, alone and with each other, as far as that needs no data.
+
+    Raises:
+      UserError: for the first that is out of range, or in conflict with another one.
+    """
+    fed, data = config.federation, config.data
+    for key, value, least in (
+        ('federation.min_images', fed.min_images, 0),
+        ('federation.max_images', fed.max_images, 0),
+        ('federation.min_labeled', fed.min_labeled, 0),
+        ('federation.classes_per_client', fed.classes_per_client, 1),
+        ('data.num_unlabeled', data.num_unlabeled, 0),
+    ):
+        if value < least:
+            raise UserError(f'config.{key}={value} must be {least} or more')
+    if not 0 <= fed.labeled_alpha < math.inf:
+        raise UserError(
+            f'config.federation.labeled_alpha={fed.labeled_alpha}: use a concentration above 0, or 0 for that of '
+            'federation.alpha'
+        )
+    if 0 < fed.max_images < fed.min_images:
+        raise UserError(
+            f'config.federation.min_images={fed.min_images} is above federation.max_images={fed.max_images}; use a '
+            'smaller minimum or a larger maximum (0: none)'
+        )
+    if 0 < data.num_unlabeled < fed.num_clients:
+        raise UserError(
+            f'config.data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}; '
+            'every client needs an image, use more, or 0 for all'
+        )
+    if fed.mismatch != UNUSED['mismatch'] and not 0 <= fed.mismatch <= 1:
+        raise UserError(f'config.federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none')
+    if fed.mismatch != UNUSED['mismatch'] and not (data.client_labels > 0 and fed.mu > 0):
+        raise UserError(
+            f'config.federation.mismatch={fed.mismatch} is about classes of labeled images at the clients, but they '
+            'have none; give them labels (data.client_labels and federation.mu above 0), or use -1'
+        )
+
+
+def check_all(chosen: dict, config) -> None:
+    """Checks everything that can be checked without the data, `chosen` being the `settings` of the configuration."""
+    federation, labeled = config.federation, config.data.num_labeled
+    check_counts(chosen['num_clients'], federation.num_active)
+    for key, allowed, value in (
+        ('federation.partition', PARTITIONS, chosen['partition']),
+        ('federation.labeled_partition', LABELED_PARTITIONS, federation.labeled_partition),
+        ('federation.ignored_labeled', IGNORED_LABELED, federation.ignored_labeled),
+        ('data.labeled_split', LABELED_SPLITS, chosen['labeled_split']),
+    ):
+        if value not in allowed:
+            raise UserError(f"config.{key} is '{value}': use {' or '.join(map(repr, allowed))}")
+    if chosen['alpha'] is not None and not 0 < chosen['alpha'] < math.inf:
+        raise UserError(f'config.federation.alpha is {federation.alpha}: a Dirichlet distribution needs alpha > 0')
+    check(config)
+    if federation.mu < 0:
+        raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabeled images per labeled one')
+    if labeled < 1:
+        raise UserError(f'config.data.num_labeled is {labeled}: the server needs labeled images')
+    if not 0 <= chosen['client_labels'] <= labeled:
+        raise UserError(
+            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = {labeled}'
+        )
