@@ -216,7 +216,7 @@ def official(flat: Flat) -> dict[str, Any]:
     unlabeled images in a batch, two passes, plain SGD with 0.01.
 
     MNIST has 10 clients and 100 rounds, CIFAR-10 40 clients and 1,000 rounds; other data sets get MNIST's values.
-    With `federation.partition='dirichlet'`, unlabeled images follow Dir_K over clients, and labeled ones are of two
+    With a Dirichlet `federation.partition`, unlabeled images follow Dir_K over clients, and labeled ones are of two
     digits (six classes of CIFAR-10) per client. On MNIST the sizes of clients are bounded so that tau_k lies in
     270 to 500, the range that the paper gives.
 
@@ -249,13 +249,14 @@ def official(flat: Flat) -> dict[str, Any]:
     }
     if not cifar:
         values |= {'augment.flip': False, 'augment.crop': 0.0}
-    if flat['federation.partition'] == 'dirichlet':
+    skewed = flat['federation.partition'] in ('dirichlet', 'dirichlet_class')
+    if skewed:
         values |= {
             'federation.partition': 'dirichlet_class',
             'federation.labeled_partition': 'classes',
             'federation.classes_per_client': 6 if cifar else 2,
         }
-    if flat['federation.partition'] == 'dirichlet' and flat['data.name'] == 'mnist':
+    if skewed and flat['data.name'] == 'mnist':
         values |= {'federation.min_images': 4320, 'federation.max_images': 8015}
     return values
 
