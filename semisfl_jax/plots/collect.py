@@ -69,6 +69,30 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     return Curve(looks.title(name), places.mean(axis=0), mean, error)
 
 
+def spread(name: str, runs: dict[int, Run]) -> Curve:
+    """The standard deviation of the headline model's accuracy over seeds, divided by their number, at the rounds at
+    which all of them are evaluated.
+
+    Raises:
+      UserError: there is only one seed, or no such round.
+    """
+    if len(runs) < 2:
+        raise UserError(f'{name} has one seed; a spread needs at least two')
+    tables = [
+        {
+            record['round']: record[f'{run.headline}_accuracy']
+            for record in run.records
+            if f'{run.headline}_accuracy' in record
+        }
+        for run in runs.values()
+    ]
+    rounds = sorted(set.intersection(*map(set, tables)))
+    if not rounds:
+        raise UserError(f'the runs of {name} have no evaluated round in common')
+    values = np.array([[table[number] for number in rounds] for table in tables])
+    return Curve(looks.title(name), np.array(rounds, float), values.std(axis=0), np.full(len(rounds), np.nan))
+
+
 def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> list[Curve]:
     """The curve of every group that has one; not all methods record every quantity.
 

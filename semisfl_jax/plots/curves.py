@@ -66,6 +66,25 @@ def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
     return ax
 
 
+def loss(ax, curves: Sequence[Curve]):
+    """Training loss of the clients."""
+    lines(ax, curves)
+    _x(ax, 'round')
+    ax.set_ylabel('Training loss')
+    legends.below(ax.figure)
+    return ax
+
+
+def spread(ax, curves: Sequence[Curve]):
+    """Standard deviation of the test accuracy over seeds; `Curve.mean` is a share in [0, 1]."""
+    lines(ax, curves, scale=100.0)
+    ax.set_ylim(bottom=0)
+    _x(ax, 'round')
+    ax.set_ylabel('Standard deviation of the accuracy (%)')
+    legends.below(ax.figure)
+    return ax
+
+
 def k_s(ax, curves: Sequence[Curve]):
     """Supervised steps per round, as adapted by the controller."""
     lines(ax, curves, steps=True)

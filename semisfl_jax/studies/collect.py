@@ -101,6 +101,22 @@ def _accuracy(run: Run, target: float) -> float | None:
     return 100.0 * [record[key] for record in run.records if key in record][-1]
 
 
+def _accuracy_after(run: Run, target: float) -> float | None:
+    """After round `target`."""
+    value = next((r.get(f'{run.headline}_accuracy') for r in run.records if r['round'] == target), None)
+    return None if value is None else 100.0 * value
+
+
+def _loss(run: Run, target: float) -> float | None:
+    return run.records[-1].get('loss_local')
+
+
+def _rounds(run: Run, target: float) -> float | None:
+    """The first evaluated round that reaches the target, None if none does."""
+    key = f'{run.headline}_accuracy'
+    return next((record['round'] for record in run.records if record.get(key, -1.0) >= target), None)
+
+
 def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, float], float | None]:
     """Reads a price at the first evaluation that reaches the target, None if none does.
 
@@ -137,6 +153,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy),
+    'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
+    'loss': Kind("clients' training loss, mean over the last round", 'nats', _loss),
+    'rounds': Kind('rounds to a target accuracy', 'rounds', _rounds),
     'minutes': Kind(
         'simulated minutes to a target accuracy', 'min', _on_the_way(lambda r: r['simulated_seconds'] / 60.0)
     ),

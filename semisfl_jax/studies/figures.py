@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ NAMES = {
     'accuracy_gigabytes': 'Test accuracy against traffic',
     'accuracy_minutes': 'Test accuracy against simulated time',
     'k_s': 'Supervised steps per round',
+    'loss_rounds': "Clients' training loss against rounds",
+    'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
 
 
@@ -65,7 +68,7 @@ def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterat
     for column in table.columns:
         groups = {row: results[table.title, row, column].runs for row in table.rows if table.at(row, column)}
         groups = {row: runs for row, runs in groups.items() if runs}
-        title = column.rsplit(' to ', 1)[0] if table.cells[0].measure.target else column
+        title = re.split(' to |, T = ', column)[0] if table.cells[0].measure.target else column
         folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
         if folders and folders not in drawn:  # columns that read several values from the same runs share a figure
             drawn.add(folders)
@@ -107,11 +110,18 @@ def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]):
 def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look]):
     """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them."""
     figure, ax = style.figure()
+    if name == 'spread_rounds':
+        spreads = [plots_collect.spread(group, runs) for group, runs in groups.items()]
+        curves.spread(ax, [curve._replace(look=row_looks[curve.label]) for curve in spreads])
+        return figure
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    group_curves = plots_collect.curves(groups, 'k_s' if name == 'k_s' else 'accuracy', x)
+    key = {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, 'accuracy')
+    group_curves = plots_collect.curves(groups, key, x)
     group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
     if name == 'k_s':
         curves.k_s(ax, group_curves)
+    elif name == 'loss_rounds':
+        curves.loss(ax, group_curves)
     else:
         curves.accuracy(ax, group_curves, x)
     return figure

@@ -17,7 +17,7 @@ RUNS = 'cells'  # folder of all runs under the root of studies
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
 # Seeds share a program if rounds are small: it compiles once, and an accelerator is better utilized. Larger models fill
 # a device by themselves, and several would only multiply the memory.
-TOGETHER = frozenset({'small_cnn', 'cnn'})
+TOGETHER = frozenset({'small_cnn', 'cnn', 'mlp200'})
 
 
 class Job(NamedTuple):

@@ -224,7 +224,8 @@ def _ours(values: dict[int, float], result: Found, cell: Cell) -> str:
             result.missing if not result.runs else f'{len(result.runs)} of {len(result.seeds)} seeds; {result.missing}'
         )
     if result.runs and len(values) < len(result.runs):
-        outcome = f'reached {100 * cell.measure.target:g} %' if cell.measure.target else 'had a value'
+        to_target = ' to a target' in collect.KINDS[cell.measure.kind].title
+        outcome = f'reached {100 * cell.measure.target:g} %' if to_target else 'had a value'
         notes.append(f'{len(values)} of {len(result.runs)} seeds {outcome}')
     head = ''
     if summary:

@@ -1,0 +1,121 @@
+"""What the studies of Fed-SHVR have in common (Wang et al., arXiv 2111.00010): protocol, methods, scales, numbers.
+
+`smoke` uses the digits, `cpu` MNIST with a narrower network and fewer rounds, `full` the paper's data and models. All
+methods run with the protocol of Fed-SHVR's experiments, the values of its `official` setting.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+from semisfl_jax.configs import default
+from semisfl_jax.configs.studies import scales
+
+from semisfl_jax.algorithms.fed_shvr import official
+from semisfl_jax.studies import spec
+from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
+
+SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2, 3, 4)}
+ROUNDS = {'smoke': 10, 'cpu': 20, 'full': 100}  # of MNIST
+WARNING = {
+    'smoke': "Data and scale are not the paper's: scikit-learn's digits, a small network and ten rounds, to try "
+    'everything out. No accuracy here says anything about a method.',
+    'cpu': "The scale is not the paper's: its data and protocol, but 200 hidden units in place of 5,000, and 20 rounds "
+    'in place of 100.',
+    'full': '',
+}
+OF_SCALE = {  # -> file in configs/, changes
+    'smoke': ('digits', {'data.num_labeled': 100, 'model.name': 'mlp200', 'batch_size': 16}),
+    'cpu': ('mnist', {'data.num_labeled': 600, 'model.name': 'mlp200'}),
+    'full': ('mnist', {'data.num_labeled': 600, 'model.name': 'mlp5000'}),
+}
+STEPS = {'smoke': 2 * 133 // 8, 'cpu': 371, 'full': 371}  # of a client that has its share of the images
+IID = {'federation.partition': 'uniform'}
+NON_IID = {'federation.partition': 'dirichlet_class', 'federation.alpha': 0.1}
+# The same range around the mean as MNIST's 4,320 to 8,015 around 5,940
+SMALL_RANGE = {'federation.min_images': 97, 'federation.max_images': 180}
+DISTRIBUTIONS = {'IID': IID, 'Non-IID': NON_IID}
+TABLE_1 = {  # row -> test accuracy in %: IID after 1 and 100 rounds, Non-IID after 1 and 100
+    'FedAvg, few labels': (58.5, 88.0, 37.8, 87.5),
+    'FedAvg, all labels': (94.4, 98.5, 94.3, 98.4),
+    'Fed-SHVR, alpha1 = alpha2 = 0': (81.4, 92.5, 34.7, 92.4),
+    'Fed-SHVR, alpha2 = 0': (83.5, 92.7, 74.4, 92.7),
+    'Fed-SHVR, alpha1 = 0': (83.1, 95.2, 72.9, 95.4),
+    'Fed-SHVR': (83.6, 96.6, 82.2, 95.5),
+}
+LABELS = {'FedAvg, all labels': 60_000}  # of the rows of Table I that do not have 600
+
+
+def labels_alone(scale: str) -> dict[str, Any]:
+    """Changes for FedAvg on labeled images: half of a batch of the others, and as many steps as its labels take."""
+    return {
+        'algorithm': 'fedavg',
+        'local.objective': 'supervised',
+        'local.steps': 'longest',
+        'batch_size': 8 if scale == 'smoke' else 32,
+    }
+
+
+def methods(scale: str) -> dict[str, dict[str, Any]]:
+    """Rows of the studies -> changes."""
+    alone = labels_alone(scale)
+    every_label = {'data.client_labels': -1} | ({} if scale == 'smoke' else {'data.num_labeled': 60_000})
+    semi = {'algorithm': 'fedavg', 'local.steps': 'longest', 'threshold': 0.0}
+    return {
+        'FedAvg, few labels': alone,
+        'FedAvg, all labels': alone
+        | {'data.client_labels': -1}
+        | ({} if scale == 'smoke' else {'data.num_labeled': 60_000}),
+        'Fed-SHVR, alpha1 = alpha2 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha1': 0.0, 'fed_shvr.alpha2': 0.0},
+        'Fed-SHVR, alpha2 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha2': 0.0},
+        'Fed-SHVR, alpha1 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha1': 0.0},
+        'Fed-SHVR': {'algorithm': 'fed_shvr'},
+        'Fed-SH': {'algorithm': 'fed_sh'},
+        'Fed-SVR': {'algorithm': 'fed_svr'},
+        'Fed-MT': semi | {'local.objective': 'mean_teacher'},
+        'Fed-Pseudo': semi | {'local.objective': 'pseudo_label'},
+        'FedAvg, few labels, as many steps': alone | {'local.steps': 'auto', 'local.epochs': 0, 'k_u': STEPS[scale]},
+    }
+
+
+def cell(
+    scale: str,
+    row: str,
+    column: str,
+    changes: dict[str, Any],
+    published: Paper | None = None,
+    measure: Measure = ACCURACY,
+    base: str = '',
+) -> Cell:
+    """A cell, with Fed-SHVR's protocol and `changes` of it. `base`: file in configs/, '' for that of the scale."""
+    usual, of_scale = OF_SCALE[scale]
+    file = importlib.import_module(f'semisfl_jax.configs.{base or usual}')
+    unchanged, config = file.get_config(), file.get_config()
+    config.update_from_flattened_dict({} if base else of_scale)
+    config.update_from_flattened_dict({'federation.partition': 'uniform'} | changes)
+    protocol = official(spec.flat(config))
+    rounds = protocol['rounds'] if base else ROUNDS[scale]
+    sizes = SMALL_RANGE if scale == 'smoke' and changes.get('federation.partition') == 'dirichlet_class' else {}
+    config.update_from_flattened_dict(
+        dict(protocol)
+        | {'rounds': rounds, 'lr_rounds': 0, 'eval_every': 1, 'checkpoint_every': rounds, 'seeds': SEEDS[scale]}
+        | ({} if base else of_scale)
+        | sizes
+        | changes
+    )
+    return spec.cell(row, column, base or usual, config, unchanged, published, measure)
+
+
+def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Sequence[str] = ()) -> ConfigDict:
+    """What a file in configs/studies returns, as `scales.study`."""
+    config = default.get_config()
+    config.seeds = SEEDS[scale]
+    with config.unlocked():
+        config.study = Study(name, scale, title, tuple(tables), tuple(notes), WARNING[scale])
+    return config
+
+
+check = scales.check
