@@ -66,9 +66,7 @@ def methods(scale: str) -> dict[str, dict[str, Any]]:
     semi = {'algorithm': 'fedavg', 'local.steps': 'longest', 'threshold': 0.0}
     return {
         'FedAvg, few labels': alone,
-        'FedAvg, all labels': alone
-        | {'data.client_labels': -1}
-        | ({} if scale == 'smoke' else {'data.num_labeled': 60_000}),
+        'FedAvg, all labels': alone | every_label,
         'Fed-SHVR, alpha1 = alpha2 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha1': 0.0, 'fed_shvr.alpha2': 0.0},
         'Fed-SHVR, alpha2 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha2': 0.0},
         'Fed-SHVR, alpha1 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha1': 0.0},
