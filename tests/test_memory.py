@@ -161,6 +161,16 @@ def test_the_parts_of_an_estimate():
     assert two['images'] == shares['images']
 
 
+def test_images_that_nobody_gets_take_no_memory():
+    """4,000 labeled images at the server and 6,000 at the clients; 10,000 to test with."""
+    config = get('cifar10')
+    config.data.num_unlabeled = 6000
+    config = config_lib.resolve(config)
+    loaded = data.Outline((32, 32, 3), 10, 50_000, 10_000, in_memory=False, most_held=200)
+    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
+    assert shares['images'] == 20_000 * 3072
+
+
 def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, tmp_path, capsys):
     """Features of 1,000 images behind the first layer are 1,000 * 8 * 8 * 16 float32, 4 MiB; all else takes less."""
     changes = {'algorithm': 'supervised_only', 'server_batch_size': 1000}

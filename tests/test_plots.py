@@ -2,12 +2,13 @@
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from semisfl_jax import diagnostics, plots
-from semisfl_jax.plots import curves, features, inside, partitions, style
+from semisfl_jax.plots import collect, curves, draw, features, inside, partitions, style
 
 NAN = float('nan')
 TWO = [
@@ -90,6 +91,29 @@ def test_the_partition_has_a_bubble_where_there_are_images(drawn):
     np.testing.assert_allclose(sizes / sizes.max(), [4 / 16, 1 / 16, 1])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ('Client', 'Class')
     assert ax.get_title(loc='right') == 'largest bubble: 16 images'
+
+
+@pytest.mark.parametrize(('clients', 'shape'), [(15, (1, 2)), (16, (2, 1))])
+def test_labeled_images_have_a_panel_of_their_own(drawn, monkeypatch, clients, shape):
+    """Beside the unlabeled ones, or below them; each panel has bubbles of its own scale."""
+    unlabeled, labeled = np.full((clients, 2), 7), np.eye(clients, 2, dtype=int) * 3
+    monkeypatch.setattr(collect, 'holdings', lambda folder: np.stack([unlabeled, labeled]))
+    figure = draw.OF_RUN['partition'](SimpleNamespace(folder=None))
+    assert [ax.get_title(loc='left') for ax in figure.axes] == ['Unlabeled', 'Labeled']
+    assert [ax.get_title(loc='right') for ax in figure.axes] == [f'largest bubble: {n} images' for n in (7, 3)]
+    assert figure.axes[0].get_subplotspec().get_gridspec().get_geometry() == shape
+    (bubbles,) = figure.axes[1].collections
+    assert bubbles.get_offsets().tolist() == [[0, 0], [1, 1]]  # client, class
+    monkeypatch.setattr(collect, 'holdings', lambda folder: np.stack([unlabeled, 0 * labeled]))
+    (ax,) = draw.OF_RUN['partition'](SimpleNamespace(folder=None)).axes
+    assert ax.get_title(loc='left') == ''
+
+
+def test_a_partition_of_unknown_classes_says_so(drawn):
+    _, ax = drawn()
+    partitions.partition(ax, np.zeros((3, 2), int), title='Unlabeled')
+    assert ax.get_title(loc='right') == 'of unknown classes'
+    assert not len(ax.collections[0].get_offsets())
 
 
 def test_a_large_partition_is_a_map(drawn):

@@ -76,6 +76,21 @@ def test_the_setting_of_semifl():
     assert (more.server_batch_size, more.k_s) == (250, 5 * 5)
 
 
+@pytest.mark.parametrize('name', ['semifl', 'fedavg', 'fedprox'])
+def test_a_dirichlet_partition_is_that_of_the_authors(name):
+    """One draw over clients for each class, and at least 10 images each; other partitions stay."""
+    words = ('--config.setting=official', f'--config.algorithm={name}')
+    config = parse(*words)
+    assert (config.federation.partition, config.federation.min_images) == ('dirichlet_class', 10)
+    assert 'federation.partition' in config.official_keys
+    assert parse(*words, '--config.federation.partition=dirichlet').federation.partition == 'dirichlet'
+    assert parse(f'--config.algorithm={name}').federation.partition == 'dirichlet'  # harmonized
+    uniform = default.get_config()
+    uniform.algorithm, uniform.setting = name, 'official'
+    presets.apply(uniform)
+    assert uniform.federation.partition == 'uniform'
+
+
 @pytest.mark.parametrize('name', OFFICIAL_METHODS)
 def test_a_program_applies_it_itself(name):
     config = default.get_config()

@@ -62,7 +62,7 @@ def controlled_rounding(shares: np.ndarray) -> np.ndarray:
     """
     columns = np.rint(shares.sum(axis=0)).astype(np.int64)
     counts = flows.within(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))
-    if counts is None:
+    if counts is None or not np.allclose(shares.sum(axis=0), columns):
         raise ValueError('the columns do not sum to integers')
     return counts
 

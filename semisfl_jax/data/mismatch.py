@@ -63,9 +63,9 @@ def _check_clients(owned: np.ndarray, totals: np.ndarray, others: np.ndarray, sh
         )
     if len(nothing):
         raise UserError(
-            f'config.federation.mismatch={share}: {_names("client", nothing)} cannot have unlabeled images of its '
-            'labeled classes, having no labeled image; use 1 or -1, or a federation.labeled_partition, such as '
-            "'classes', that leaves nobody without"
+            f'config.federation.mismatch={share}: {_names("client", nothing)} cannot have unlabeled images of labeled '
+            'classes, without a labeled image; use 1 or -1, or a federation.labeled_partition that leaves nobody '
+            "without, such as 'classes'"
         )
 
 

@@ -126,8 +126,8 @@ def losses(groups: Groups) -> dict[str, list[Curve]]:
 
 
 def holdings(folder: Path) -> np.ndarray:
-    """[N, K] images of each client by true class, labeled ones included, from partition.npz and the labels of the
-    data set.
+    """[2, N, K] images of each client by true class, unlabeled and labeled ones, from partition.npz and the labels of
+    the data set.
 
     Raises:
       UserError: the folder holds no split, its data are missing, or their labels are unknown.
@@ -135,11 +135,7 @@ def holdings(folder: Path) -> np.ndarray:
     split, dataset = data.load_partition(folder / 'partition.npz'), load.dataset(folder)
     if split.checksum != dataset.checksum:
         raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
-    pairs = zip(split.client_index, split.client_labeled_index, strict=True)
-    labels = [dataset.train_labels[np.concatenate(indices)] for indices in pairs]
-    counts = np.stack(
-        [np.bincount(client_labels[client_labels >= 0], minlength=dataset.num_classes) for client_labels in labels]
-    )
+    counts = np.stack([data.describe(split, dataset.train_labels, labeled) for labeled in (False, True)])
     if not counts.any():
         raise UserError(
             f'the classes of the images at the clients of {folder} are unknown; the partition cannot be drawn'

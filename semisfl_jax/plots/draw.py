@@ -22,6 +22,7 @@ from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
 
 MOST_PANELS = 4  # side by side on a page
+MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
 
 
 def _accuracy(x: str) -> Callable[[Groups], Any]:
@@ -60,9 +61,15 @@ def _losses(groups: Groups):
 
 
 def _partition(run: Run):
-    counts = collect.holdings(run.folder)
-    figure, ax = style.figure(width='column' if len(counts) <= 15 else 'page')
-    partitions.partition(ax, counts)
+    unlabeled, labeled = collect.holdings(run.folder)
+    few = len(unlabeled) <= MOST_BESIDE
+    if not labeled.any():
+        figure, ax = style.figure(width='column' if few else 'page')
+        partitions.partition(ax, unlabeled)
+        return figure
+    figure, axes = style.figure(1 if few else 2, 2 if few else 1, 'page')
+    partitions.partition(axes[0], unlabeled, title='Unlabeled')
+    partitions.partition(axes[1], labeled, title='Labeled')
     return figure
 
 

@@ -1,0 +1,102 @@
+"""Rounding and flows of data/apportion.py and data/flows.py, held against brute force."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semisfl_jax.data import flows
+from semisfl_jax.data.apportion import controlled_rounding, even
+
+
+@given(
+    st.integers(1, 8).flatmap(lambda n: st.lists(st.lists(st.integers(0, 5), min_size=n, max_size=n), min_size=1)),
+    st.integers(0, 300),
+)
+@settings(max_examples=50, deadline=None)
+def test_controlled_rounding_keeps_columns_and_moves_the_rest_by_less_than_one(columns, total):
+    weights = np.array([column for column in columns if any(column)], float).T
+    if not weights.size:
+        return
+    shares = weights / weights.sum(axis=0) * total
+    counts = controlled_rounding(shares)
+    assert counts.dtype == np.int64
+    np.testing.assert_array_equal(counts.sum(axis=0), total)
+    assert np.abs(counts - shares).max() < 1
+    assert np.abs(counts.sum(axis=1) - shares.sum(axis=1)).max() < 1
+    assert (counts[shares == 0] == 0).all()
+
+
+def test_controlled_rounding_of_thirds():
+    """Rows and columns of 4/3 + 4/3 + 4/3 are whole: four in each, entries 1 or 2."""
+    counts = controlled_rounding(np.full((3, 3), 4 / 3))
+    assert counts.sum(axis=0).tolist() == counts.sum(axis=1).tolist() == [4, 4, 4]
+    assert set(counts.ravel()) == {1, 2}
+
+
+def test_columns_that_are_not_whole_are_a_mistake_of_the_program():
+    with pytest.raises(ValueError, match='do not sum to integers'):
+        controlled_rounding(np.array([[0.4]]))
+
+
+def tables(rows, columns, highest):
+    return (
+        np.reshape(entries, (rows, columns)) for entries in itertools.product(range(highest + 1), repeat=rows * columns)
+    )
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_matrix_within_bounds_is_found_just_where_there_is_one(data):
+    def bounds(shape, highest):
+        count = int(np.prod(shape))
+        pairs = data.draw(st.lists(st.tuples(*[st.integers(0, highest)] * 2), min_size=count, max_size=count))
+        return tuple(np.sort(np.array(pairs), axis=1).T.reshape(2, *shape))
+
+    entries, rows, columns = bounds((2, 3), 2), bounds((2,), 6), bounds((3,), 4)
+
+    def fits(table):
+        checks = (table, entries), (table.sum(axis=1), rows), (table.sum(axis=0), columns)
+        return all(((low <= values) & (values <= high)).all() for values, (low, high) in checks)
+
+    found = flows.within(entries, rows, columns)
+    if found is None:
+        assert not any(fits(table) for table in tables(2, 3, 2))
+    else:
+        assert fits(found)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_demand_can_be_met_just_where_no_rows_together_ask_for_too_much(data):
+    """Hall's condition, over all sets of rows."""
+    demand = np.array(data.draw(st.lists(st.integers(0, 6), min_size=4, max_size=4)))
+    room = np.array(data.draw(st.lists(st.integers(0, 6), min_size=3, max_size=3)))
+    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=12, max_size=12))).reshape(4, 3)
+    sets = [list(rows) for size in range(1, 5) for rows in itertools.combinations(range(4), size)]
+    short = flows.shortage(demand, allowed, room)
+    if any(demand[rows].sum() > room[allowed[rows].any(axis=0)].sum() for rows in sets):
+        rows, columns = short
+        assert columns.tolist() == np.flatnonzero(allowed[rows].any(axis=0)).tolist()
+        assert demand[rows].sum() > room[columns].sum()
+    else:
+        assert short is None
+        counts = even(demand, allowed, room)
+        np.testing.assert_array_equal(counts.sum(axis=1), demand)
+        assert (counts.sum(axis=0) <= room).all()
+        assert (counts >= 0).all()
+        assert not counts[~allowed].any()
+
+
+def test_even_parts_where_there_is_room_and_full_columns_where_there_is_not():
+    everything = np.ones((2, 3), bool)
+    assert np.ptp(even([7, 9], everything, [100, 100, 100]), axis=1).tolist() == [1, 0]  # 2, 2, 3 and 3, 3, 3
+    # Thirds would put 10 and 20 into the first column, which has room for 6: scaled to 2 and 4, and the rest is even.
+    assert even([30, 60], everything, [6, 100, 100]).tolist() == [[2, 14, 14], [4, 28, 28]]
+
+
+def test_parts_that_fitting_only_approaches():
+    """The second row needs all of the first column, so the first row must have nothing of it, not just very little."""
+    assert even([1000, 1], np.array([[True, True], [True, False]]), [1, 1000]).tolist() == [[0, 1000], [1, 0]]
