@@ -22,7 +22,8 @@ from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 from tests.test_phases import assert_close
 
-ROW = Row(STUDENT, STUDENT, by_images=True)  # without labels at the clients; with them, F-regs move, too
+LABELS = (('data.client_labels', 20), ('federation.mu', 1), ('batch_size', 4))  # without them F-regs stand still
+ROW = Row(f'{STUDENT} clients', f'{STUDENT} clients', by_images=True, keys=LABELS)
 
 FEDERATION = toy.federation(labels_at_clients=True)  # client 0 has no label
 # Classes by other numbers, with which some pseudo-labels of the first model are right and some are wrong. Pixels that
