@@ -24,7 +24,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.seed = 0  # the only source of randomness: weights, cohorts, batches, views, split (or data.partition_seed)
     config.seeds = ()  # (0, 1, 2): one trial for each, in one program, each with a folder seed_N; leave `seed` at 0
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
-    # 'semifl' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels with k_s=0
+    # 'semifl' | 'feddure' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels
+    # with k_s=0
     config.setting = 'harmonized'  # for baselines: SemiSFL's protocol, all keys unchanged | 'official': the values
     # of the method's own papers instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the
     # command line
@@ -117,7 +118,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
-    # fedprox, fedmatch; always in splitfed)
+    # fedprox, fedmatch, feddure; always in splitfed)
     config.k_u = 50  # cross-entity iterations, or iterations of a client's local training
     config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
@@ -145,7 +146,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.contrastive_weight = 1.0  # weight of C in the supervised phase
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': exactly Eq. 3
 
-    # --- clients of full-model methods: fedavg, fedprox, fedmatch, fedswitch, semifl; epochs, weighting: also splitfed
+    # --- clients of full-model methods: fedavg, fedprox, feddure, fedmatch, fedswitch, semifl; epochs, weighting: also
+    # splitfed
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images only | 'fixmatch' | 'uda' |
     # 'pseudo_label': labels once a round, by the received model | 'mean_teacher'; both without strong views
@@ -154,7 +156,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # 'longest': over the unlabeled or the labeled ones, whichever takes longer, rounded down | 'auto': as in the
     # method's paper: longest in fed_shvr, fed_sh and fed_svr, unlabeled elsewhere
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
-    # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox and splitfed, uniform elsewhere
+    # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox, feddure and splitfed, uniform
+    # elsewhere
     config.local.optimizer_state = 'fresh'  # 'kept': a client continues with the optimizer state of its last round, and
     # so does the server of semifl
     config.local.prox = 0.01  # mu of fedprox

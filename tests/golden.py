@@ -36,6 +36,7 @@ CASES = {
     'fedprox': {'local.epochs': 1, 'local.optimizer_state': 'kept'},
     'fedmatch': HELPERS,
     'fedmatch, labels at clients': {'algorithm': 'fedmatch', 'data.client_labels': 20, 'federation.mu': 1, **HELPERS},
+    'feddure': {'data.client_labels': 20, 'federation.mu': 1, 'feddure.fine_rate': 5.0},
     'fedswitch': {},
     'fedswitch_sl': {},
     'semifl': {},

@@ -18,7 +18,7 @@ from semisfl_jax import parallel
 from semisfl_jax.models import zoo
 from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
-from tests import needs
+from tests import needs, rows
 
 FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone, and mlp200 from mlp5000 in their width
     'small_cnn': {'channels': (6, 8), 'dense': 12},
@@ -60,7 +60,7 @@ ROUND = {
 def build(family, algorithm, devices=1, partition='uniform', convolution='auto', client_map='auto'):
     """The experiment of a method on a narrow model."""
     config = default.get_config()
-    config.update_from_flattened_dict(ROUND | needs.changes(algorithm))
+    config.update_from_flattened_dict(ROUND | needs.changes(algorithm) | dict(rows.rows()[algorithm].keys))
     config.model.update(name=family, convolution=convolution)
     config.federation.update(partition=partition, client_map=client_map)
     config.parallel.devices = devices

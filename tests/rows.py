@@ -1,7 +1,7 @@
 """What a round of a method moves: each method's tests say it in a constant ROW, and tests/test_matrix.py checks it."""
 
 import importlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from semisfl_jax import algorithms
 
@@ -23,6 +23,7 @@ class Row(NamedTuple):
     unlabeled: bool = True  # reads images without labels, and so has numbers in phases.no_cross_entity
     by_images: bool = False  # whether its paper weights clients by their numbers of images
     family: str = 'small_cnn'  # of models, the one of every run of the tests; all others are slow
+    keys: tuple[tuple[str, Any], ...] = ()  # with their values, of a configuration in which all of it moves
 
 
 def rows():

@@ -15,6 +15,7 @@ from jax.extend import core
 
 from semisfl_jax import algorithms, data, parallel, rng, sampling
 from semisfl_jax import config as config_lib
+from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.semifl import SemiFL
@@ -133,6 +134,15 @@ CASES = {
         hparams=(
             ('local', Local(epochs=1, weighting='samples', optimizer_state='kept')),
             *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
+        ),
+    ),
+    'feddure': Case(
+        algorithm='feddure',
+        active=10,
+        labels_at_clients=True,
+        hparams=(
+            ('options', FedDure(coarse_rate=5.0, fine_rate=20.0)),
+            *(('labeled_rows', 2), ('num_clients', CLIENTS), ('threshold', 0.6)),
         ),
     ),
     'fedmatch': Case(

@@ -243,7 +243,8 @@ def equations(jaxpr):
 @pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
 @pytest.mark.parametrize(
     'algorithm',
-    slow_but(['fedavg', 'semisfl', 'splitfed', 'semifl'], 'fedavg'),  # whole and split models, passes over sets
+    # whole and split models, passes over sets, gradients of gradients
+    slow_but(['fedavg', 'semisfl', 'splitfed', 'semifl', 'feddure'], 'fedavg'),
 )
 def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
     """In all passes of server and clients: patches leave no convolution; direct ones are of the one form that XLA's CPU

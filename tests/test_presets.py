@@ -32,9 +32,25 @@ def test_the_setting_of_the_federated_baselines():
     # The authors' scripts for CIFAR-10 and SVHN: confidence 0.8, temperature 0.4, 7 unlabeled images per labeled one.
     assert (uda.threshold, uda.uda.temperature, uda.uda.tsa) == (0.8, 0.4, 'off')
     assert (uda.federation.mu, uda.batch_size) == (7, 10 + 7 * 10)
-    assert (config.federation.mu, config.uda.temperature) == (9, 1.0)  # FixMatch
+    assert (config.federation.mu, config.batch_size, config.uda.temperature) == (1, 10 + 10, 1.0)  # FixMatch
     supervised = parse(*OFFICIAL, '--config.local.objective=supervised', '--config.data.client_labels=-1')
     assert (supervised.batch_size, supervised.data.client_labels, supervised.threshold) == (10, -1, 0.95)
+
+
+def test_the_setting_of_feddure():
+    """That of its comparison with FixMatch, and splits by class where there are Dirichlet splits."""
+    config = parse('--config.setting=official', '--config.algorithm=feddure', '--config.federation.partition=uniform')
+    assert (config.federation.num_clients, config.federation.num_active, config.rounds) == (100, 5, 200)
+    assert (config.local.epochs, config.local.weighting) == (1, 'samples')
+    assert (config.optimizer, config.lr, config.lr_min, config.weight_decay) == ('adam', 5e-4, 5e-4, 0.0)
+    assert (config.data.client_labels, config.k_s, config.batch_size, config.federation.mu) == (40, 0, 20, 1)
+    options = config.feddure
+    assert (options.coarse, options.fine, options.hidden) == (True, True, 128)
+    assert (options.coarse_rate, options.fine_rate) == (1.0, 1.0)
+    flat = {'federation.partition': 'dirichlet', 'federation.labeled_partition': 'same', 'data.num_labeled': 40}
+    splits = algorithms.get('feddure').official(flat)
+    assert splits['federation.partition'] == 'dirichlet_class'
+    assert 'federation.labeled_partition' not in splits
 
 
 def test_the_setting_of_splitfed():

@@ -95,21 +95,16 @@ def fedavg(
     return Algorithm(init, round_, predict, headline='student')
 
 
-def official(flat: Flat) -> dict[str, Any]:
-    """FedAvg and FedProx, alone and with FixMatch or UDA, as in the comparison of FedDure's paper
-    (Bai et al., 2024).
+FIXMATCH = {'batch_size': 10 + 10, 'federation.mu': 1, 'threshold': 0.85}  # in the comparison of FedDure's paper
 
-    100 clients, 5 active, one local epoch in batches of 10 labeled images, Adam with 5e-4, 200 rounds, averages
-    weighted by images, mu of FedProx 0.01, all labels at the clients, FixMatch with a threshold of 0.85. A Dirichlet
-    partition draws over clients per class, as FedDure's code does. The number of unlabeled images in a batch is not
-    given; with 9 per labeled image, both of CIFAR-10's client sets (50 and 450 images) take the same number of batches.
 
-    Their labeled images are zero-padded and cropped, flipped, and cut out; here they use the weak view.
+def comparison(flat: Flat) -> dict[str, Any]:
+    """The protocol of the comparison of FedDure's paper (Bai et al., 2024), equal for all its methods.
 
-    UDA uses the values from its authors' scripts for CIFAR-10 and SVHN: confidence above 0.8, temperature 0.4, no
-    annealing, and 7 unlabeled images per labeled one, here 70 with the 10 labeled images of that comparison.
+    100 clients, 5 active, one local epoch in batches of 10, Adam with 5e-4, 200 rounds, averages weighted by images. A
+    Dirichlet partition draws over clients per class, as FedDure's code does. Labeled images are zero-padded and
+    cropped, flipped, and cut out there; here they use the weak view.
     """
-    objective = flat['local.objective']
     values = {
         'federation.num_clients': 100,
         'federation.num_active': 5,
@@ -129,12 +124,26 @@ def official(flat: Flat) -> dict[str, Any]:
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
         'augment.supervised': 'weak',
     }
-    if flat['federation.partition'] == 'dirichlet':
-        values['federation.partition'] = 'dirichlet_class'
+    for key in ('federation.partition', 'federation.labeled_partition'):
+        if flat[key] == 'dirichlet':
+            values[key] = 'dirichlet_class'
+    return values
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """FedAvg and FedProx, alone and with FixMatch or UDA, as in `comparison`.
+
+    mu of FedProx is 0.01, all labels are at the clients, and FixMatch has a threshold of 0.85. The number of unlabeled
+    images in a batch is not given; as in FedDure's own setting, it is 10 beside 10 labeled ones.
+
+    UDA uses the values from its authors' scripts for CIFAR-10 and SVHN: confidence above 0.8, temperature 0.4, no
+    annealing, and 7 unlabeled images per labeled one, here 70 with the 10 labeled images of that comparison.
+    """
+    objective, values = flat['local.objective'], comparison(flat)
     if flat['data.client_labels'] != -1:
         values['data.client_labels'] = flat['data.num_labeled']
     if objective == 'fixmatch':
-        values |= {'batch_size': 10 * (1 + 9), 'federation.mu': 9, 'threshold': 0.85}
+        values |= FIXMATCH
     elif objective == 'uda':
         values |= {'batch_size': 10 * (1 + 7), 'federation.mu': 7, 'threshold': 0.8}
         values |= {'uda.temperature': 0.4, 'uda.tsa': 'off'}

@@ -57,7 +57,12 @@ def _direct_forward(x: Array, kernel: Array, padding: int, stride: int):
 
 
 def _direct_backward(padding: int, stride: int, residuals, gradient: Array):
-    x, kernel = residuals
+    return _gradients(*residuals, gradient, padding, stride)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _gradients(x: Array, kernel: Array, gradient: Array, padding: int, stride: int) -> tuple[Array, Array]:
+    """The gradients of T(x, kernel, gradient) = <gradient, direct(x, kernel)> in x and kernel."""
     border = kernel.shape[0] - 1 - padding
     beyond = [(length + 2 * padding - kernel.shape[0]) % stride for length in x.shape[1:3]]  # the last window's end
     if stride == 1:
@@ -87,6 +92,20 @@ def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
     return reduce(jnp.add, shifted)
 
 
+def _gradients_forward(x: Array, kernel: Array, gradient: Array, padding: int, stride: int):
+    return _gradients(x, kernel, gradient, padding, stride), (x, kernel, gradient)
+
+
+def _gradients_backward(padding: int, stride: int, residuals, tangents):
+    """For losses that contain a gradient. T is linear in each argument, so these are convolutions of the same kinds."""
+    (x, kernel, gradient), (x_tangent, kernel_tangent) = residuals, tangents
+    x_gradient, _ = _gradients(x, kernel_tangent, gradient, padding, stride)
+    _, kernel_gradient = _gradients(x_tangent, kernel, gradient, padding, stride)
+    outputs = _direct(x_tangent, kernel, padding, stride) + _direct(x, kernel_tangent, padding, stride)
+    return x_gradient, kernel_gradient, outputs
+
+
+_gradients.defvjp(_gradients_forward, _gradients_backward)
 _direct.defvjp(_direct_forward, _direct_backward)
 
 

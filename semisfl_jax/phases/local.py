@@ -62,7 +62,7 @@ class ClientOutput(NamedTuple):
     upload: Any  # averaged by the server
     client_state: Any  # the client's updated state, of the structure it was given
     means: dict[str, Array]  # losses and other numbers that are averaged over clients
-    counts: dict[str, Array]  # counts of rows, summed over clients; those of `pseudo_label.count`, or none
+    counts: dict[str, Array]  # counts of rows, summed over clients; metrics by the `rates` of `build_local`; or none
     participates: Any = ()  # [] bool, False: it has nothing to train on and sits out; () if no client ever does
 
 
@@ -135,6 +135,33 @@ def local_sgd(
     return student, () if fresh else momentum, means, counts
 
 
+def iterate(
+    iteration: Callable[[Array, Any], tuple[Any, tuple[dict[str, Array], dict[str, Array]]]],
+    start: Any,
+    steps: Array | int,
+) -> tuple[Any, dict[str, Array], dict[str, Array]]:
+    """The iterations of a client whose state is more than a model and one optimizer.
+
+    Args:
+      iteration: (t [], state) -> state, (means, counts).
+      start: state before the first one.
+      steps: number of iterations; 0 changes nothing.
+
+    Returns:
+      state, means over the iterations, sums of counts.
+    """
+
+    def step(t, carry):
+        state, sums = carry
+        state, new = iteration(t, state)
+        return state, jax.tree.map(jnp.add, sums, new)
+
+    _, shapes = jax.eval_shape(iteration, jnp.int32(0), start)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    state, (means, counts) = jax.lax.fori_loop(0, steps, step, (start, zeros))
+    return state, jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means), counts
+
+
 def init_clients(key: Array, model: SplitModel, hparams: HParams) -> Any:
     """The clients' state before the first round: with `optimizer_state` 'kept', their optimizers, leaves [N, ...].
 
@@ -153,6 +180,7 @@ def build_local(
     axis: ClientAxis = LOCAL_CLIENTS,
     received: Callable[[State], Any] = lambda state: state.student,
     reads: str = 'batches',
+    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
 ) -> LocalPhase:
     """Builds the clients' part of a round, from the broadcast to the average.
 
@@ -167,6 +195,7 @@ def build_local(
       received: state -> the average if no client participates; has the structure of the uploads.
       reads: what a client reads: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as in
         `Method.reads`.
+      rates: the metrics of the clients' summed counts.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
@@ -187,7 +216,7 @@ def build_local(
             weights = ClientWeights(
                 weights.weight * work.participates, weights.share * work.participates, candidates=weights.weight
             )
-        averaged, metrics = collect(work, weights, received(state), axis)
+        averaged, metrics = collect(work, weights, received(state), axis, rates)
         clients = trees.scatter(state.clients, cohort.ids, work.client_state, weights.weight, axis.all_gather)
         return averaged, clients, metrics
 
@@ -220,9 +249,14 @@ def weigh(federation: Federation, cohort: Cohort, hparams: HParams) -> ClientWei
 
 
 def collect(
-    work: ClientOutput, weights: ClientWeights, otherwise: Any, axis: ClientAxis = LOCAL_CLIENTS
+    work: ClientOutput,
+    weights: ClientWeights,
+    otherwise: Any,
+    axis: ClientAxis = LOCAL_CLIENTS,
+    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
 ) -> tuple[Any, Metrics]:
-    """The average of the uploads, `otherwise` if no client participates, and the metrics of a round."""
+    """The average of the uploads, `otherwise` if no client participates, and the metrics of a round; `rates` as in
+    `build_local`."""
     may_sit_out = bool(jax.tree.leaves(weights.candidates))
     candidates = weights.candidates if may_sit_out else weights.weight
     averaged = trees.weighted_mean(work.upload, weights.share, otherwise=otherwise, psum=axis.psum)
@@ -236,4 +270,4 @@ def collect(
     metrics = {name: value / jnp.maximum(num_participating, 1.0) for name, value in means.items()}
     if may_sit_out:
         metrics['clients_sitting_out'] = 1.0 - num_participating / jnp.maximum(axis.psum(jnp.sum(candidates)), 1.0)
-    return averaged, metrics | (pseudo_label.rates(counts) if counts else {})
+    return averaged, metrics | (rates(counts) if counts else {})

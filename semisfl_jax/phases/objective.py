@@ -83,28 +83,42 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
     head = hparams.labeled_rows  # rows of a batch that may have labels
 
     def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
-        images = views.strong(rng.fold(key, 'strong'), batch.images)
-        if head:
-            view = views.supervised(rng.fold(key, 'supervised'), batch.images[:head])
-            mixed = jnp.where(batch.labeled[:head, None, None, None], view, images[:head])
-            images = jnp.concatenate([mixed, images[head:]])
-        weak = views.normalize(views.weak(rng.fold(key, 'weak'), batch.images))
+        x, weak = both_views(views, head, batch, key)
         guesses, _ = forward(model, labeler, weak, None, False)
-        logits, updated = forward(
-            model, with_parameters(student, parameters), views.normalize(images), rng.fold(key, 'dropout'), True
-        )
+        logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         guessed = ~batch.labeled
         consistency, labels, confident = rule(guesses, logits, guessed.astype(jnp.float32))
-        unlabeled = hparams.consistency_weight * consistency
-        means = {'loss_unlabeled': unlabeled, 'loss_consistency': consistency}
-        value = unlabeled
-        if head:
-            rows = losses.cross_entropy_rows(logits[:head], batch.labels[:head])
-            ceiling = pseudo_label.signal_threshold(hparams.uda.tsa, progress, logits.shape[-1])
-            below = jax.lax.stop_gradient(jnp.exp(-rows)) <= ceiling
-            means['loss_client_labels'] = losses.row_mean(rows, (batch.labeled[:head] & below).astype(jnp.float32))
-            value = value + means['loss_client_labels']
-        means['loss_local'] = value
+        value, means = with_labels(hparams, consistency, logits, batch, progress)
         return value, (updated, means, pseudo_label.count(labels, confident, batch.labels, guessed))
 
     return objective
+
+
+def both_views(views: Views, head: int, batch: Batch, key: Array) -> tuple[Array, Array]:
+    """What `semi_supervised` trains on and what is labeled, normalized images [B, H, W, C].
+
+    The first are labeled rows in the supervised view, which are among the first `head`, and the others in a strong
+    view; the second are all rows in a weak view.
+    """
+    images = views.strong(rng.fold(key, 'strong'), batch.images)
+    if head:
+        view = views.supervised(rng.fold(key, 'supervised'), batch.images[:head])
+        mixed = jnp.where(batch.labeled[:head, None, None, None], view, images[:head])
+        images = jnp.concatenate([mixed, images[head:]])
+    weak = views.normalize(views.weak(rng.fold(key, 'weak'), batch.images))
+    return views.normalize(images), weak
+
+
+def with_labels(
+    hparams: HParams, consistency: Array, logits: Array, batch: Batch, progress: Array
+) -> tuple[Array, dict[str, Array]]:
+    """L_s + `consistency_weight` L_u [] of `semi_supervised` and its terms, from L_u [] and the logits [B, K]."""
+    head, unlabeled = hparams.labeled_rows, hparams.consistency_weight * consistency
+    means, value = {'loss_unlabeled': unlabeled, 'loss_consistency': consistency}, unlabeled
+    if head:
+        rows = losses.cross_entropy_rows(logits[:head], batch.labels[:head])
+        ceiling = pseudo_label.signal_threshold(hparams.uda.tsa, progress, logits.shape[-1])
+        below = jax.lax.stop_gradient(jnp.exp(-rows)) <= ceiling
+        means['loss_client_labels'] = losses.row_mean(rows, (batch.labeled[:head] & below).astype(jnp.float32))
+        value = value + means['loss_client_labels']
+    return value, means | {'loss_local': value}

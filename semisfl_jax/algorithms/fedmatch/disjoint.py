@@ -19,7 +19,7 @@ from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.full_model import forward
-from semisfl_jax.phases.local import Batch
+from semisfl_jax.phases.local import Batch, iterate
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, SplitParams, Views
 
@@ -180,7 +180,8 @@ def alternating_sgd(
       counts. Values that several losses report under the same name are added.
     """
 
-    def iteration(t, parts, batch_stats, momenta):
+    def iteration(t, state):
+        parts, batch_stats, momenta = state
         means: dict[str, Array] = {}
         counts: dict[str, Array] = {}
         for name, loss in terms.items():
@@ -190,18 +191,9 @@ def alternating_sgd(
             momenta = momenta | {name: momentum}
             for sums, new in zip((means, counts), reported, strict=True):
                 sums |= {key: sums.get(key, 0) + value for key, value in new.items()}
-        return parts, batch_stats, momenta, (means, counts)
-
-    def step(t, carry):
-        *state, sums = carry
-        *state, new = iteration(t, *state)
-        return *state, jax.tree.map(jnp.add, sums, new)
+        return (parts, batch_stats, momenta), (means, counts)
 
     fresh = {name: not jax.tree.leaves(client_state[name]) for name in terms}
     momenta = {name: sgd[name].init(parts[name]) if fresh[name] else client_state[name] for name in terms}
-    start = parts, batch_stats, momenta
-    *_, shapes = jax.eval_shape(iteration, jnp.int32(0), *start)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    parts, batch_stats, momenta, (means, counts) = jax.lax.fori_loop(0, steps, step, (*start, zeros))
-    means = jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means)
+    (parts, batch_stats, momenta), means, counts = iterate(iteration, (parts, batch_stats, momenta), steps)
     return parts, batch_stats, {name: () if fresh[name] else momenta[name] for name in terms}, means, counts

@@ -1,0 +1,326 @@
+"""FedDure (Bai et al., AAAI 2024): two regulators at every client weight its pseudo-labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from semisfl_jax import costs, losses, phases, rng
+from semisfl_jax.algorithms.fedavg import FIXMATCH, comparison
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import objective, pseudo_label, regulators
+from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.types import (
+    LOCAL_CLIENTS,
+    Algorithm,
+    Array,
+    ClientAxis,
+    Cohort,
+    Federation,
+    Metrics,
+    SplitParams,
+    Views,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FedDure:
+    """`config.feddure`."""
+
+    coarse: bool = option(
+        True,
+        'C-reg: a second model learns from the pseudo-labels alone, and they count more the more it improves on the '
+        'labeled images. False: "w/o C-reg", where F-reg is updated with the local model',
+    )
+    fine: bool = option(
+        True,
+        'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
+        'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
+    )
+    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1)
+    coarse_rate: float = option(1.0, 'learning rate of C-reg, as a multiple of `lr`; 0: it stands still', at_least=0)
+    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0)
+
+
+class Parts(NamedTuple):
+    """What the method is built from: the first argument of the functions below."""
+
+    model: SplitModel
+    views: Views
+    hparams: HParams
+
+    @property
+    def options(self) -> FedDure:
+        """`config.feddure`."""
+        return self.hparams.options
+
+
+class Optimizers(NamedTuple):
+    """The optimizers of a client, or their states."""
+
+    student: Any
+    coarse: Any
+    fine: Any
+
+
+class Training(NamedTuple):
+    """What a client's iterations change."""
+
+    student: SplitParams
+    coarse: Any  # parameters phi of C-reg, () without it
+    fine: regulators.Fine  # w of F-reg, () without it
+    moments: Optimizers  # states of the optimizers
+
+
+def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds FedDure.
+
+    One round: K_s steps of cross-entropy at the server, if it has labels (an addition to the method: K_s is 0 in its
+    paper); the model theta goes to the cohort; each client trains it, and the server averages the results. A client
+    starts with theta and, for C-reg, phi equal to the received model, and with the w of F-reg that it kept from its
+    last round, at first a random one. One iteration, on labeled images (x, y) and unlabeled images u:
+
+      1. Labels: the class that theta predicts for the weak view of u, in evaluation mode.
+      2. F-reg (Eq. 6, 7): a step of w on the labeled loss of phi after a plain gradient step on the weighted unlabeled
+         images (`regulators.fine_gradient`).
+      3. C-reg (Eq. 4, 5): a step of phi on the unlabeled images in a strong view, weighted by the new w. d is the
+         labeled loss of phi before it minus the one after it.
+      4. theta (Eq. 8 to 12): a step on the cross-entropy of labeled images, plus the mean over unlabeled ones of
+         (m_i + d) times their cross-entropy in the strong view, where m_i is the factor by the new w for what theta
+         predicts there.
+
+    Each of the three has a fresh optimizer in every round. Weight decay applies to theta alone. Factors and d are
+    numbers: nothing is differentiated through them. For phi, labeled and unlabeled images are separate batches in
+    training mode; for theta they are one, as in `phases.semi_supervised`, whose random streams and
+    `consistency_weight` this shares. Without `coarse`, theta takes the place of phi in step 2, and d is 0; without
+    `fine`, the factors are 1 for labels that reach the threshold, else 0.
+
+    At a client without labels w stands still and d is 0. The headline model is the averaged model. Arguments as in
+    `semisfl`; the model is not split.
+    """
+    parts = Parts(model, views, hparams)
+    server = phases.build_server(model, views, hparams)
+    local = phases.build_local(partial(train_client, parts), hparams, axis, rates=regulators.rates)
+    local = phases.skip_during_warmup(hparams, local)
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = server(key, state, federation, k_s, lr)
+        student, clients, client_metrics = local(key, state, federation, cohort, lr)
+        state = state.replace(round=state.round + 1, student=student, clients=clients)
+        return state, {'lr': lr, **metrics, **client_metrics}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {'student': phases.predict(model, views, state.student, images)}
+
+    return Algorithm(partial(init, parts), round_, predict, headline='student')
+
+
+def init(parts: Parts, key: Array) -> phases.State:
+    """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
+    model, hparams, options = parts.model, parts.hparams, parts.options
+    state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
+    if not options.fine:
+        return state
+    features = jnp.zeros((1, model.feature_size))
+    classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
+
+    def fine(client: Array) -> regulators.Fine:
+        return regulators.init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
+
+    return state.replace(clients=jax.vmap(fine)(jnp.arange(hparams.num_clients)))
+
+
+def train_client(
+    parts: Parts, inputs: phases.ClientInput, fine: regulators.Fine, state: phases.State, federation: Federation, lr
+) -> phases.ClientOutput:
+    """One client's round."""
+    hparams, options = parts.hparams, parts.options
+    plain = dataclasses.replace(hparams, weight_decay=0.0)
+    optimizers = Optimizers(
+        optimizer(hparams, lr), optimizer(plain, options.coarse_rate * lr), optimizer(plain, options.fine_rate * lr)
+    )
+
+    def iteration(t: Array, training: Training):
+        batch = phases.read(federation, inputs, t)
+        return step(parts, optimizers, training, batch, rng.fold(inputs.key, t), options.coarse_rate * lr)
+
+    parameters = trainable(state.student)
+    coarse = parameters if options.coarse else ()
+    moments = Optimizers(*(o.init(w) for o, w in zip(optimizers, (parameters, coarse, fine), strict=True)))
+    start = Training(state.student, coarse, fine, moments)
+    training, means, counts = phases.iterate(iteration, start, inputs.steps)
+    return phases.ClientOutput(training.student, training.fine, means, counts)
+
+
+def step(parts: Parts, optimizers: Optimizers, training: Training, batch: phases.Batch, key: Array, rate: Array):
+    """One iteration; `rate` [] is the step size of the virtual step. Returns what `phases.iterate` asks for."""
+    model, hparams = parts.model, parts.hparams
+    x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
+    guesses, _ = phases.forward(model, training.student, weak, None, False)
+    labels, confident = pseudo_label.guess(guesses, hparams.threshold)
+    guessed = ~batch.labeled
+    training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
+    student, fine = training.student, training.fine
+
+    def loss(parameters: SplitParams):
+        logits, updated = phases.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
+        weight = confident.astype(jnp.float32)
+        if parts.options.fine:
+            weight = jax.lax.stop_gradient(regulators.weigh(fine, jax.nn.softmax(logits)))
+        rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
+        consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
+        value, means = objective.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
+        return value, (updated, means, regulators.count(labels, confident, batch.labels, guessed, weight))
+
+    gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(student))
+    parameters, moments = descend(optimizers.student, training.moments.student, trainable(student), gradient)
+    training = training._replace(
+        student=with_parameters(student, parameters), moments=training.moments._replace(student=moments)
+    )
+    return training, (means | ({'coarse_effect': effect} if parts.options.coarse else {}), counts)
+
+
+def regulate(
+    parts: Parts,
+    optimizers: Optimizers,
+    training: Training,
+    batch: phases.Batch,
+    x: Array,
+    labels: Array,
+    confident: Array,
+    rate: Array,
+    key: Array,
+) -> tuple[Training, Array]:
+    """The regulators' steps of an iteration.
+
+    Args:
+      parts: of the method.
+      optimizers: of the client.
+      training: before them.
+      batch: the images.
+      x: the normalized views [B, H, W, C] that theta trains on.
+      labels: pseudo-labels [B].
+      confident: whether they reach the threshold [B].
+      rate: step size of the virtual step [].
+      key: of the iteration.
+
+    Returns:
+      training, with new regulators, and C-reg's effect d [].
+    """
+    options, head = parts.options, parts.hparams.labeled_rows
+    if not head or not (options.coarse or options.fine):
+        return training, jnp.zeros(())
+    student, fine, moments = training.student, training.fine, training.moments
+
+    def logits(parameters: SplitParams, images: Array, name: str) -> Array:
+        variables = with_parameters(student, parameters)
+        return phases.forward(parts.model, variables, images, rng.fold(key, name), True)[0]
+
+    def unlabeled_rows(parameters: SplitParams) -> tuple[Array, Array]:
+        predicted = logits(parameters, x[head:], 'unlabeled_dropout')
+        return losses.cross_entropy_rows(predicted, labels[head:]), jax.nn.softmax(predicted)
+
+    def labeled(parameters: SplitParams) -> Array:  # 0 without labels: the rows are then unlabeled ones
+        predicted = logits(parameters, x[:head], 'labeled_dropout')
+        return losses.cross_entropy(predicted, batch.labels[:head], batch.labeled[:head].astype(jnp.float32))
+
+    before = training.coarse if options.coarse else trainable(student)
+    unlabeled = regulators.look(unlabeled_rows, before)
+    factors = confident[head:].astype(jnp.float32)
+    if options.fine:
+        gradient = regulators.fine_gradient(fine, unlabeled, labeled, before, rate)
+        fine, moment = descend(optimizers.fine, moments.fine, fine, gradient)
+        moments, factors = moments._replace(fine=moment), regulators.weigh(fine, unlabeled.probabilities)
+    training, effect = training._replace(fine=fine, moments=moments), jnp.zeros(())
+    if options.coarse:
+        coarse, moment = descend(optimizers.coarse, moments.coarse, before, unlabeled.gradient(factors))
+        training = training._replace(coarse=coarse, moments=moments._replace(coarse=moment))
+        effect = labeled(before) - labeled(coarse)
+    return training, effect
+
+
+def descend(sgd: optax.GradientTransformation, moments: Any, parameters: Any, gradient: Any) -> tuple[Any, Any]:
+    """Parameters and optimizer state after a step."""
+    updates, moments = sgd.update(gradient, moments, parameters)
+    return optax.apply_updates(parameters, updates), moments
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """FedDure as in its paper (`fedavg.comparison`), with the labels at the clients.
+
+    One local iteration is read as one pass over a client's unlabeled images, in batches of 10 labeled and 10 unlabeled
+    ones. Its authors' code has 9 unlabeled images per labeled one (`federation.mu=9`, `batch_size=100`);
+    docs/ledger.md lists what else differs.
+    """
+    return comparison(flat) | FIXMATCH | {'data.client_labels': flat['data.num_labeled']}
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """One model down, one up: C-reg starts from the received model, and F-reg stays at the client.
+
+    A client with labels also computes the regulators, in units of one image: a forward pass and a gradient of C-reg's
+    unlabeled rows; with F-reg two more forward passes for its gradient's transpose, and training with the labeled rows
+    after the virtual step; with C-reg two forward passes of these for d; with both a second gradient, by the new
+    factors. F-reg itself is not counted.
+    """
+    h, work, cost = context.hparams, context.pieces.whole_work, costs.whole_model(context)
+    coarse, fine = h.options.coarse, h.options.fine
+    unlabeled = labeled = 0.0
+    if coarse or fine:
+        gradient = work.train - work.forward
+        unlabeled = work.train + fine * 2 * work.forward + (coarse and fine) * gradient
+        labeled = fine * work.train + coarse * 2 * work.forward
+    rows = h.labeled_rows * labeled + (h.batch_size - h.labeled_rows) * unlabeled
+    return cost._replace(step_work=cost.step_work + np.asarray(context.labels) * rows)
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError for options of a regulator that is switched off."""
+    for name, needs in (('coarse_rate', 'coarse'), ('fine_rate', 'fine'), ('hidden', 'fine')):
+        value, default = flat[f'feddure.{name}'], getattr(FedDure, name)
+        if not flat[f'feddure.{needs}'] and value != default:
+            raise UserError(
+                f'config.feddure.{name}={value} needs feddure.{needs}=True, not False; leave it at {default}'
+            )
+
+
+METHOD = register(
+    Method(
+        name='feddure',
+        build=feddure,
+        title='FedDure',
+        source='Bai et al., Combating Data Imbalances in Federated Semi-supervised Learning with Dual Regulators, '
+        'AAAI 2024',
+        options=FedDure,
+        uses=('local', 'steps', 'consistency', 'pre-rounds', 'sampling'),
+        server='optional',
+        by_images=True,
+        check=check,
+        official=official,
+        price=price,
+        metrics={
+            'coarse_effect': 'with `feddure.coarse`: d, the fall of the labeled loss of C-reg by a step on '
+            'pseudo-labels, on average',
+            'weight_right': 'mean weight m of right pseudo-labels, whatever their confidence, where the truth is known',
+            'weight_wrong': 'likewise of wrong ones',
+        },
+        look=Look('#AA4499', 'd', '--'),
+        variants={
+            '': {},
+            'no coarse': {'feddure.coarse': False},
+            'no fine': {'feddure.fine': False},
+        },
+    )
+)

@@ -1,0 +1,102 @@
+"""The two regulators of FedDure (Bai et al., AAAI 2024), which decide how much unlabeled images count at a client.
+
+F-reg, the fine-grained one, is a small network f_w with parameters w that gives every unlabeled image a factor in
+(0, 1), from the class probabilities that a model predicts for it. C-reg, the coarse-grained one, is a second model with
+parameters phi that learns from the pseudo-labels alone; the change d of its cross-entropy on labeled images says
+whether they helped. Equation numbers are those of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import rng
+from semisfl_jax.models.layers import torch_uniform
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.types import Array, Metrics, SplitParams
+
+Fine = Any  # w: {'hidden': {'kernel': [K, hidden], 'bias': [hidden]}, 'out': {'kernel': [hidden, 1], 'bias': [1]}}
+
+
+class Unlabeled(NamedTuple):
+    """The unlabeled images of a batch, R of them, as seen by a model that learns from their pseudo-labels."""
+
+    probabilities: Array  # [R, K], its predictions
+    # factors [R] -> mean over the images of factor times gradient of the cross-entropy; linear in the factors
+    gradient: Callable[[Array], SplitParams]
+
+
+def init_fine(key: Array, classes: int, hidden: int) -> Fine:
+    """F-reg before the first round, K -> hidden -> 1, initialized as in PyTorch."""
+    w = {}
+    for name, inputs, outputs in (('hidden', classes, hidden), ('out', hidden, 1)):
+        uniform, layer_key = torch_uniform(inputs), rng.fold(key, name)
+        w[name] = {
+            'kernel': uniform(rng.fold(layer_key, 'kernel'), (inputs, outputs)),
+            'bias': uniform(rng.fold(layer_key, 'bias'), (outputs,)),
+        }
+    return w
+
+
+def weigh(w: Fine, probabilities: Array) -> Array:
+    """F-reg's factors [R] of images with these class probabilities [R, K]."""
+    features = jax.nn.relu(probabilities @ w['hidden']['kernel'] + w['hidden']['bias'])
+    return jax.nn.sigmoid(features @ w['out']['kernel'] + w['out']['bias'])[:, 0]
+
+
+def look(rows: Callable[[SplitParams], tuple[Array, Array]], parameters: SplitParams) -> Unlabeled:
+    """The unlabeled images as a model with these parameters sees them.
+
+    `rows` maps parameters to the images' cross-entropies [R] against their pseudo-labels, and probabilities [R, K].
+    """
+    values, pullback, probabilities = jax.vjp(rows, parameters, has_aux=True)
+    return Unlabeled(probabilities, lambda factors: pullback((factors / values.size).astype(values.dtype))[0])
+
+
+def fine_gradient(
+    w: Fine, unlabeled: Unlabeled, labeled: Callable[[SplitParams], Array], parameters: SplitParams, rate: Array
+) -> Fine:
+    """The gradient of F-reg (Eq. 6, 7): of the labeled images' loss after a step on the weighted unlabeled ones.
+
+        phi-(w) = phi - rate mean_i H_i(w) grad CE_i(phi),    H_i(w) = f_w(probabilities_i)
+        d CE(y, f(x; phi-(w))) / d w
+
+    Exact, and without second derivatives: H_i is a factor and not differentiated in phi, so phi- is linear in the
+    factors, and its derivative by H_i is -rate / R times the gradient of CE_i. Reverse-mode differentiation transposes
+    that linear map, which takes about as long as the map.
+
+    Args:
+      w: F-reg.
+      unlabeled: as seen with `parameters`.
+      labeled: parameters -> cross-entropy [] of the labeled images.
+      parameters: phi.
+      rate: step size [].
+    """
+
+    def loss(w: Fine) -> Array:
+        gradient = unlabeled.gradient(weigh(w, unlabeled.probabilities))
+        return labeled(jax.tree.map(lambda phi, g: phi - rate * g, parameters, gradient))
+
+    return jax.grad(loss)(w)
+
+
+def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight: Array) -> dict[str, Array]:
+    """The counts of `pseudo_label.count`, how many of the unlabeled rows have right and wrong labels, of those whose
+    truth is known, and the sums of their weights [B]."""
+    right, wrong = (guessed & (truth >= 0) & hit for hit in (truth == labels, truth != labels))
+    return pseudo_label.count(labels, confident, truth, guessed) | {
+        'right': jnp.sum(right),
+        'wrong': jnp.sum(wrong),
+        'right_weight': jnp.sum(weight * right),
+        'wrong_weight': jnp.sum(weight * wrong),
+    }
+
+
+def rates(counts: dict[str, Array]) -> Metrics:
+    """The metrics of summed counts."""
+    means = {f'weight_{kind}': counts[f'{kind}_weight'] / counts[kind] for kind in ('right', 'wrong')}  # NaN: none
+    return pseudo_label.rates(counts) | means
