@@ -151,8 +151,11 @@ def official(flat: Flat) -> dict[str, Any]:
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """One model down, one up."""
-    return costs.whole_model(context, pseudo_labels=context.hparams.local.objective != 'supervised')
+    """One model down, one up. With 'pseudo_label' each image is labeled once a round, else in every batch."""
+    objective = context.hparams.local.objective
+    cost = costs.whole_model(context, pseudo_labels=objective not in ('supervised', 'pseudo_label'))
+    once = context.images * context.pieces.whole_work.forward if objective == 'pseudo_label' else 0
+    return cost._replace(setup_work=once)
 
 
 def labels_alone(flat: Flat) -> bool:

@@ -25,9 +25,14 @@ from semisfl_jax.studies.spec import Cell, Paper, Study, Table
 NOTHING = '—'
 CELL_KEYS = (
     *('table', 'row', 'column', 'measure', 'target', 'unit', 'seeds_asked', 'seeds_run', 'seeds_counted', 'mean'),
-    *('standard_error', 'paper_mean', 'paper_standard_error', 'state', 'runs', 'commits', 'hardware', 'command'),
+    *('standard_error', 'paper_mean', 'paper_standard_error', 'paper_standard_deviation', 'state', 'runs', 'commits'),
+    *('hardware', 'command'),
 )
-PAPER_KEYS = ('paper_mean', 'paper_standard_error')  # omitted if no cell has a value from the paper
+PAPER_KEYS = {  # omitted if no cell has such a value from the paper
+    'paper_mean': lambda paper: True,
+    'paper_standard_error': lambda paper: paper.deviation is None,
+    'paper_standard_deviation': lambda paper: paper.deviation is not None,
+}
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
 DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'p')
 
@@ -47,8 +52,8 @@ def write(folder: Path, study: Study, results: Mapping[Place, Found]) -> None:
     for path in sorted(pictures.iterdir()):
         if path.name not in file_names:
             path.unlink()
-    has_paper = any(cell.paper for cell in study.cells())
-    keys = [key for key in CELL_KEYS if has_paper or key not in PAPER_KEYS]
+    papers = [cell.paper for cell in study.cells() if cell.paper]
+    keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
     _replace(folder / 'cells.csv', _csv(keys, cell_rows(study, results)))
     _replace(folder / 'runs.csv', _csv(RUN_KEYS, run_rows(study, results)))
     _replace(folder / 'differences.csv', _csv(DIFFERENCE_KEYS, difference_rows(study, results)))
@@ -106,6 +111,7 @@ def cell_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, An
                 'standard_error': summary.error if summary else None,
                 'paper_mean': cell.paper.mean if cell.paper else None,
                 'paper_standard_error': cell.paper.error if cell.paper else None,
+                'paper_standard_deviation': cell.paper.deviation if cell.paper else None,
                 'state': result.missing or 'done',
                 'runs': ' '.join(job.name for job in result.jobs),
                 'commits': _commits(result),
@@ -192,7 +198,8 @@ def _caption(table: Table) -> str:
         kind = collect.KINDS[measure.kind]
         titles.append(f'{kind.title} ({kind.unit})')
     quantities = '; '.join(dict.fromkeys(titles))
-    paper_note = '; paper: its mean (standard error)' if any(cell.paper for cell in table.cells) else ''
+    spreads = ['deviation' if cell.paper.deviation is not None else 'error' for cell in table.cells if cell.paper]
+    paper_note = f'; paper: its mean (standard {" or ".join(dict.fromkeys(spreads))})' if spreads else ''
     numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error over seeds (their number){paper_note}.'
     return ' '.join(filter(None, (numbers, table.caption)))
 
@@ -284,10 +291,11 @@ def _hardware(result: Found) -> str:
 
 
 def _paper(paper: Paper, unit: str) -> str:
-    """Mean and standard error as printed in the paper: percentages with one decimal."""
-    digits = '.1f' if unit == '%' else 'g'
-    mean = format(paper.mean, digits)
-    return mean if paper.error is None else f'{mean} ({paper.error:{digits}})'
+    """Mean and standard error or deviation as printed in the paper: percentages with one decimal, or two if it has
+    deviations."""
+    digits = ('.1f' if paper.deviation is None else '.2f') if unit == '%' else 'g'
+    mean, spread = format(paper.mean, digits), paper.error if paper.deviation is None else paper.deviation
+    return mean if spread is None else f'{mean} ({spread:{digits}})'
 
 
 def _number(value: float, unit: str, sign: str = '') -> str:

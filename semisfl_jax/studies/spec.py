@@ -24,6 +24,7 @@ class Paper(NamedTuple):
     error: float | None  # standard error, if given
     data: str  # config.data.name
     labels: int  # config.data.num_labeled
+    deviation: float | None = None  # standard deviation over its runs, if that is what it gives
 
 
 class Measure(NamedTuple):
