@@ -21,7 +21,7 @@ from semisfl_jax.studies.spec import ACCURACY, Cell, Paper, Study, Table
 
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2)}
 WARNING = {
-    'smoke': "Data and scale are not the paper's: scikit-learn's digits, 20 clients, a small network and ten rounds, "
+    'smoke': "Data and scale are not the paper's: scikit-learn's digits, 20 clients, a small network and 20 rounds, "
     'to try everything out. No accuracy here says anything about a method.',
     'cpu': "The scale is not the paper's: its protocol, and of its data Fashion-MNIST, with a network of two "
     'convolutions in place of ResNet-9, and 40 rounds in place of 200.',
@@ -39,7 +39,10 @@ OF_SCALE = {  # -> changes of the protocol
         'model.name': 'small_cnn',
         'federation.num_clients': 20,
         'federation.min_labeled': 1,
-        'rounds': 10,
+        'rounds': 20,
+        'local.epochs': 3,
+        'lr': 3e-3,
+        'lr_min': 3e-3,
     },
     'cpu': {'data.num_labeled': 5000, 'model.name': 'small_cnn', 'rounds': 40},
     'full': {'data.num_labeled': 5000, 'model.name': 'resnet9'},
