@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+import semisfl_jax as sfl
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, machine
 from semisfl_jax.data import cache
@@ -85,6 +86,18 @@ def test_memory_of_clients_is_named_where_clients_keep_models(monkeypatch):
     config = config_lib.resolve(runs.config(algorithm='fedmatch', federation__num_clients=1_000_000))
     with pytest.raises(UserError, match=r'federation\.num_clients=1000000 .*\(client state 51 GiB'):
         experiment.build(config)
+
+
+def test_one_model_of_every_client_is_stated_and_refused_where_it_cannot_fit(monkeypatch):
+    """Fed-SHVR keeps 4 bytes of each of 3,975,010 parameters of the MLP: 15.16 MiB a client."""
+    base = {'data.fake': True, 'data.fake_size': 300, 'data.num_labeled': 20, 'algorithm': 'fed_shvr'}
+    config = sfl.get_config('mnist', {**base, 'model.name': 'mlp5000', 'federation.num_clients': 40})
+    of_machine(monkeypatch, 16 * GIB)
+    lines = experiment.describe([experiment.build(config_lib.resolve(config))])
+    assert 'memory     each client keeps 15 MiB between its rounds, 607 MiB in all' in lines  # 40 x 15.163 = 606.5
+    config.federation.num_clients = 5_000
+    with pytest.raises(UserError, match=r'federation\.num_clients=5000 .*\(client state 74 GiB'):  # 5,000 x 15.163 MiB
+        experiment.build(config_lib.resolve(config))
 
 
 def test_where_no_key_is_to_blame_the_largest_share_is(monkeypatch):

@@ -30,6 +30,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint, memory, split_words
 from semisfl_jax.training import footprint as footprint_lib
 from semisfl_jax.types import Algorithm, Array, Federation, Views
+from semisfl_jax.wording import size
 
 
 class Experiment(NamedTuple):
@@ -253,10 +254,9 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
     height, width, channels = dataset.train_images.shape[1:]
     seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
     clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
-    student = jax.eval_shape(experiment.algorithm.init, experiment.key).student
-    pieces = {
-        name: sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for name, piece in student._asdict().items()
-    }
+    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    models = state.student._asdict().items()
+    pieces = {name: sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for name, piece in models}
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
     devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
@@ -270,6 +270,9 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
+    if kept := footprint_lib.size_of(getattr(state, 'clients', ())):
+        each, total = size(kept / partition.num_clients), size(kept * len(trials))
+        lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
     if experiment.costs.price is None:
         lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
     if dataset.fake:
