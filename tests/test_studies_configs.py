@@ -13,6 +13,8 @@ from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, document, plan, report, spec
 from tests import runs
+from tests.studies_words import parse, study
+from tests.test_studies_labeled import CELLS as CELLS_OF_OTHERS
 
 NAMES = (
     *('table2', 'table3', 'table4', 'table5', 'table6', 'fig5_6_cost', 'fig9_labels', 'fig10_client_labels'),
@@ -32,16 +34,6 @@ CELLS = {
     'fig11_frequency': 2 * 5,
     'fig12_ablation': 5 + 5,
 }
-
-
-def parse(name, scale, *words):
-    return command_line.parse(
-        ['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py:{scale}', *words], studies=True
-    )
-
-
-def study(name, scale):
-    return parse(name, scale).config.study
 
 
 @pytest.mark.parametrize('scale', spec.SCALES)
@@ -70,7 +62,9 @@ def test_every_study_resolves(name, scale):
 
 def test_every_study_is_known():
     files = {path.stem for path in (runs.ROOT / 'configs/studies').glob('*.py')}
-    assert files - {'__init__', 'paper', 'scales'} == set(NAMES)
+    others = {name for name in files if name.startswith(('shvr_', 'feddure_'))}  # tests/test_studies_labeled.py
+    assert files - others - {'__init__', 'paper', 'scales', 'shvr', 'feddure'} == set(NAMES)
+    assert others == set(CELLS_OF_OTHERS)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,11 @@ from semisfl_jax.algorithms.fedavg import FIXMATCH, comparison
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Paper, Study, Table
 
+COSTS = {  # for the error message of a missing scale
+    'smoke': 'digits, some minutes on 2 cores, no download',
+    'cpu': 'MNIST and Fashion-MNIST, prepared beforehand, hours on 2 cores',
+    'full': "the paper's data, model and three seeds, days on accelerators",
+}
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2)}
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits, 20 clients, a small network and 20 rounds, "
@@ -193,4 +198,6 @@ def study(name: str, scale: str, title: str, tables: Sequence[Table]) -> ConfigD
     return config
 
 
-check = scales.check
+def check(scale: str) -> None:
+    """Raises UserError for an unknown scale, or for none."""
+    scales.check(scale, COSTS)

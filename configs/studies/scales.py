@@ -6,7 +6,7 @@ Differences from a file in configs/ are set here and in the studies, and appear 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -49,10 +49,10 @@ EVALUATED = {'eval_every': 1}
 LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'full': {}}
 
 
-def check(scale: str) -> None:
-    """Raises UserError for an unknown scale, or for none, because a study takes from minutes to days."""
+def check(scale: str, costs: Mapping[str, str] = COSTS) -> None:
+    """Raises UserError for an unknown scale, or for none, because a study takes from minutes to days (`costs`)."""
     if not scale:
-        listed = ', '.join(f'{name} ({COSTS[name]})' for name in spec.SCALES)
+        listed = ', '.join(f'{name} ({costs[name]})' for name in spec.SCALES)
         raise UserError(f'a study needs a scale, after a colon at the end of --config: {listed}')
     if scale not in spec.SCALES:
         raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, spec.SCALES)}")

@@ -18,6 +18,11 @@ from semisfl_jax.algorithms.fed_shvr import official
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
 
+COSTS = {  # for the error message of a missing scale
+    'smoke': 'digits, some minutes on 2 cores, no download',
+    'cpu': 'MNIST, prepared beforehand, an hour or two on 2 cores',
+    'full': "the paper's data, models and five seeds, days on accelerators",
+}
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2, 3, 4)}
 ROUNDS = {'smoke': 10, 'cpu': 20, 'full': 100}  # of MNIST
 WARNING = {
@@ -116,4 +121,6 @@ def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Seq
     return config
 
 
-check = scales.check
+def check(scale: str) -> None:
+    """Raises UserError for an unknown scale, or for none."""
+    scales.check(scale, COSTS)
