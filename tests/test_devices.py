@@ -140,9 +140,10 @@ CASES = {
         algorithm='feddure',
         active=10,
         labels_at_clients=True,
+        linear=True,
         hparams=(
-            ('options', FedDure(coarse_rate=5.0, fine_rate=20.0)),
-            *(('labeled_rows', 2), ('num_clients', CLIENTS), ('threshold', 0.6)),
+            ('options', FedDure(coarse_rate=0.05, fine_rate=50.0)),
+            *(('labeled_rows', 2), ('num_clients', CLIENTS), ('threshold', 0.999)),
         ),
     ),
     'fedmatch': Case(

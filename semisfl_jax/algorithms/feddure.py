@@ -296,6 +296,7 @@ def check(flat: Flat) -> None:
             )
 
 
+WITH_LABELS = {'data.client_labels': 20, 'federation.mu': 1}  # without them, there is nothing to regulate by
 METHOD = register(
     Method(
         name='feddure',
@@ -318,9 +319,9 @@ METHOD = register(
         },
         look=Look('#AA4499', 'd', '--'),
         variants={
-            '': {},
-            'no coarse': {'feddure.coarse': False},
-            'no fine': {'feddure.fine': False},
+            '': WITH_LABELS,
+            'no_coarse': {**WITH_LABELS, 'feddure.coarse': False},
+            'no_fine': {**WITH_LABELS, 'feddure.fine': False},
         },
     )
 )
