@@ -1,7 +1,7 @@
 """What the studies of FedDure have in common (Bai et al., AAAI 2024): protocol, methods, scales, numbers.
 
-`smoke` uses the digits, `cpu` Fashion-MNIST (and MNIST in place of CIFAR-10) with a small network and fewer rounds,
-`full` the paper's data and model. All methods run with the hyper-parameters of that comparison (`fedavg.comparison`).
+`smoke` uses the digits, `cpu` Fashion-MNIST alone with a small network and fewer rounds, `full` the paper's data and
+model. All methods run with the hyper-parameters of that comparison (`fedavg.comparison`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from semisfl_jax.studies.spec import ACCURACY, Cell, Paper, Study, Table
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
-    'cpu': 'MNIST and Fashion-MNIST, prepared beforehand, hours on 2 cores',
+    'cpu': 'Fashion-MNIST, prepared beforehand, hours on 2 cores',
     'full': "the paper's data, model and three seeds, days on accelerators",
 }
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2)}
@@ -32,10 +32,10 @@ WARNING = {
     'convolutions in place of ResNet-9, and 40 rounds in place of 200.',
     'full': '',
 }
-# Column -> file in configs/; at small scales also its name there
+# Column -> file in configs/
 DATA = {
     'smoke': {'digits': 'digits'},
-    'cpu': {'MNIST': 'mnist', 'Fashion-MNIST': 'fashion_mnist'},
+    'cpu': {'Fashion-MNIST': 'fashion_mnist'},
     'full': {'CIFAR-10': 'cifar10', 'Fashion-MNIST': 'fashion_mnist', 'CINIC-10': 'cinic10'},
 }
 OF_SCALE = {  # -> changes of the protocol
