@@ -111,7 +111,8 @@ def test_without_regulators_it_is_fedavg_with_fixmatch(model):
             np.testing.assert_array_equal(metrics[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize('model', slow_but(MODELS, 'matrices'))
+@pytest.mark.slow
+@pytest.mark.parametrize('model', MODELS)
 def test_an_f_reg_that_says_one_makes_every_pseudo_label_count(model):
     """As FixMatch does with a threshold of 0: sigmoid(100) is 1."""
     options = FedDure(coarse=False, fine_rate=0.0)
@@ -199,6 +200,7 @@ def test_a_client_that_failed_keeps_its_f_reg():
     np.testing.assert_array_equal(moves(state.clients, after.clients) > 0, [False, False, True, False, False])
 
 
+@pytest.mark.slow
 def test_a_c_reg_that_stands_still_has_no_effect():
     run, state, _ = start(options=FedDure(coarse_rate=0.0, fine_rate=5.0))
     after, metrics = one_round(run, state, [2, 4])

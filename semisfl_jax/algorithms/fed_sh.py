@@ -39,6 +39,6 @@ METHOD = register(
         check=check,
         official=official,
         price=price_uncorrected,
-        look=Look('#999933', 'h', ':'),
+        look=Look('#99BB66', 'h', ':'),
     )
 )

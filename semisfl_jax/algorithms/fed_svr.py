@@ -41,6 +41,6 @@ METHOD = register(
         official=official,
         price=price,
         metrics={'correction_norm': CORRECTION_NORM},
-        look=Look('#CC6677', '*', '-.'),
+        look=Look('#AA0011', '*', '-.'),
     )
 )

@@ -317,7 +317,7 @@ METHOD = register(
             'weight_right': 'mean weight m of right pseudo-labels, whatever their confidence, where the truth is known',
             'weight_wrong': 'likewise of wrong ones',
         },
-        look=Look('#AA4499', 'd', '--'),
+        look=Look('#4422DD', 'd', '--'),
         variants={
             '': WITH_LABELS,
             'no_coarse': {**WITH_LABELS, 'feddure.coarse': False},
