@@ -287,8 +287,17 @@ def test_nothing_is_cut_off_figures_of_studies(monkeypatch, rows):
         assert_nothing_is_cut(made[name])
 
 
+def test_nothing_is_cut_off_losses_and_spreads_of_studies(monkeypatch):
+    (table,), results = study_of(ROWS[1:4], ('Non-IID',))
+    made = study_figures(monkeypatch, [dataclasses.replace(table, figures=('loss_rounds', 'spread_rounds'))], results)
+    assert list(made) == ['1-loss_rounds-Non-IID', '1-spread_rounds-Non-IID']
+    for figure in made.values():
+        assert_nothing_is_cut(figure)
+
+
 def test_nothing_is_cut_off_what_studies_measure(monkeypatch):
-    kinds = [Measure(kind, 0.2 if kind in ('minutes', 'gigabytes') else 0.0) for kind in collect.KINDS]
+    targets = {'minutes': 0.2, 'gigabytes': 0.2, 'rounds': 0.2, 'accuracy_after': 1}
+    kinds = [Measure(kind, targets.get(kind, 0.0)) for kind in collect.KINDS]
     made = study_figures(monkeypatch, *study_of(ROWS[1:4], ('SVHN', 'a column of a study with a long name'), kinds))
     values = [figure for name, figure in made.items() if name.endswith('values')]
     assert len(values) == len(kinds)

@@ -80,7 +80,7 @@ def spread(ax, curves: Sequence[Curve]):
     lines(ax, curves, scale=100.0)
     ax.set_ylim(bottom=0)
     _x(ax, 'round')
-    ax.set_ylabel('Standard deviation of the accuracy (%)')
+    ax.set_ylabel('Deviation of the accuracy (%)')
     legends.below(ax.figure)
     return ax
 
