@@ -29,7 +29,7 @@ WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits, 20 clients, a small network and 20 rounds, "
     'to try everything out. No accuracy here says anything about a method.',
     'cpu': "The scale is not the paper's: its protocol, and of its data Fashion-MNIST, with a network of two "
-    'convolutions in place of ResNet-9, and 40 rounds in place of 200.',
+    'convolutions in place of ResNet-9, and 30 rounds in place of 200.',
     'full': '',
 }
 # Column -> file in configs/
@@ -49,7 +49,7 @@ OF_SCALE = {  # -> changes of the protocol
         'lr': 3e-3,
         'lr_min': 3e-3,
     },
-    'cpu': {'data.num_labeled': 5000, 'model.name': 'small_cnn', 'rounds': 40},
+    'cpu': {'data.num_labeled': 5000, 'model.name': 'small_cnn', 'rounds': 30},
     'full': {'data.num_labeled': 5000, 'model.name': 'resnet9'},
 }
 DIRICHLET = {'federation.partition': 'dirichlet_class', 'federation.alpha': 0.5}
