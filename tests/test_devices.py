@@ -15,6 +15,7 @@ from jax.extend import core
 
 from semisfl_jax import algorithms, data, parallel, rng, sampling
 from semisfl_jax import config as config_lib
+from semisfl_jax.algorithms.fed_shvr import FedShvr
 from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.fedswitch import FedSwitch
@@ -136,6 +137,17 @@ CASES = {
             *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
         ),
     ),
+    'fed_shvr': Case(
+        algorithm='fed_shvr',
+        active=10,
+        labels_at_clients=True,
+        linear=True,
+        hparams=(
+            ('options', FedShvr()),
+            ('local', Local(epochs=1, steps='longest', weighting='samples')),
+            *(('labeled_rows', 2), ('num_clients', CLIENTS), ('lr', 0.1), ('momentum', 0.3)),
+        ),
+    ),
     'feddure': Case(
         algorithm='feddure',
         active=10,
@@ -211,7 +223,7 @@ def assert_close(one, many):
 def test_eight_devices_give_the_numbers_of_one(name):
     one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)[0]
     assert_close(one, many)
-    if name == 'splitfed':  # no pseudo-labels
+    if name in ('splitfed', 'fed_shvr'):  # no pseudo-labels, or no threshold
         return
     rates = [float(metrics['mask_rate']) for _, metrics in one]
     assert all(0.02 < rate < 0.98 for rate in rates)  # both sides of the threshold were compared

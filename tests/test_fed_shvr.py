@@ -89,6 +89,27 @@ def test_corrections_cancel(name, cohorts):
             assert np.any(new[3])
 
 
+def test_the_order_of_the_cohort_and_its_padding_change_nothing():
+    algorithm = algorithms.build('fed_shvr', linear.model(), toy.VIEWS, hparams())
+    run, state = jax.jit(algorithm.round), rounds('fed_shvr', 1, hparams())[-1]
+    cohorts = [toy.cohort(ids, [1] * len(ids)) for ids in ([1, 2, 4], [4, 1, 2], [1, 2, 4, 4, 3])]
+    cohorts[-1] = cohorts[-1]._replace(weight=jnp.array([1.0, 1.0, 1.0, 0.0, 0.0]))
+    plain, *others = (run(rng.root(0), state, FEDERATION, cohort, jnp.int32(0)) for cohort in cohorts)
+    for other in others:
+        chex.assert_trees_all_close(plain, other, rtol=1e-4, atol=1e-6)
+
+
+def test_nobody_moves_nothing():
+    """When all clients of a round fail, model, gradients and statistics stay."""
+    algorithm = algorithms.build('fed_shvr', linear.model(), toy.VIEWS, hparams())
+    state = rounds('fed_shvr', 1, hparams())[-1]
+    lost = toy.cohort(EVERYONE, [1] * 5)._replace(weight=jnp.zeros(5))
+    after, _ = jax.jit(algorithm.round)(rng.root(0), state, FEDERATION, lost, jnp.int32(0))
+    chex.assert_trees_all_close(
+        (after.student, after.clients, after.server), (state.student, state.clients, state.server), rtol=1e-6
+    )
+
+
 def test_with_equal_steps_the_two_corrected_forms_agree():
     h = hparams(local=Local(weighting='samples'))
     ours, ablation = (rounds(name, 3, h)[-1].student for name in ('fed_shvr', 'fed_svr'))

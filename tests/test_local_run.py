@@ -104,6 +104,30 @@ def test_feddure_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path):
     assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
 
 
+FED_SHVR = {
+    **FEDDURE,
+    'algorithm': 'fed_shvr',
+    'fed_shvr__ramp_rounds': 2,
+    'momentum': 0.5,
+    'federation__labeled_partition': 'classes',
+}
+del FED_SHVR['feddure__fine_rate']
+
+
+@pytest.mark.as_for_users
+def test_fed_shvr_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path):
+    assert runs.run(tmp_path / 'whole', **FED_SHVR) == 0
+    norms = [record['correction_norm'] for record in runs.records(tmp_path / 'whole')]
+    assert norms[0] == 0
+    assert min(norms[1:]) > 0
+    assert runs.run(tmp_path / 'parts', **(FED_SHVR | {'rounds': 1})) == 0
+    assert runs.run(tmp_path / 'parts', **FED_SHVR) == 0
+    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
+    trials = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
+    assert runs.run(tmp_path / 'seeds', **FED_SHVR, **trials) == 0
+    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
+
+
 @pytest.mark.parametrize(
     'changes',
     slow_but(
