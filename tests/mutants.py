@@ -250,8 +250,8 @@ OTHERS = [
         'fed_shvr',
         ('gradients are not corrected', 'jax.tree.map(jnp.add, gradient, correction)', 'gradient'),
         ('updates are not divided by their steps', 'x / jnp.maximum(steps, 1.0), update', 'x, update'),
-        ('the average is taken over one step', 'far * update', 'update'),
-        ('the correction stays in the gradient', '(far > 0, far, 1.0) - d, old)', '(far > 0, far, 1.0), old)'),
+        ('the average is taken over one step', 'mean_steps * update', 'update'),
+        ('the correction stays in the gradient', '(scale > 0, scale, 1.0) - d, old)', '(scale > 0, scale, 1.0), old)'),
         (
             'clients weigh alike',
             'cohort, hparams).share',

@@ -142,8 +142,8 @@ def build(
         lr = learning_rate(hparams, state.round)
         state, metrics = server(key, state, federation, k_s, lr)
         average, clients, client_metrics = local(key, state, federation, cohort, lr)
-        far = average.steps if form.normalized else 1.0
-        parameters = jax.tree.map(lambda x, update: x - far * update, trainable(state.student), average.update)
+        mean_steps = average.steps if form.normalized else 1.0
+        parameters = jax.tree.map(lambda x, update: x - mean_steps * update, trainable(state.student), average.update)
         student = _with_statistics(with_parameters(state.student, parameters), average.statistics)
         control = _average_control(form, clients, federation, hparams) if form.corrected else ()
         state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
@@ -178,10 +178,13 @@ def _add(correction: Any) -> optax.GradientTransformation:
     return optax.stateless(lambda gradient, parameters: jax.tree.map(jnp.add, gradient, correction))
 
 
-def _mean_gradient(update: SplitParams, far: Array, correction: SplitParams, control: SplitParams) -> SplitParams:
-    """c_k, from the `update` theta - theta_k over `far` = lr tau_k; `control` where nothing could move."""
+def _mean_gradient(update: SplitParams, scale: Array, correction: SplitParams, control: SplitParams) -> SplitParams:
+    """c_k, from the `update` theta - theta_k over `scale` = lr tau_k; `control` where nothing could move."""
     return jax.tree.map(
-        lambda x, d, old: jnp.where(far > 0, x / jnp.where(far > 0, far, 1.0) - d, old), update, correction, control
+        lambda x, d, old: jnp.where(scale > 0, x / jnp.where(scale > 0, scale, 1.0) - d, old),
+        update,
+        correction,
+        control,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import textwrap
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +28,8 @@ If the package is installed without its repository: `semisfl` or `python -m semi
 configurations
 {configs}
 
-studies: each reproduces a table or figure of the paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu, full)
-  {studies}
+studies: each reproduces a table or figure of a paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu, full)
+{studies}
 
 options
   --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
@@ -81,7 +82,8 @@ def help_text() -> str:
             docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
             lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
     studies = (path.stem for path in sorted((CONFIGS / 'studies').glob('*.py')) if 'def get_config' in path.read_text())
-    return HELP.format(configs='\n'.join(lines), studies=', '.join(studies))
+    listed = textwrap.fill(', '.join(studies), 118, initial_indent='  ', subsequent_indent='  ')
+    return HELP.format(configs='\n'.join(lines), studies=listed)
 
 
 def parse(argv: list[str], studies: bool = False) -> Command:
