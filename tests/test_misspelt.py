@@ -53,7 +53,7 @@ def test_configurations_are_found_from_any_folder(tmp_path, capsys, monkeypatch)
 
 def test_nothing_is_suggested_where_nothing_is_near():
     assert did_you_mean('fedavg', ('two_level', 'off')) == ''
-    with pytest.raises(UserError, match='is unknown; use one of .*fedavg, ') as error:
+    with pytest.raises(UserError, match=r'is unknown; use one of .*fedavg, ') as error:
         config_lib.check(changed(algorithm='zzz'))
     assert 'did you mean' not in str(error.value)
 
