@@ -168,6 +168,10 @@ def check_moves(result, moves, where):
         np.testing.assert_array_equal(old[absent], new[absent], err_msg=f'{where}: clients that were not there')
 
 
+# Means over the right or the wrong pseudo-labels, of which so small a round may have none: on some processors it does.
+MAYBE_OF_NONE = {'weight_right', 'weight_wrong'}
+
+
 @pytest.mark.parametrize('partition', PARTITIONS)
 @pytest.mark.parametrize(('algorithm', 'family'), cases(1))
 def test_a_round_moves_what_it_should(algorithm, family, partition):
@@ -177,7 +181,7 @@ def test_a_round_moves_what_it_should(algorithm, family, partition):
         assert np.all(np.isfinite(leaf)), path
     assert int(result.after.round) == 1
     check_moves(result, row.round, 'a round')
-    not_numbers = {name for name, value in result.metrics.items() if not np.isfinite(value)}
+    not_numbers = {name for name, value in result.metrics.items() if not np.isfinite(value)} - MAYBE_OF_NONE
     assert not_numbers == (set() if row.unlabeled else set(phases.no_cross_entity()) & set(result.metrics))
 
     assert set(result.metrics) <= explained(), 'docs/metrics.md has a row for each metric'
