@@ -19,6 +19,7 @@ ROOMS = (
     'rng',
     'trees',
     'losses',
+    'tasks',
     'ema',
     'frequency',
     'queue',

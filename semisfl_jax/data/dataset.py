@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +30,20 @@ NORMALIZATION = {
 }
 
 
+class Targets(NamedTuple):
+    """The truth of a dense task: a map for every image, 255 (`tasks.IGNORED`) where there is none."""
+
+    train: np.ndarray  # [n, H, W] uint8
+    test: np.ndarray  # [m, H, W] uint8
+    outputs: int  # numbers that a model puts out for every pixel, `Task.outputs`
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """One image-classification data set, decoded. Arrays may be read-only memory maps.
+    """One data set, decoded. Arrays may be read-only memory maps.
 
-    Labels are -1 where unknown, as for STL-10's unlabeled images, which follow the labeled ones.
+    Labels are -1 where unknown, as for STL-10's unlabeled images, which follow the labeled ones. In sets with dense
+    tasks, the label is the class of the largest object; it is what splits are made by.
     """
 
     name: str
@@ -45,7 +55,8 @@ class Dataset:
     mean: tuple[float, ...]  # [C], of pixels in [0, 1]
     std: tuple[float, ...]  # [C]
     fake: bool  # made-up images
-    checksum: str  # SHA-256 over the name and the four arrays
+    checksum: str  # SHA-256 over the name and all arrays
+    targets: Mapping[str, Targets] = dataclasses.field(default_factory=dict)  # of dense tasks, by name; or none
 
     @property
     def labelable(self) -> np.ndarray:

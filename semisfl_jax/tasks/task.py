@@ -1,0 +1,63 @@
+"""What clients learn: a task is its loss, and how its outputs are scored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from semisfl_jax.types import Array
+
+IGNORED = 255  # in a target map: the pixel is in no loss and in no score
+
+
+class Score(NamedTuple):
+    """A number by which models are judged. `name` is the end of its key in metrics.jsonl: 'student_accuracy'."""
+
+    name: str  # without underscores
+    label: str  # in figures and tables
+    percent: bool = True  # a share in [0, 1], shown in percent
+    higher_is_better: bool = True
+
+
+class Scorer(NamedTuple):
+    """Judges outputs in two steps: counts in the compiled evaluation, and numbers from the counts of all batches."""
+
+    count: Callable[[Array, Array, Array], Any]  # outputs [B, ...], targets [B, ...], valid [B] bool -> a pytree
+    finish: Callable[[Any], dict[str, float]]  # its leaves stacked, [batches, ...] NumPy -> {name of a score: value}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """One task.
+
+    Attributes:
+      name: as in `data.tasks`.
+      title: in figures and tables.
+      outputs: numbers that a model puts out for an image or, in a dense task, for every pixel: K classes or channels.
+      dense: whether targets are maps: outputs are [B, H, W, outputs] then and targets [B, H, W] uint8, with IGNORED
+        where there is no truth. Otherwise they are [B, outputs] and [B] int32.
+      loss: outputs, targets -> mean loss [] over the images or pixels that have a truth, 0 if there are none.
+      score: the number that counts.
+      scorer: computes it, and others beside it.
+      show: outputs [B, H, W, outputs] (NumPy) -> the map [B, H, W] that figures show beside the target, in the
+        target's units.
+    """
+
+    name: str
+    title: str
+    outputs: int
+    dense: bool
+    loss: Callable[[Array, Array], Array]
+    score: Score
+    scorer: Scorer
+    show: Callable[[Any], Any] | None = None
+
+
+ACCURACY = Score('accuracy', 'accuracy')
+MIOU = Score('miou', 'mIoU')
+IOU = Score('iou', 'IoU at the best threshold')
+ODSF = Score('odsf', 'odsF')
+RMSE = Score('rmse', 'RMSE', percent=False, higher_is_better=False)
+AP = Score('ap', 'AP')
+SCORES = {score.name: score for score in (ACCURACY, MIOU, IOU, ODSF, RMSE, AP)}
