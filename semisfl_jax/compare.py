@@ -1,7 +1,8 @@
 """Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] RUN [RUN ...]
 
 A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
-the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy is reported as
+the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense
+tasks the score of each task, is reported as
 mean ± standard error over seeds, for the method's headline model and for the others; for every two groups, the mean of
 the paired differences over the seeds they share.
 """
@@ -15,44 +16,54 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
+from semisfl_jax import tasks
 from semisfl_jax.errors import UserError, warnings_on_stderr
 from semisfl_jax.runs import Run, group, read, trials
 from semisfl_jax.training import metrics
-from semisfl_jax.types import MODELS
 
 
-def accuracies(run: Run, last: int) -> dict[str, float]:
-    """Model -> accuracy in percent, mean of the `last` evaluations."""
+def scores(run: Run, last: int) -> dict[str, float]:
+    """Key of metrics.jsonl -> score in its unit, mean of the `last` evaluations, by model or dense task."""
     means = {}
-    for model in MODELS:
-        values = [record[f'{model}_accuracy'] for record in run.records if f'{model}_accuracy' in record]
-        if values:
-            means[model] = 100.0 * float(np.mean(values[-last:]))
+    for key in dict.fromkeys(key for record in run.records for key in record):
+        judged = tasks.split_key(key)
+        values = [record[key] for record in run.records if record.get(key) is not None]
+        if judged and values:
+            means[key] = judged.score.scale * float(np.mean(values[-last:]))
     return means
 
 
 def report(runs: list[Run], last: int) -> list[str]:
     """The lines of the comparison, each run scored by the mean of its `last` evaluations."""
     (groups, unknown), lines = group(runs), []
-    accuracy = {run.folder: accuracies(run, last) for run in runs}
+    scored = {run.folder: scores(run, last) for run in runs}
 
     def judged(run: Run) -> float:
-        return accuracy[run.folder][run.headline]
+        return scored[run.folder][run.key]
 
     for label, members in groups.items():
-        headline = next(iter(members.values())).headline
-        for model in sorted(set.intersection(*(set(accuracy[run.folder]) for run in members.values()))):
-            mean, error = metrics.mean_and_error([accuracy[run.folder][model] for run in members.values()])
-            mark = '*' if model == headline else ' '
-            lines.append(f'{mark} {label}: {model} {mean:.2f} ± {error:.2f} % ({len(members)} seeds)')
+        headline = next(iter(members.values())).key
+        for key in sorted(set.intersection(*(set(scored[run.folder]) for run in members.values()))):
+            mean, error = metrics.mean_and_error([scored[run.folder][key] for run in members.values()])
+            mark = '*' if key == headline else ' '
+            lines.append(f'{mark} {label}: {_value(key, mean, error)} ({len(members)} seeds)')
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         shared = sorted(first.keys() & second.keys())
-        if len(shared) > 1:
+        if len(shared) > 1 and len({run.key.rpartition('_')[2] for run in (*first.values(), *second.values())}) == 1:
             mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if unknown:
         lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
     return [*lines, '* headline model of the method']
+
+
+def _value(key: str, mean: float, error: float) -> str:
+    """'teacher 89.17 ± 0.20 %', 'semseg mIoU 43.21 ± 0.30 %'."""
+    judged = tasks.split_key(key)
+    assert judged is not None  # one of `scores`
+    output, score = judged
+    name = output if score is tasks.ACCURACY else judged.text
+    return f'{name} {mean:.2f} ± {error:.2f} %' if score.percent else f'{name} {mean:.4f} ± {error:.4f}'
 
 
 def main(argv: list[str]) -> int:

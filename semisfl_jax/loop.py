@@ -43,6 +43,7 @@ from semisfl_jax.training import (
 )
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import trials as trials_lib
+from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.footprint import Share
 from semisfl_jax.training.interrupt import Request, Stopped
@@ -156,7 +157,7 @@ class Programs(NamedTuple):
     """What a run compiles before its first round."""
 
     round: Callable[..., tuple[Any, Any]]  # as `Batch.round`
-    evaluate: Callable[[Any], dict[str, float]]  # state of a trial -> accuracies
+    evaluate: Callable[[Any], Scores]  # of the state of a trial
     diagnose: Callable[..., dict[str, np.ndarray]] | None
     seconds: dict[str, float]  # {program: duration of its compilation}
 
@@ -174,7 +175,7 @@ def _train(run: Run, progress: Progress, stream: Iterator[tuple[Federation, Coho
             writer = files.writer(run.homes, folder, config, progress.round)
             if write := hosts.on_first(lambda: stack.enter_context(writer)):
                 run = run._replace(listeners=[write, *run.listeners])
-        run.tell(events.Started(progress.round, config.rounds, run.trials[0].algorithm.headline))
+        run.tell(events.Started(progress.round, config.rounds, run.trials[0].headline))
         for index in range(progress.round, config.rounds):
             start = time.monotonic()
             state, measured = programs.round(batch.key, progress.state, *upcoming, _iterations(run, progress))
@@ -308,9 +309,9 @@ def _after_round(
         finite.check_losses(prefix, folder, index, *checked)
 
     k_s = [int(controller.k_s) for controller in progress.controllers]
-    accuracies: list[dict[str, float]] = [{} for _ in trials]
+    scores: list[Scores] = [{} for _ in trials]
     if last or number % config.eval_every == 0:
-        accuracies = list(map(programs.evaluate, _parts(run, progress.state)))
+        scores = list(map(programs.evaluate, _parts(run, progress.state)))
     if programs.diagnose and (last or number % config.diagnostics_every == 0):
         states = _parts(run, progress.state)
         arrays = [programs.diagnose(*trial, number, steps) for *trial, steps in zip(trials, states, k_s, strict=True)]
@@ -321,16 +322,16 @@ def _after_round(
     entries = map(totals.entries, trials, clients, bills)
     records = [
         summary.record(number, *of_trial, seconds, images, trials[0].dataset.fake)
-        for of_trial in zip(k_s, of_trials, accuracies, entries, strict=True)
+        for of_trial in zip(k_s, of_trials, scores, entries, strict=True)
     ]
     run.tell(events.RoundDone(records))
     for lines, record in zip(progress.records, records, strict=True):
         lines.append(record)  # in place: copies of all lines in every round would add up
-    headline = trials[0].algorithm.headline
+    pay = partial(totals.pay, headline=trials[0].headline, tasks=trials[0].score_keys)
     return progress._replace(
         round=number,
         controllers=controllers,
-        accounts=list(map(partial(totals.pay, headline=headline), progress.accounts, bills, records)),
+        accounts=list(map(pay, progress.accounts, bills, records)),
     )
 
 

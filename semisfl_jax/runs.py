@@ -11,8 +11,8 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import own_files
 from semisfl_jax.algorithms.method import option_fields
 from semisfl_jax.errors import UserError, warn
-from semisfl_jax.training import metrics
-from semisfl_jax.types import MODELS
+from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key
+from semisfl_jax.training import metrics, totals
 
 
 class Run(NamedTuple):
@@ -21,8 +21,14 @@ class Run(NamedTuple):
     folder: Path
     settings: dict[str, Any]  # flat configuration without INERT keys and the seed, but with `rounds`
     seed: int
-    headline: str  # model whose accuracy is the headline metric, one of `types.MODELS`
+    headline: str  # the output that counts: a model, or a dense task; one of `tasks.OUTPUTS`
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
+    score: Score = ACCURACY  # by which it is judged
+
+    @property
+    def key(self) -> str:
+        """The headline's score in the lines of metrics.jsonl."""
+        return score_key(self.headline, self.score.name)
 
 
 def trials(folder: Path) -> list[Path]:
@@ -43,18 +49,18 @@ def read(folder: Path) -> Run:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
     for name, content, rules in (
         ('config.json', config, {'seed': _is_count, 'algorithm': _is_text}),
-        ('summary.json', summary, {'rounds': _is_count, 'headline': MODELS.__contains__}),
+        ('summary.json', summary, {'rounds': _is_count, 'headline': OUTPUTS.__contains__}),
     ):
         if wrong := [key for key, test in rules.items() if key not in content or not test(content[key])]:
             raise UserError(f'{folder / name} was not written by a run: its {wrong[0]} is missing or invalid')
-    rounds, headline = summary['rounds'], summary['headline']
+    rounds, headline = summary['rounds'], totals.headline(summary)
     records = metrics.read(folder / 'metrics.jsonl')[:rounds]
-    if len(records) < rounds or not any(f'{headline}_accuracy' in record for record in records):
-        lacking = f'{headline}_accuracy' if len(records) == rounds else f'{rounds} rounds, as summary.json has'
+    if len(records) < rounds or not any(headline.key in record for record in records):
+        lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
     _compare(folder, summary)
     settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
-    return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline, records)
+    return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline.output, records, headline.score)
 
 
 def _compare(folder: Path, summary: dict[str, Any]) -> None:

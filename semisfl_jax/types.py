@@ -12,7 +12,8 @@ Letters used in shapes, here and in every docstring of the package:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -131,10 +132,14 @@ class Round(Protocol):
 
 
 class Predict(Protocol):
-    """The models that a method evaluates."""
+    """What a method evaluates."""
 
-    def __call__(self, state: MethodState, images: Array, /) -> dict[str, Array]:
-        """Images [B, H, W, C] uint8 -> {one of MODELS: logits [B, K]}."""
+    def __call__(self, state: MethodState, images: Array, /) -> dict[str, Any]:
+        """Images [B, H, W, C] uint8 -> {name: outputs}.
+
+        In classification a name is one of MODELS, and its outputs are logits [B, K]. In dense tasks it is that of the
+        task, and its outputs are [B, H, W, outputs]; or a tuple of them, of several models.
+        """
 
 
 class Algorithm(NamedTuple):
@@ -147,4 +152,5 @@ class Algorithm(NamedTuple):
     init: Init
     round: Round
     predict: Predict
-    headline: str  # the output of `predict` that is the method's headline model
+    headline: str  # the output of `predict` that is the method's headline
+    tasks: Mapping[str, Any] = MappingProxyType({})  # output of `predict` -> `tasks.Task`; {}: all classify

@@ -45,7 +45,7 @@ def heights(bars):
 
 def test_accuracy_is_drawn_in_per_cent_with_bands_of_a_standard_error(drawn):
     _, ax = drawn()
-    curves.accuracy(ax, TWO, 'gigabytes')
+    curves.score(ax, TWO, 'gigabytes')
     assert [points(line) for line in ax.lines] == [[[5, 50], [10, 75]], [[5, 25], [10, 50], [15, 100]]]
     (only,) = ax.collections  # one seed has no band
     assert band(only) == {5.0: pytest.approx((40, 60)), 10.0: pytest.approx((70, 80))}

@@ -322,7 +322,7 @@ def test_panels_drawn_one_after_another_share_a_legend():
     first, second = (curves.Curve(name, x, x, x) for name in ('SemiSFL', 'FedAvg'))
     with style.context():
         figure, axes = style.figure(1, 2, 'page')
-        curves.accuracy(axes[0], [first])
+        curves.score(axes[0], [first])
         alone = figure.get_figheight()
         curves.k_s(axes[1], [second, first])
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ['SemiSFL', 'FedAvg']
@@ -331,5 +331,5 @@ def test_panels_drawn_one_after_another_share_a_legend():
         assert len(figure.legends) == 1
         assert_nothing_is_cut(figure)
         plain = style.matplotlib().figure.Figure(figsize=(4, 3))  # without a layout that makes room
-        curves.accuracy(plain.subplots(), [first, second])
+        curves.score(plain.subplots(), [first, second])
         assert_nothing_is_cut(plain)

@@ -29,7 +29,7 @@ def made_up(seed, accuracy, headline='teacher', up=(GIB, 2 * GIB, 3 * GIB)):
 
 
 def test_a_curve_is_the_mean_over_seeds_with_its_error():
-    curve = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'accuracy')
+    curve = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'score')
     assert curve.label == 'SemiSFL'
     assert curve.x.tolist() == [2, 3]
     np.testing.assert_allclose(curve.mean, [0.55, 0.8])
@@ -39,30 +39,30 @@ def test_a_curve_is_the_mean_over_seeds_with_its_error():
 
 def test_a_curve_against_bytes_and_minutes():
     members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
-    curve = collect.curve('semisfl', members, 'accuracy', 'gigabytes')
+    curve = collect.curve('semisfl', members, 'score', 'gigabytes')
     np.testing.assert_allclose(curve.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
-    np.testing.assert_allclose(collect.curve('semisfl', members, 'accuracy', 'minutes').x, [1, 1.5])
+    np.testing.assert_allclose(collect.curve('semisfl', members, 'score', 'minutes').x, [1, 1.5])
 
 
 def test_one_seed_has_no_error():
-    assert all(math.isnan(error) for error in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'accuracy').error)
+    assert all(math.isnan(error) for error in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'score').error)
 
 
 def test_what_is_missing_is_named():
     plain = made_up(0, [0.5, 0.7])
     bare = plain._replace(records=[{'round': 1, 'teacher_accuracy': 0.5}])
     with pytest.raises(UserError, match=r'run0/metrics.jsonl has no bytes_up and no bytes_down'):
-        collect.curve('semisfl', {0: bare}, 'accuracy', 'gigabytes')
+        collect.curve('semisfl', {0: bare}, 'score', 'gigabytes')
     with pytest.raises(UserError, match='has no mask_rate'):
         collect.curves({'semisfl': {0: plain}}, 'mask_rate')
     groups = {'a': {0: plain}, 'b': {0: bare}}
-    assert len(collect.curves(groups, 'accuracy', 'minutes')) == 1
+    assert len(collect.curves(groups, 'score', 'minutes')) == 1
     with pytest.raises(UserError, match='has no simulated_seconds'):
-        collect.curves(groups, 'accuracy', 'minutes', every=True)
+        collect.curves(groups, 'score', 'minutes', every=True)
     assert list(collect.losses(groups)) == ['loss_consistency']
     silent = plain._replace(records=[record | {'simulated_seconds': None} for record in plain.records])
     groups = {'a': {0: plain}, 'b': {0: silent}}  # null: does not apply, as a lower bound that sends nothing
-    assert [curve.label for curve in collect.curves(groups, 'accuracy', 'minutes', every=True)] == ['a']
+    assert [curve.label for curve in collect.curves(groups, 'score', 'minutes', every=True)] == ['a']
 
 
 def test_labels_and_file_names():

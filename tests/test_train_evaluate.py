@@ -1,11 +1,17 @@
-"""Test accuracy: exact counts, whatever the size of the last batch."""
+"""Scores on the test set: exact counts, whatever the size of the last batch."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.training.evaluate import make_evaluate
+from semisfl_jax import tasks
+from semisfl_jax.training import evaluate as evaluate_lib
+
+
+def make_evaluate(predict, like, images, labels, batch_size):
+    truth = {'classification': labels.astype(np.int32)}
+    return evaluate_lib.make_evaluate(predict, like, images, truth, lambda name: tasks.classification(4), batch_size)
 
 
 def predict(state, images):
@@ -25,8 +31,8 @@ def test_accuracy_equals_a_count_in_numpy(count, batch_size):
     x = images.astype(np.float64) / 255.0
     logits = np.concatenate([x.mean(axis=(1, 2)), x[:, 0, 0]], axis=-1) @ w
     expected = {
-        'teacher': sum(int(a.argmax()) == b for a, b in zip(logits, labels, strict=True)) / count,
-        'student': sum(int(a.argmin()) == b for a, b in zip(logits, labels, strict=True)) / count,
+        'teacher': {'accuracy': sum(int(a.argmax()) == b for a, b in zip(logits, labels, strict=True)) / count},
+        'student': {'accuracy': sum(int(a.argmin()) == b for a, b in zip(logits, labels, strict=True)) / count},
     }
     assert make_evaluate(predict, {'w': w}, images, labels, batch_size)({'w': jnp.asarray(w)}) == expected
 
@@ -41,7 +47,7 @@ def test_rows_that_fill_up_the_last_batch_do_not_count():
         share = images.astype(jnp.float32).mean(axis=(1, 2, 3)) / 255.0
         return {'student': jnp.stack([1 - share, share], axis=-1)}
 
-    assert make_evaluate(bright, {}, images, labels, 4)({}) == {'student': 0.2}
+    assert make_evaluate(bright, {}, images, labels, 4)({}) == {'student': {'accuracy': 0.2}}
 
 
 def test_one_trace_serves_all_evaluations():
@@ -57,3 +63,23 @@ def test_one_trace_serves_all_evaluations():
     for seed in range(3):
         evaluate({'w': jax.random.normal(jax.random.key(seed), (6, 4))})
     assert traces == [(3, 4, 4, 3)]
+
+
+def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
+    """Lower is better: the mean of |output - target| is 1 for the first model and 3 for the second."""
+    score = tasks.Score('error', 'error', percent=False, higher_is_better=False)
+
+    def count(outputs, targets, valid):
+        return jnp.sum(jnp.where(valid, jnp.abs(outputs - targets), 0)), jnp.sum(valid)
+
+    scorer = tasks.Scorer(count, lambda counts: {'error': float(counts[0].sum() / counts[1].sum()), 'other': 7.0})
+    task = tasks.Task('depth', 'Depth', 1, True, loss=None, score=score, scorer=scorer)
+
+    def predict(state, images):
+        pixel = images[:, 0, 0, 0].astype(jnp.float32)
+        return {'depth': (pixel + 1, pixel - 3)}
+
+    images = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
+    truth = {'depth': np.arange(5)}
+    evaluate = evaluate_lib.make_evaluate(predict, {}, images, truth, {'depth': task}.__getitem__, 2)
+    assert evaluate({}) == {'depth': {'error': 2.0, 'other': 7.0, 'error_best': 1.0}}

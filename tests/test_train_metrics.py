@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from semisfl_jax import tasks
 from semisfl_jax.costs import Bill
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import metrics, totals
@@ -74,6 +75,9 @@ def test_missing_rounds_are_noticed(tmp_path, text):
         metrics.check_rounds(path, 2)
 
 
+STUDENT, TEACHER = (tasks.Headline(model, tasks.ACCURACY) for model in ('student', 'teacher'))
+
+
 def test_the_mean_is_over_the_last_ten_evaluations():
     records = [{'round': i, 'k_s': 100 - i, 'wall_seconds': 0.5} for i in range(1, 31)]
     accuracy = {i: ((7 * i) % 31) / 31 for i in range(2, 31, 2)}
@@ -82,19 +86,19 @@ def test_the_mean_is_over_the_last_ten_evaluations():
         records[i - 1]['teacher_accuracy'] = 0.0
     account = totals.Account()
     for record in records:
-        account = totals.pay(account, Bill(1, 2, 3.0), record, 'student')
+        account = totals.pay(account, Bill(1, 2, 3.0), record, STUDENT)
     assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
-    summary = totals.figures(account, 'student', with_costs=True)
+    summary = totals.figures(account, STUDENT, with_costs=True)
     assert summary['final_accuracy'] == accuracy[30]
     assert summary['best_accuracy'] == max(accuracy.values())
     assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy[i] for i in range(12, 31, 2)) / 10)
     assert (summary['evaluations'], summary['rounds'], summary['k_s'], summary['wall_seconds']) == (15, 30, 70, 15.0)
     assert [summary[key] for key in metrics.COSTS] == [1, 2, 3.0]
-    assert not set(metrics.COSTS) & totals.figures(account, 'student', with_costs=False).keys()
+    assert not set(metrics.COSTS) & totals.figures(account, STUDENT, with_costs=False).keys()
 
 
 def test_of_several_trials_the_progress_shows_means(capsys):
-    progress = Progress(0, 4, 'student')
+    progress = Progress(0, 4, STUDENT)
     common = {'round': 1, 'loss_consistency': None, 'loss_clustering': 0.5}
     progress.update(
         {'k_s': 20, 'loss_supervised': 1.0, 'student_accuracy': 0.25, **common},
@@ -105,7 +109,7 @@ def test_of_several_trials_the_progress_shows_means(capsys):
 
 
 def test_a_log_file_gets_a_line_per_evaluation_and_no_control_characters(capsys):
-    progress = Progress(0, 4, 'teacher')
+    progress = Progress(0, 4, TEACHER)
     record = {'k_s': 20, 'loss_supervised': 1.25, 'loss_consistency': None, 'loss_clustering': None}
     progress.update({'round': 1, **record})
     assert capsys.readouterr() == ('', '')
@@ -116,3 +120,30 @@ def test_a_log_file_gets_a_line_per_evaluation_and_no_control_characters(capsys)
     assert printed.out.endswith(' left\n')
     assert '\r' not in printed.out
     assert not printed.err
+
+
+def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
+    depth = tasks.Headline('depth', tasks.RMSE)
+    account = totals.Account()
+    for number, value in enumerate((0.5, 0.25, None, 0.375), start=1):
+        record = {
+            'round': number,
+            'k_s': 0,
+            'wall_seconds': 0.5,
+            'depth_rmse': value,
+            'semseg_miou': value and 2 * value,
+        }
+        account = totals.pay(account, Bill(), record, depth, ['depth_rmse', 'semseg_miou'])
+    summary = totals.figures(account, depth, with_costs=False)
+    assert (summary['final_rmse'], summary['best_rmse'], summary['mean_of_last_10_evaluations']) == (0.375, 0.25, 0.375)
+    assert (summary['scores'], summary['evaluations']) == ({'depth_rmse': 0.375, 'semseg_miou': 0.75}, 3)
+    assert totals.headline(summary) == depth
+    assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
+
+
+def test_keys_of_scores():
+    assert tasks.split_key('after_server_accuracy') == tasks.Headline('after_server', tasks.ACCURACY)
+    assert tasks.split_key('semseg_miou').key == 'semseg_miou'
+    assert not any(
+        map(tasks.split_key, ('pseudo_label_accuracy', 'semseg_miou_best', 'supervised_accuracy', 'accuracy'))
+    )

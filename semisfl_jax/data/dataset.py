@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,11 @@ class Dataset:
     def labelable(self) -> np.ndarray:
         """Rows of the training set whose label is known, [<= n] int64 ascending."""
         return np.flatnonzero(self.train_labels >= 0)
+
+    @property
+    def test_truth(self) -> dict[str, np.ndarray]:
+        """What scores compare with, by task."""
+        return {'classification': self.test_labels} | {name: target.test for name, target in self.targets.items()}
 
     @property
     def outline(self) -> Outline:
@@ -141,7 +146,8 @@ def make(name: str, arrays: dict[str, np.ndarray], num_classes: int, fake: bool 
     """
     mean, std = normalization(name, arrays['train_images'])
     digest = digest or checksum(name, arrays)
-    return Dataset(name=name, num_classes=num_classes, mean=mean, std=std, fake=fake, checksum=digest, **arrays)
+    fields: dict[str, Any] = {'num_classes': num_classes, 'mean': mean, 'std': std, 'fake': fake, **arrays}
+    return Dataset(name=name, checksum=digest, **fields)
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

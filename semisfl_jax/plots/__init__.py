@@ -7,7 +7,7 @@ In a notebook, or for custom figures, each plot is a function that takes data an
 
     with plots.style.context():
         figure, ax = plots.style.figure()
-        plots.curves.accuracy(ax, plots.collect.curves(groups, 'accuracy'))
+        plots.curves.score(ax, plots.collect.curves(groups, 'score'))
 
 `style` defines the common style, `looks` the colors, markers and dashes of methods and other groups, `legends` the
 legend below a figure; `curves`, `partitions`, `inside` (diagnostics), `features` and `grids` (tables) draw; `collect`

@@ -14,10 +14,12 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.plots import features, looks
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
+from semisfl_jax.tasks import Score
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import load, metrics
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as returned by `runs.group`
+SCORE = 'score'  # in place of a key of metrics.jsonl: that of the headline
 MOST_POINTS = 1000  # test images in a plot of feature space
 
 # Name of an x axis -> (keys of a line of metrics.jsonl, their value on the axis)
@@ -40,7 +42,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     Args:
       name: of the group.
       runs: its runs by seed.
-      key: of the lines of metrics.jsonl, 'accuracy' for that of the headline model.
+      key: of the lines of metrics.jsonl, 'score' for the headline's score.
       x: 'round', 'gigabytes' or 'minutes'.
 
     Raises:
@@ -49,7 +51,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     needed, place = AXES[x]
     tables = []
     for run in runs.values():
-        wanted = f'{run.headline}_accuracy' if key == 'accuracy' else key
+        wanted = run.key if key == SCORE else key
         table = {}
         for record in run.records:
             if all(record.get(field) is not None for field in (*needed, wanted)):
@@ -70,7 +72,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
 
 
 def spread(name: str, runs: dict[int, Run]) -> Curve:
-    """The standard deviation of the headline model's accuracy over seeds, divided by their number, at the rounds at
+    """The standard deviation of the headline's score over seeds, divided by their number, at the rounds at
     which all of them are evaluated.
 
     Raises:
@@ -79,11 +81,7 @@ def spread(name: str, runs: dict[int, Run]) -> Curve:
     if len(runs) < 2:
         raise UserError(f'{name} has one seed; a spread needs at least two')
     tables = [
-        {
-            record['round']: record[f'{run.headline}_accuracy']
-            for record in run.records
-            if f'{run.headline}_accuracy' in record
-        }
+        {record['round']: record[run.key] for record in run.records if record.get(run.key) is not None}
         for run in runs.values()
     ]
     rounds = sorted(set.intersection(*map(set, tables)))
@@ -112,6 +110,18 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
     if not group_curves or (every and unexpected):
         raise (unexpected or faults)[0]
     return group_curves
+
+
+def score(groups: Groups) -> Score:
+    """The score by which the headlines of all groups are judged.
+
+    Raises:
+      UserError: they are not judged by the same.
+    """
+    scores = {run.score.name: run.score for runs in groups.values() for run in runs.values()}
+    if len(scores) > 1:
+        raise UserError(f'the runs are judged by {" and ".join(sorted(scores))}, which no figure can have on one axis')
+    return next(iter(scores.values()))
 
 
 def losses(groups: Groups) -> dict[str, list[Curve]]:

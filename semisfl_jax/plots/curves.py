@@ -12,6 +12,7 @@ import numpy as np
 
 from semisfl_jax.plots import legends, looks
 from semisfl_jax.plots.looks import Look
+from semisfl_jax.tasks import ACCURACY, Score
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
@@ -57,11 +58,11 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
     return ax
 
 
-def accuracy(ax, curves: Sequence[Curve], x: str = 'round'):
-    """Test accuracy; `x` is a key of X_LABELS, and `Curve.mean` a share in [0, 1]."""
-    lines(ax, curves, scale=100.0)
+def score(ax, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY):
+    """The score `kind` on the test set; `x` is a key of X_LABELS."""
+    lines(ax, curves, scale=kind.scale)
     _x(ax, x)
-    ax.set_ylabel('Test accuracy (%)')
+    ax.set_ylabel(f'Test {kind.label}{_unit(kind)}')
     legends.below(ax.figure)
     return ax
 
@@ -75,12 +76,12 @@ def loss(ax, curves: Sequence[Curve]):
     return ax
 
 
-def spread(ax, curves: Sequence[Curve]):
-    """Standard deviation of the test accuracy over seeds; `Curve.mean` is a share in [0, 1]."""
-    lines(ax, curves, scale=100.0)
+def spread(ax, curves: Sequence[Curve], kind: Score = ACCURACY):
+    """Standard deviation of the score `kind` over seeds."""
+    lines(ax, curves, scale=kind.scale)
     ax.set_ylim(bottom=0)
     _x(ax, 'round')
-    ax.set_ylabel('Deviation of the accuracy (%)')
+    ax.set_ylabel(f'Deviation of the {kind.label}{_unit(kind)}')
     legends.below(ax.figure)
     return ax
 
@@ -137,6 +138,10 @@ def losses(axes, by_name: Mapping[str, Sequence[Curve]]):
         ax.remove()
     legends.below(axes[0].figure)
     return axes[: len(by_name)]
+
+
+def _unit(kind: Score) -> str:
+    return f' ({kind.unit})' if kind.unit else ''
 
 
 def _with_looks(curves: Sequence[Curve]) -> list[Curve]:

@@ -25,10 +25,10 @@ MOST_PANELS = 4  # side by side on a page
 MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
 
 
-def _accuracy(x: str) -> Callable[[Groups], Any]:
+def _score(x: str) -> Callable[[Groups], Any]:
     def draw(groups: Groups):
         figure, ax = style.figure()
-        curves.accuracy(ax, collect.curves(groups, 'accuracy', x, every=True), x)
+        curves.score(ax, collect.curves(groups, collect.SCORE, x, every=True), x, collect.score(groups))
         return figure
 
     return draw
@@ -148,9 +148,9 @@ def _features(run: Run):
 
 # Figures with a line for every group of runs, and figures of one run (that of the lowest seed of a group).
 OF_GROUPS: dict[str, Callable[[Groups], Any]] = {
-    'accuracy_rounds': _accuracy('round'),
-    'accuracy_gigabytes': _accuracy('gigabytes'),
-    'accuracy_minutes': _accuracy('minutes'),
+    'accuracy_rounds': _score('round'),
+    'accuracy_gigabytes': _score('gigabytes'),
+    'accuracy_minutes': _score('minutes'),
     'k_s': _k_s,
     'pseudo_labels': _pseudo_labels,
     'losses': _losses,

@@ -97,14 +97,13 @@ def provenance(folder: Path) -> list[dict[str, str]]:
 
 
 def _accuracy(run: Run, target: float) -> float | None:
-    key = f'{run.headline}_accuracy'
-    return 100.0 * [record[key] for record in run.records if key in record][-1]
+    return run.score.scale * [record[run.key] for record in run.records if record.get(run.key) is not None][-1]
 
 
 def _accuracy_after(run: Run, target: float) -> float | None:
     """After round `target`."""
-    value = next((r.get(f'{run.headline}_accuracy') for r in run.records if r['round'] == target), None)
-    return None if value is None else 100.0 * value
+    value = next((r.get(run.key) for r in run.records if r['round'] == target), None)
+    return None if value is None else run.score.scale * value
 
 
 def _loss(run: Run, target: float) -> float | None:
@@ -113,8 +112,7 @@ def _loss(run: Run, target: float) -> float | None:
 
 def _rounds(run: Run, target: float) -> float | None:
     """The first evaluated round that reaches the target, None if none does."""
-    key = f'{run.headline}_accuracy'
-    return next((record['round'] for record in run.records if record.get(key, -1.0) >= target), None)
+    return next((record['round'] for record in run.records if record.get(run.key, -1.0) >= target), None)
 
 
 def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, float], float | None]:
@@ -124,9 +122,8 @@ def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, floa
     """
 
     def read(run: Run, target: float) -> float | None:
-        key = f'{run.headline}_accuracy'
         for record in run.records:
-            if record.get(key, -1.0) >= target:
+            if record.get(run.key, -1.0) >= target:
                 return price(record) if metrics.COSTS[0] in record else None
         return None
 

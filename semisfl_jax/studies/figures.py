@@ -112,10 +112,12 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     figure, ax = style.figure()
     if name == 'spread_rounds':
         spreads = [plots_collect.spread(group, runs) for group, runs in groups.items()]
-        curves.spread(ax, [curve._replace(look=row_looks[curve.label]) for curve in spreads])
+        curves.spread(
+            ax, [curve._replace(look=row_looks[curve.label]) for curve in spreads], plots_collect.score(groups)
+        )
         return figure
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    key = {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, 'accuracy')
+    key = {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, plots_collect.SCORE)
     group_curves = plots_collect.curves(groups, key, x)
     group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
     if name == 'k_s':
@@ -123,7 +125,7 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     elif name == 'loss_rounds':
         curves.loss(ax, group_curves)
     else:
-        curves.accuracy(ax, group_curves, x)
+        curves.score(ax, group_curves, x, plots_collect.score(groups))
     return figure
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from semisfl_jax.types import Array
+from semisfl_jax.types import MODELS, Array
 
 IGNORED = 255  # in a target map: the pixel is in no loss and in no score
 
@@ -19,12 +19,51 @@ class Score(NamedTuple):
     percent: bool = True  # a share in [0, 1], shown in percent
     higher_is_better: bool = True
 
+    @property
+    def unit(self) -> str:
+        return '%' if self.percent else ''
+
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied with to be in `unit`."""
+        return 100.0 if self.percent else 1.0
+
+    def text(self, value: float) -> str:
+        """A value for the screen: '89.17%' or '0.1234'."""
+        return f'{value:.2%}' if self.percent else f'{value:.4f}'
+
+    def best(self, values: Iterable[float]) -> float:
+        return max(values) if self.higher_is_better else min(values)
+
 
 class Scorer(NamedTuple):
     """Judges outputs in two steps: counts in the compiled evaluation, and numbers from the counts of all batches."""
 
-    count: Callable[[Array, Array, Array], Any]  # outputs [B, ...], targets [B, ...], valid [B] bool -> a pytree
+    # outputs [B, ...], targets [B, ...], valid [B] bool -> a pytree
+    count: Callable[[Array, Array, Array], Any]  # type: ignore[assignment]  # hides tuple.count
     finish: Callable[[Any], dict[str, float]]  # its leaves stacked, [batches, ...] NumPy -> {name of a score: value}
+
+
+class Headline(NamedTuple):
+    """The number by which a method is judged: a score of one of its outputs."""
+
+    output: str  # name of an output of `types.Predict`
+    score: Score
+
+    @property
+    def key(self) -> str:
+        """In metrics.jsonl."""
+        return score_key(self.output, self.score.name)
+
+    @property
+    def text(self) -> str:
+        """'teacher accuracy'."""
+        return f'{self.output} {self.score.label}'
+
+
+def score_key(output: str, score: str) -> str:
+    """The key of a score in metrics.jsonl."""
+    return f'{output}_{score}'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,4 +99,13 @@ IOU = Score('iou', 'IoU at the best threshold')
 ODSF = Score('odsf', 'odsF')
 RMSE = Score('rmse', 'RMSE', percent=False, higher_is_better=False)
 AP = Score('ap', 'AP')
+# The dense tasks that data sets may have, in the order in which they are listed.
+DENSE = ('semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints')
+OUTPUTS = (*MODELS, *DENSE)  # the names of what is scored
 SCORES = {score.name: score for score in (ACCURACY, MIOU, IOU, ODSF, RMSE, AP)}
+
+
+def split_key(key: str) -> Headline | None:
+    """The inverse of `score_key`; None for a key that is not that of a score of a model or a task."""
+    output, _, score = key.rpartition('_')
+    return Headline(output, SCORES[score]) if output in OUTPUTS and score in SCORES else None

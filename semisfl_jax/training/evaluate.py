@@ -1,62 +1,86 @@
-"""Test accuracy in one jitted call."""
+"""Scores on the test set, counted in one jitted call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax.parallel import compilation
+from semisfl_jax.tasks import Task
 from semisfl_jax.types import Array
+
+Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
 
 
 def make_evaluate(
-    predict: Callable[[Any, Array], dict[str, Array]],
+    predict: Callable[[Any, Array], dict[str, Any]],
     like: Any,
     images: np.ndarray,
-    labels: np.ndarray,
+    truth: Mapping[str, np.ndarray],
+    task_of: Callable[[str], Task],
     batch_size: int,
     jit: Callable = compilation.jit,
     place: Callable[[np.ndarray], Array] = jax.device_put,
-) -> Callable[[Any], dict[str, float]]:
+) -> Callable[[Any], Scores]:
     """Places the test set on the device and compiles the evaluation.
 
     Args:
-      predict: (state, images [B, H, W, C] uint8) -> {model: logits [B, K]}.
+      predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
       like: a state, or its shapes.
       images: [T, H, W, C] uint8. The last batch is padded with rows that are not counted.
-      labels: [T].
+      truth: {name of a task: [T, ...]}, of all tasks that are scored.
+      task_of: name of an output -> its task.
       batch_size: B.
       jit: `compilation.jit`, possibly with settings applied.
       place: puts an array on the devices of the state.
 
     Returns:
-      state -> {model: share of the T images whose largest logit is the label's}, computed from exact counts.
+      state -> {name: {score: value}}, computed from exact counts. Of several models, the mean and the best.
     """
-    count = len(labels)
+    count = len(images)
     batch_size = min(batch_size, count)
     batches = -(-count // batch_size)
     filled = np.arange(batches * batch_size) % count
     shape = (batches, batch_size)
-    image_batches = place(images[filled].reshape(*shape, *images.shape[1:]))
-    label_batches = place(labels[filled].astype(np.int32).reshape(shape))
-    counts_batches = place((np.arange(len(filled)) < count).reshape(shape))
 
-    def hits(state, image_batches, label_batches, counts_batches):
+    def batched(rows: np.ndarray) -> Array:
+        return place(rows[filled].reshape(*shape, *rows.shape[1:]))
+
+    truths = {name: batched(rows) for name, rows in truth.items()}
+    inputs = batched(images), truths, place((np.arange(len(filled)) < count).reshape(shape))
+
+    def counts(state, inputs):
         def one(batch):
-            batch_images, batch_labels, counts = batch
-            correct = jax.tree.map(lambda x: jnp.argmax(x, axis=-1) == batch_labels, predict(state, batch_images))
-            return jax.tree.map(lambda x: jnp.sum(x & counts, dtype=jnp.int32), correct)
+            batch_images, batch_truths, valid = batch
+            counted = {}
+            for name, outputs in predict(state, batch_images).items():
+                task = task_of(name)
+                counted[name] = [task.scorer.count(x, batch_truths[task.name], valid) for x in _models(outputs)]
+            return counted
 
-        return jax.tree.map(jnp.sum, jax.lax.map(one, (image_batches, label_batches, counts_batches)))
+        return jax.lax.map(one, inputs)
 
-    compiled = jit(hits).lower(like, image_batches, label_batches, counts_batches).compile()
+    compiled = jit(counts).lower(like, inputs).compile()
 
-    def evaluate(state: Any) -> dict[str, float]:
-        correct_counts = jax.device_get(compiled(state, image_batches, label_batches, counts_batches))
-        return {model: int(count_correct) / count for model, count_correct in correct_counts.items()}
+    def evaluate(state: Any) -> Scores:
+        counted = jax.device_get(compiled(state, inputs))
+        return {name: _scores(task_of(name), of_models) for name, of_models in counted.items()}
 
     return evaluate
+
+
+def _models(outputs: Any) -> tuple[Array, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
+    """Of one model; of several, the mean of each score and, beside it, the best of the one that counts."""
+    of_models = [task.scorer.finish(count) for count in counts]
+    if len(of_models) == 1:
+        return of_models[0]
+    means = {name: float(np.mean([scores[name] for scores in of_models])) for name in of_models[0]}
+    values = [scores[task.score.name] for scores in of_models]
+    return {**means, f'{task.score.name}_best': task.score.best(values)}

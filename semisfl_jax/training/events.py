@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from semisfl_jax.frequency import FrequencyState
+from semisfl_jax.tasks import Headline
 from semisfl_jax.training.totals import Account
 
 
@@ -44,7 +45,7 @@ class Started(NamedTuple):
 
     round: int  # rounds completed
     rounds: int  # in total
-    headline: str  # model whose accuracy is the headline metric
+    headline: Headline  # the number by which the method is judged
 
 
 class RoundDone(NamedTuple):

@@ -25,6 +25,7 @@ from semisfl_jax import (
 )
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
+from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint, memory, split_words
@@ -49,6 +50,26 @@ class Experiment(NamedTuple):
     mesh: Mesh | None  # of several devices, else None
     costs: costs.CostModel
     held: np.ndarray  # [2, N] number of images of every client: unlabeled, labeled
+
+    def task_of(self, output: str) -> tasks_lib.Task:
+        """The task of an output of `Algorithm.predict`."""
+        return self.algorithm.tasks.get(output) or tasks_lib.classification(self.dataset.num_classes)
+
+    @property
+    def test_truth(self) -> dict[str, np.ndarray]:
+        """What outputs are compared with, by task."""
+        tasks = list(self.algorithm.tasks.values()) or [self.task_of(self.algorithm.headline)]
+        return {task.name: self.dataset.test_truth[task.name] for task in tasks}
+
+    @property
+    def headline(self) -> tasks_lib.Headline:
+        """The number by which the method is judged."""
+        return tasks_lib.Headline(self.algorithm.headline, self.task_of(self.algorithm.headline).score)
+
+    @property
+    def score_keys(self) -> list[str]:
+        """The keys of the scores of dense tasks in metrics.jsonl."""
+        return [tasks_lib.score_key(name, task.score.name) for name, task in self.algorithm.tasks.items()]
 
 
 def build(config: ConfigDict) -> Experiment:

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from tensorboardX import SummaryWriter
 
-from semisfl_jax import own_files
+from semisfl_jax import own_files, tasks
 from semisfl_jax.errors import UserError
-from semisfl_jax.types import MODELS
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
-_ACCURACIES = tuple(f'{model}_accuracy' for model in MODELS)
 
 
 def plain(value) -> Any:
@@ -90,8 +88,8 @@ def _record(text: bytes, location: str) -> dict[str, Any]:
     if not isinstance(record, dict) or type(record.get('round')) is not int:
         raise UserError(f'{location} is not a line that a run writes: it has no round')
     for key, value in record.items():
-        accuracy = key in _ACCURACIES
-        if not own_files.is_number(value) and (accuracy or value not in (None, True, False)):
+        scored = tasks.split_key(key) is not None
+        if not own_files.is_number(value) and (scored or value not in (None, True, False)):
             raise UserError(f'{location} is not a line that a run writes: its {key} is not a number')
     return record
 

@@ -8,32 +8,35 @@ from typing import Any
 
 from tqdm import tqdm
 
+from semisfl_jax.tasks import Headline
+
 _SECONDS_BETWEEN_LINES = 30.0
 
 
 class Progress:
-    """Shows round, losses, accuracy of the headline model, K_s and the time remaining."""
+    """Shows round, losses, the headline score, K_s and the time remaining."""
 
-    def __init__(self, done: int, rounds: int, headline: str):
-        self._key = f'{headline}_accuracy'
+    def __init__(self, done: int, rounds: int, headline: Headline):
+        self._headline = headline
         self._rounds, self._first = rounds, done
-        self._accuracy = ''
+        self._score = ''
         self._start = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty():
             self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False)
 
     def update(self, *trials: dict[str, Any]) -> None:
-        """Shows a round, given a line of metrics.jsonl for each trial; accuracies are means over the trials."""
+        """Shows a round, given a line of metrics.jsonl for each trial; scores are means over the trials."""
         record = trials[0]
 
         def mean(key: str) -> float:
             return sum(trial[key] for trial in trials) / len(trials)
 
-        evaluated = self._key in record
+        headline = self._headline
+        evaluated = headline.key in record
         if evaluated:
             over = f' (mean of {len(trials)})' if len(trials) > 1 else ''
-            self._accuracy = f' {self._key.replace("_", " ")} {mean(self._key):.2%}{over}'
+            self._score = f' {headline.text} {headline.score.text(mean(headline.key))}{over}'
         losses = ' '.join(
             f'{name} {mean(key):.3f}'
             for name, key in (
@@ -45,7 +48,7 @@ class Progress:
             if record.get(key) is not None
         )
         k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
-        text = f'{losses}{self._accuracy} K_s {k_s}'
+        text = f'{losses}{self._score} K_s {k_s}'
         for trial in trials:
             if trial.get('clients_failed') and not trial['clients']:
                 tqdm.write(

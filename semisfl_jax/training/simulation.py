@@ -18,7 +18,7 @@ from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from semisfl_jax.training.evaluate import make_evaluate
+from semisfl_jax.training.evaluate import Scores, make_evaluate
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.types import Cohort, Federation
 
@@ -68,8 +68,10 @@ class Simulation:
         return Carry(state, controller), {'round': index + 1, 'k_s': k_s, **values}
 
     def evaluate(self, carry: Carry) -> dict[str, float]:
-        """Accuracy on the test set, a share in [0, 1], of every model that the method evaluates."""
-        return self._evaluate(carry.state)
+        """Scores on the test set, by output: in classification the accuracy, a share in [0, 1], of every model that the
+        method evaluates; in dense tasks the score of every task."""
+        task_of = self.experiment.task_of
+        return {name: scores[task_of(name).score.name] for name, scores in self._evaluate(carry.state).items()}
 
     def _inputs(self, index: int) -> tuple[Federation, Cohort]:
         """Those of a round. Rounds in order share one stream, which knows how often each client took part."""
@@ -132,14 +134,15 @@ def after_round(
     return metrics, frequency.update(controller, experiment.frequency, *losses)
 
 
-def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], dict[str, float]]:
+def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], Scores]:
     """Compiles the evaluation on the test set, for states with the shapes of `like`; see `make_evaluate`."""
     mesh, dataset = experiment.mesh, experiment.dataset
     return make_evaluate(
         experiment.algorithm.predict,
         parallel.like(mesh, like),
         dataset.test_images,
-        dataset.test_labels,
+        experiment.test_truth,
+        experiment.task_of,
         experiment.config.eval_batch_size,
         compile_with(experiment.config),
         functools.partial(parallel.replicate, mesh) if mesh else jax.device_put,

@@ -14,20 +14,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax.tasks import Score, score_key, split_key
 from semisfl_jax.training import metrics, totals, versions
+from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.totals import Account
 
 # Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
-ACCURACIES = ('final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy')
 
 
 def record(
     number: int,
     k_s: int,
     measured: dict[str, np.ndarray],
-    accuracy: dict[str, float],
+    scores: Scores,
     entries: dict[str, Any],
     seconds: float,
     images: int,
@@ -42,7 +43,11 @@ def record(
         'round': number,
         'k_s': k_s,
         **{name: metrics.plain(measured.get(name)) for name in names},
-        **{f'{model}_accuracy': accuracy[model] for model in sorted(accuracy, reverse=True)},
+        **{
+            score_key(name, score): metrics.plain(value)
+            for name in sorted(scores, reverse=True)
+            for score, value in scores[name].items()
+        },
         **entries,
         'wall_seconds': round(seconds, 6),
         'images_per_second': round(images / seconds, 6),
@@ -61,7 +66,7 @@ def of_trial(
         'data': experiment.dataset.name,
         'fake': experiment.dataset.fake,
         'seed': config.seed,
-        **totals.figures(account, experiment.algorithm.headline, experiment.costs.enabled),
+        **totals.figures(account, experiment.headline, experiment.costs.enabled),
         'trials_in_program': num_trials,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,
@@ -75,45 +80,65 @@ def of_trial(
 def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The content of the summary.json of several trials, from theirs: means, standard errors, and shared values."""
     first = summaries[0]
-    means = (*ACCURACIES, *(name for name in metrics.COSTS if name in first))
-    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *means}
+    means = (*totals.scores_of(totals.headline(first).score), *(name for name in metrics.COSTS if name in first))
+    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', 'scores', *means}
     if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # no split shared by all
         excluded |= {'partition_seed', 'partition_hash'}
     shared = {key: value for key, value in first.items() if key not in excluded}
 
-    def over_trials(key: str) -> dict[str, Any]:
-        mean, error = metrics.mean_and_error([trial_summary[key] for trial_summary in summaries])
-        return {'mean': mean, 'standard_error': metrics.plain(error)}
+    def over_trials(key: str, among: Sequence[dict[str, Any]] = summaries) -> dict[str, Any]:
+        mean, error = metrics.mean_and_error([trial_summary[key] for trial_summary in among])
+        return {'mean': metrics.plain(mean), 'standard_error': metrics.plain(error)}
 
+    of_tasks = [trial_summary['scores'] for trial_summary in summaries if 'scores' in trial_summary]
+    listed = ('seed', *means, 'k_s', *(('scores',) if of_tasks else ()))
     return {
         **shared,
         **{key: over_trials(key) for key in means},
-        'trials': [{key: trial_summary[key] for key in ('seed', *means, 'k_s')} for trial_summary in summaries],
+        **({'scores': {key: over_trials(key, of_tasks) for key in of_tasks[0]}} if of_tasks else {}),
+        'trials': [{key: trial_summary[key] for key in listed} for trial_summary in summaries],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
     }
 
 
 def final_message(summary: dict[str, Any], folder: Path | None) -> str:
-    """The final message of a run, from its summary.json: two lines, or a small table of trials."""
+    """The final message of a run, from its summary.json: two lines, or a small table of trials; and the scores of all
+    tasks where there are several."""
     fake = ' on FAKE data' if summary['fake'] else ''
-    head = f'{summary["headline"]} accuracy{fake}'
-    where = [f'outputs in {folder}'] if folder else []
+    headline = totals.headline(summary)
+    score, head = headline.score, f'{headline.text}{fake}'
+    keys = final, last, best = totals.scores_of(score)
+    others = [f'all tasks: {_scores(summary["scores"], "trials" in summary)}'] if 'scores' in summary else []
+    where = [*others, *([f'outputs in {folder}'] if folder else [])]
     if 'trials' not in summary:
         line = (
-            f'{head} {summary["final_accuracy"]:.2%} after {summary["rounds"]} rounds '
-            f'(mean of the last 10 evaluations {summary["mean_of_last_10_evaluations"]:.2%}, '
-            f'best {summary["best_accuracy"]:.2%})'
+            f'{head} {score.text(summary[final])} after {summary["rounds"]} rounds '
+            f'(mean of the last 10 evaluations {score.text(summary[last])}, best {score.text(summary[best])})'
         )
         return '\n'.join([line, *where])
     table: list[tuple] = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
     for trial in summary['trials']:
-        table.append((trial['seed'], *(f'{trial[key]:.2%}' for key in ACCURACIES), trial['k_s']))
+        table.append((trial['seed'], *(score.text(trial[key]) for key in keys), trial['k_s']))
     if len(summary['trials']) > 1:
-        means = (f'{summary[key]["mean"]:.2%} ± {summary[key]["standard_error"]:.2%}' for key in ACCURACIES)
-        table.append(('mean', *means, ''))
+        table.append(('mean', *(_mean(score, summary[key]) for key in keys), ''))
     rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
     return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, *where])
+
+
+def _mean(score: Score, value: dict[str, Any]) -> str:
+    """Mean and standard error, of trials."""
+    error = value['standard_error']
+    return score.text(value['mean']) + ('' if error is None else f' ± {score.text(error)}')
+
+
+def _scores(scores: dict[str, Any], of_trials: bool) -> str:
+    texts = []
+    for key, value in scores.items():
+        task = split_key(key)
+        assert task is not None  # of a run
+        texts.append(f'{task.text} {_mean(task.score, value) if of_trials else task.score.text(value)}')
+    return ', '.join(texts)
 
 
 def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:

@@ -8,12 +8,14 @@ or the summary.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax import costs, failures
 from semisfl_jax.costs import Bill, Clients
+from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score
 from semisfl_jax.training import inputs, metrics
 from semisfl_jax.training.experiment import Experiment
 
@@ -21,58 +23,79 @@ _LAST = 10  # evaluations that are averaged
 
 
 class Account(NamedTuple):
-    """Totals of a trial after some rounds; accuracies are shares in [0, 1], of the method's headline model."""
+    """Totals of a trial after some rounds; scores are those of the method's headline."""
 
     rounds: int = 0
     k_s: int = 0  # of the last round
     bill: Bill = Bill()
     wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
     evaluations: int = 0
-    last_accuracies: tuple[float, ...] = ()  # at most `_LAST`, oldest first
-    best_accuracy: float = 0.0
+    last_scores: tuple[float, ...] = ()  # at most `_LAST`, oldest first
+    best_score: float | None = None
+    scores: Mapping[str, float] = MappingProxyType({})  # of all tasks, in the last evaluation, by key of metrics.jsonl
     metrics_sha256: str = ''  # `metrics.chain` over the lines of metrics.jsonl
 
 
-def pay(account: Account, bill: Bill, record: Mapping[str, Any], headline: str) -> Account:
+def pay(
+    account: Account, bill: Bill, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
+) -> Account:
     """The account after one more round.
 
     Args:
       account: before that round.
       bill: of all rounds, including this one.
       record: its line of metrics.jsonl.
-      headline: the model whose accuracy is the headline metric, one of `types.MODELS`.
+      headline: the number that counts.
+      tasks: the keys of the scores of dense tasks.
     """
-    accuracies = [record[key] for key in (f'{headline}_accuracy',) if key in record]
+    scores = [record[headline.key]] if record.get(headline.key) is not None else []
+    known = [] if account.best_score is None else [account.best_score]
     return Account(
         rounds=record['round'],
         k_s=record['k_s'],
         bill=bill,
         wall_seconds=account.wall_seconds + record['wall_seconds'],
-        evaluations=account.evaluations + len(accuracies),
-        last_accuracies=(*account.last_accuracies, *accuracies)[-_LAST:],
-        best_accuracy=max([account.best_accuracy, *accuracies]),
+        evaluations=account.evaluations + len(scores),
+        last_scores=(*account.last_scores, *scores)[-_LAST:],
+        best_score=headline.score.best([*known, *scores]) if known or scores else None,
+        scores={key: record[key] for key in tasks} if scores else account.scores,
         metrics_sha256=metrics.chain(account.metrics_sha256, metrics.line(record).encode()),
     )
 
 
 def to_json(account: Account) -> dict[str, Any]:
     """The account as stored in a checkpoint."""
-    return account._asdict()
+    return {**account._asdict(), 'scores': dict(account.scores)}
 
 
 def from_json(value: Mapping[str, Any]) -> Account:
     """The inverse of `to_json`."""
-    converted = {'bill': Bill(*value['bill']), 'last_accuracies': tuple(value['last_accuracies'])}
+    converted = {'bill': Bill(*value['bill']), 'last_scores': tuple(value['last_scores'])}
     return Account(**{**value, **converted})
 
 
-def figures(account: Account, headline: str, with_costs: bool) -> dict[str, Any]:
+def scores_of(score: Score) -> tuple[str, str, str]:
+    """The keys of the headline's values in summary.json."""
+    return f'final_{score.name}', f'mean_of_last_{_LAST}_evaluations', f'best_{score.name}'
+
+
+def headline(summary: Mapping[str, Any]) -> Headline:
+    """The headline of a run, from its summary.json.
+
+    Raises:
+      KeyError: that has none.
+    """
+    names = (key.removeprefix('final_') for key in summary if key.startswith('final_'))
+    return Headline(summary['headline'], next((SCORES[name] for name in names if name in SCORES), ACCURACY))
+
+
+def figures(account: Account, headline: Headline, with_costs: bool) -> dict[str, Any]:
     """The entries of summary.json for an account after the last round, which is always evaluated."""
+    values = account.last_scores[-1], float(np.mean(account.last_scores)), account.best_score
     return {
-        'headline': headline,
-        'final_accuracy': account.last_accuracies[-1],
-        'mean_of_last_10_evaluations': float(np.mean(account.last_accuracies)),
-        'best_accuracy': account.best_accuracy,
+        'headline': headline.output,
+        **dict(zip(scores_of(headline.score), values, strict=True)),
+        **({'scores': dict(account.scores)} if account.scores else {}),
         'evaluations': account.evaluations,
         'rounds': account.rounds,
         'k_s': account.k_s,
