@@ -62,6 +62,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # -1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has none
     config.data.num_unlabeled = 0  # how many of the remaining images the clients share without labels, by class
     # frequency (but see federation.mismatch), the others not being used; 0: all
+    config.data.tasks = ()  # dense tasks, for methods that train them: of 'semseg', 'parts', 'saliency', 'edges',
+    # 'depth', 'stuff', 'keypoints', those that the data set has; client n works on task n mod their number
+    config.data.task_images = 'shared'  # 'shared': the clients of each task divide all images that have a truth for it
+    # | 'disjoint': all clients divide the images
     config.data.residency = 'device'  # 'host': client images stay in host memory, for sets too large for the device
     config.data.fake = False  # synthetic images of the real shapes; marks every output as fake
     config.data.fake_size = 0  # number of synthetic training images; 0: as many as in the real data set

@@ -13,6 +13,8 @@ The loaders of the authors' code read differently (`read_replicated`), so that a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -128,6 +130,35 @@ def rows(
     if reads == 'sets':
         return whole_sets(federation, cohort)
     return client_rows(key, federation, cohort, *batches, order)
+
+
+def of_task(
+    key: Array, federation: Federation, cohort: Cohort, tasks: Sequence[str], name: str
+) -> tuple[Array, Federation, Cohort]:
+    """The part of one of T dense tasks, of which client n works on task n mod T.
+
+    Args:
+      key: root key.
+      federation: N clients.
+      cohort: A clients, task by task in turn.
+      tasks: the names of all.
+      name: one of them.
+
+    Returns:
+      A key, the N / T clients of the task, numbered from 0, and those A / T of them that are in the cohort. They are
+      the same, and draw the same, whichever the other tasks are.
+    """
+    first, count = tasks.index(name), len(tasks)
+    tables = ('index', 'size', 'labeled_index', 'labeled_size')
+    own = {field: getattr(federation, field)[first::count] for field in tables}
+    if federation.streamed:
+        for field in ('client_images', 'client_labels'):
+            read_by_client = getattr(federation, field).reshape(
+                len(cohort.ids), -1, *getattr(federation, field).shape[1:]
+            )
+            own[field] = read_by_client[first::count].reshape(-1, *read_by_client.shape[2:])
+    of_cohort = Cohort(*(field[first::count] for field in cohort))
+    return rng.fold(key, 'task', name), federation.replace(**own), of_cohort._replace(ids=of_cohort.ids // count)
 
 
 def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:

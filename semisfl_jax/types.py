@@ -7,6 +7,7 @@ Letters used in shapes, here and in every docstring of the package:
     L   labeled images at the server                   M   images held by all clients together
     H, W, C   height, width and channels of an image   K   classes
     D   features at the cut, flattened                 P   width of the projection
+    T   dense tasks; client n works on task n mod T
     Q   slots of one feature queue
 """
 
@@ -66,12 +67,14 @@ class Federation(struct.PyTreeNode):
     labeled_index: Array  # [N, S_l] int32, S_l may be 0
     labeled_size: Array  # [N] int32
     streamed: str = struct.field(pytree_node=False, default='')  # `client_images`: 'batches' | 'sets' | '' (all)
+    # Dense tasks: {task: [M, H, W] uint8}, of the rows of `client_images`; streamed, of those that its clients read.
+    client_targets: dict[str, Array] = struct.field(default_factory=dict)
 
 
 class Cohort(NamedTuple):
     """The active clients of one round."""
 
-    ids: Array  # [A] int32, ascending
+    ids: Array  # [A] int32, ascending; of T tasks, task by task in turn
     weight: Array  # [A] float32, 1 for a participating client, 0 for padding
     visits: Array  # [A] int32, earlier rounds in which the client has drawn batches
 

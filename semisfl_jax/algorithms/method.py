@@ -41,6 +41,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     'prox': ('local.prox',),
     'uda': ('uda.temperature', 'uda.tsa'),
     'mean teacher': ('local.teacher_decay',),
+    'tasks': ('data.tasks', 'data.task_images'),
 }
 SERVER = ('needed', 'optional', 'none')
 
@@ -56,8 +57,9 @@ class Look(NamedTuple):
 class Build(Protocol):
     """Builds a method."""
 
-    def __call__(self, model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis, /) -> Algorithm:
-        """`axis`: the clients of a round as the method sees them."""
+    def __call__(self, model: Any, views: Views, hparams: HParams, axis: ClientAxis, /) -> Algorithm:
+        """`model`: a SplitModel; a tuple of `phases.TaskModel` for a method of dense tasks. `axis`: the clients of a
+        round as the method sees them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,6 +88,8 @@ class Method:
       by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
       sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
       rows_at_once: options -> size of a batch that is not set by the configuration's batch sizes; for memory estimates.
+      dense: whether it trains dense tasks (`data.tasks`) rather than classification. Its model is then a tuple of
+        `phases.TaskModel`, one for each task.
       in_parts: whether its model is more than `State.student`, in which case its features are not plotted.
       check: raises UserError if a flat configuration of individually valid values makes no sense for the method.
       official: flat configuration -> the values of the method's own papers, by key; or a string saying why there are
@@ -116,6 +120,7 @@ class Method:
     by_images: bool = False
     sequential: Callable[[Flat], str] = lambda flat: ''
     rows_at_once: Callable[[Any], int] = lambda options: 0
+    dense: bool = False
     in_parts: bool = False
     check: Callable[[Flat], None] = lambda flat: None
     official: Callable[[Flat], Flat] | str = 'no values from its papers are recorded'

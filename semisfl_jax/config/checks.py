@@ -23,7 +23,7 @@ from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.data.federation import RESIDENCIES
-from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS
+from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import compilation
 from semisfl_jax.phases import pseudo_label
@@ -34,12 +34,13 @@ _CHOICES = {
     'precision': tuple(compilation.PRECISIONS),
     'algorithm': algorithms.METHODS,
     'data.labeled_split': LABELED_SPLITS,
+    'data.task_images': TASK_IMAGES,
     'data.residency': RESIDENCIES,
     'federation.partition': PARTITIONS,
     'federation.labeled_partition': LABELED_PARTITIONS,
     'federation.ignored_labeled': IGNORED_LABELED,
     'federation.client_map': parallel.CLIENT_MAPS,
-    'model.name': models.ARCHITECTURES,
+    'model.name': (*models.ARCHITECTURES, *models.DENSE_NAMES),
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,
     'model.batch_norm_variance': models.BATCH_NORM_VARIANCES,

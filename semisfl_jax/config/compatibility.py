@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, models
 from semisfl_jax.algorithms.method import FEATURES, Method, option_fields
 from semisfl_jax.config import presets
+from semisfl_jax.data.partition_settings import TASK_IMAGES
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import GROUPS, HParams
+from semisfl_jax.tasks import DENSE
+from semisfl_jax.wording import use_one_of
 
 
 def unused(method: Method) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def unused(method: Method) -> dict[str, Any]:
 
 def shared_defaults() -> dict[str, Any]:
     """The defaults of the keys in FEATURES, as configs/default.py has them."""
-    defaults: dict[str, Any] = {'model.split_index': None}
+    defaults: dict[str, Any] = {'model.split_index': None, 'data.tasks': (), 'data.task_images': TASK_IMAGES[0]}
     for field in dataclasses.fields(HParams):
         default: Any = field.default
         if field.name in GROUPS:
@@ -48,6 +51,7 @@ def check(flat: dict[str, Any]) -> None:
     method = algorithms.get(flat['algorithm'])
     _check_unused(method, flat)
     _check_labels(method, flat)
+    _check_tasks(method, flat)
     method.check(flat)
     if flat['sampling'] == 'replicated' and flat['local.epochs']:
         raise UserError(
@@ -71,6 +75,33 @@ def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
         raise UserError(
             f"config.local.steps='{flat['local.steps']}' counts the iterations of passes, but with local.epochs=0 a "
             "client makes k_u of them; set local.epochs, or leave it at 'auto'"
+        )
+
+
+def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
+    """Checks that data and model of a method of dense tasks are dense, and no other's model."""
+    name, named = flat['model.name'], tuple(flat['data.tasks'])
+    if not method.dense:
+        if name in models.DENSE_NAMES:
+            raise UserError(
+                f"config.model.name='{name}' puts out maps, but {method.name} classifies images; use one of "
+                + ', '.join(models.NAMES)
+            )
+        return
+    if not named:
+        raise UserError(
+            f"config.data.tasks is empty, but {method.name} trains dense tasks: name some, such as "
+            "--config.data.tasks=\"('semseg','depth')\", with a data set that has them (configs/digit_scenes.py)"
+        )
+    for task in named:
+        if task not in DENSE:
+            raise UserError(f"config.data.tasks: '{task}' is unknown; {use_one_of(task, DENSE)}")
+        if named.count(task) > 1:
+            raise UserError(f"config.data.tasks names '{task}' twice; name each task once")
+    if name not in models.DENSE_NAMES:
+        raise UserError(
+            f"config.model.name='{name}' classifies images, but {method.name} needs a model that puts out maps; "
+            + use_one_of(name, models.DENSE_NAMES)
         )
 
 

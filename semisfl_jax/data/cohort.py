@@ -11,20 +11,23 @@ from semisfl_jax import rng
 from semisfl_jax.types import Cohort
 
 
-def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int) -> np.ndarray:
-    """The active clients of a round, uniform without replacement.
+def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, tasks: int = 1) -> np.ndarray:
+    """The active clients of a round, uniform without replacement; of several tasks, equally many of each.
 
     Args:
       seed: `config.seed`.
       round_index: 0-based.
       num_clients: N.
       num_active: A <= N.
+      tasks: T, a divisor of both. Client n works on task n mod T.
 
     Returns:
-      [A] int32, ascending.
+      [A] int32: the lowest of each task, then the second of each, and so on; ascending if T is 1.
     """
     generator = rng.host(seed, 'cohort', round_index)
-    return np.sort(generator.choice(num_clients, num_active, replace=False, shuffle=False)).astype(np.int32)
+    clients, active = num_clients // tasks, num_active // tasks
+    drawn = [np.sort(generator.choice(clients, active, replace=False, shuffle=False)) for _ in range(tasks)]
+    return (np.stack(drawn, axis=1) * tasks + np.arange(tasks)).ravel().astype(np.int32)
 
 
 def visits_before(
@@ -34,11 +37,12 @@ def visits_before(
     num_active: int,
     first: int = 0,
     started: Callable[[int], np.ndarray] | None = None,
+    tasks: int = 1,
 ) -> np.ndarray:
     """The number of rounds in first .. round_index - 1 in which each client took part, from replaying the draws.
 
     Args:
-      seed, num_clients, num_active: as in `draw_cohort`.
+      seed, num_clients, num_active, tasks: as in `draw_cohort`.
       round_index: the round about to run.
       first: first round in which clients draw batches, `config.pre_rounds`.
       started: round -> ids of the active clients that drew batches; None: all active clients.
@@ -48,7 +52,7 @@ def visits_before(
     """
     visits = np.zeros(num_clients, np.int32)
     for earlier in range(first, round_index):
-        ids = started(earlier) if started else draw_cohort(seed, earlier, num_clients, num_active)
+        ids = started(earlier) if started else draw_cohort(seed, earlier, num_clients, num_active, tasks)
         visits = add_visit(visits, ids)
     return visits
 
@@ -60,14 +64,16 @@ def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return visits
 
 
-def make_cohort(ids: np.ndarray, visits: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None) -> Cohort:
+def make_cohort(
+    ids: np.ndarray, visits: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None, tasks: int = 1
+) -> Cohort:
     """The Cohort of clients `ids` [A], given the visits [N] of all clients before this round.
 
-    All have weight 1, except those that `failed` [A] bool, which have 0. Copies of the last client with weight 0 pad
-    the cohort to `padded_size`.
+    All have weight 1, except those that `failed` [A] bool, which have 0. Copies of the last client, of T tasks those
+    of the last T, with weight 0 pad the cohort to `padded_size`.
     """
     padding = max(padded_size - len(ids), 0)
-    padded = np.pad(ids, (0, padding), mode='edge')
+    padded = np.concatenate([ids, np.tile(ids[-tasks:], padding // tasks)])
     valid = np.arange(len(padded)) < len(ids)
     if failed is not None:
         valid &= ~np.pad(failed, (0, padding))

@@ -7,7 +7,7 @@ on disk behind a memory map, and each round gets the rows that it will draw.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +35,7 @@ class HostFederation:
     tables: Federation
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
+    targets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # of T dense tasks: [n, H, W] uint8
 
     def streamed(self, rows, reads: str = 'batches', trials: bool = False, place: Callable = _whole) -> Federation:
         """The federation of one round.
@@ -49,10 +50,18 @@ class HostFederation:
           A Federation with `streamed` set and client_images [rows.size, H, W, C]; for trials, [R, rows.size / R, …].
         """
         rows = np.asarray(rows)
-        rows = rows.reshape(len(rows), -1) if trials else rows.reshape(-1)
+        rows = rows.reshape(*rows.shape[: 2 if trials else 1], -1)  # [A, ...] or [R, A, ...]
+        clients, tasks = rows.ndim - 2, list(self.targets)
+
+        def read(array: np.ndarray, task: int = 0, tasks: int = 1) -> Array:
+            own = rows[..., task::tasks, :]
+            own = own.reshape(*own.shape[:clients], -1)
+            return place((*own.shape, *array.shape[1:]), lambda part: array[own[part]])
+
         return self.tables.replace(
-            client_images=place((*rows.shape, *self.images.shape[1:]), lambda part: self.images[rows[part]]),
-            client_labels=place(rows.shape, lambda part: self.labels[rows[part]]),
+            client_images=read(self.images),
+            client_labels=read(self.labels),
+            client_targets={name: read(self.targets[name], task, len(tasks)) for task, name in enumerate(tasks)},
             streamed=reads,
         )
 
@@ -81,7 +90,11 @@ def build_federation(dataset: Dataset, partition: Partition, residency: str) -> 
 
 
 def build_federations(
-    dataset: Dataset, partitions: Sequence[Partition], residency: str, all_labels: bool = False
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    residency: str,
+    all_labels: bool = False,
+    tasks: Sequence[str] = (),
 ) -> Sequence[Federation | HostFederation]:
     """Arranges the training set once for several trials, each with its own split.
 
@@ -93,6 +106,7 @@ def build_federations(
       partitions: R splits, with equal numbers of labeled images and of clients.
       residency: 'device' or 'host'.
       all_labels: clients know the labels of all their images: the labeled tables equal the unlabeled ones.
+      tasks: dense tasks, whose targets clients have.
 
     Returns:
       R times what `build_federation` returns, with tables of equal shapes. `server_images` and `server_labels` are
@@ -118,6 +132,9 @@ def build_federations(
     at_server = _arrays(dataset, server)
     at_clients = at_server if clients is server else _arrays(dataset, clients)
 
+    targets = {name: dataset.targets[name].train for name in tasks}
+    of_clients = {} if on_host else {name: jnp.asarray(target[clients]) for name, target in targets.items()}
+
     def place(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [part if on_host else np.searchsorted(clients, part) for part in parts]
 
@@ -132,13 +149,14 @@ def build_federations(
             size=jnp.asarray(size),
             labeled_index=jnp.asarray(labeled_index),
             labeled_size=jnp.asarray(labeled_size),
+            client_targets=of_clients,
         )
         for partition, (index, size), (labeled_index, labeled_size) in zip(
             partitions, tables, labeled_tables, strict=True
         )
     ]
     if on_host:
-        return [HostFederation(federation, dataset.train_images, dataset.train_labels) for federation in federations]
+        return [HostFederation(each, dataset.train_images, dataset.train_labels, targets) for each in federations]
     return federations
 
 

@@ -16,7 +16,7 @@ import json
 import numpy as np
 
 from semisfl_jax import rng
-from semisfl_jax.data import deal, mismatch
+from semisfl_jax.data import deal, mismatch, partition_tasks
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition_settings import check_all, settings
@@ -61,6 +61,7 @@ def make_partition(dataset: Dataset, config) -> Partition:
     labels are ignored: the images are discarded, or dealt among the unlabeled ones (`ignored_labeled`).
     `client_labels` -1 splits as 0 does, but clients know the labels of the images they hold
     (`federation.build_federations`); without a server phase (k_s = 0) they also get the server's images.
+    With dense tasks (`data.tasks`), the split is made for each, see `partition_tasks`.
 
     Args:
       dataset: the data set.
@@ -74,6 +75,13 @@ def make_partition(dataset: Dataset, config) -> Partition:
     """
     chosen = settings(config)
     check_all(chosen, config)
+    if names := chosen.get('tasks'):
+        return partition_tasks.make(dataset, names, chosen, _make)
+    return _make(dataset, chosen)
+
+
+def _make(dataset: Dataset, chosen: dict) -> Partition:
+    """A partition from checked settings."""
     groups = _shuffled_classes(dataset, chosen['seed'])  # K arrays, and one of unknown labels
     sizes = np.array([len(rows) for rows in groups])
     labeled = np.append(_labeled_counts(dataset, chosen, sizes[:-1]), 0)

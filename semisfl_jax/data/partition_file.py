@@ -125,14 +125,23 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
             f"the partition file '{path}' is for {partition.num_clients} clients, not {clients}: set "
             f'--config.federation.num_clients={partition.num_clients}'
         )
-    partition_settings.check_counts(clients, config.federation.num_active)
+    partition_settings.check_counts(clients, config.federation.num_active, len(config.data.tasks))
     _check_rows(partition, dataset, path, config.k_s)
     unused = partition_settings.UNUSED
     found, wanted = unused | partition.settings, unused | partition_settings.settings(config)
+    if found.get('tasks') != wanted.get('tasks'):
+        raise UserError(
+            f"the partition file '{path}' is for the tasks {_tasks(found)}, not {_tasks(wanted)} (config.data.tasks): "
+            'use another file or leave config.data.partition_file empty'
+        )
     for key in sorted(wanted):
         if (value := found.get(key)) != wanted[key]:
             logging.warning("%s=%s from the partition file '%s' is used, not %s", key, value, path, wanted[key])
     return partition
+
+
+def _tasks(chosen: dict) -> str:
+    return ', '.join(chosen.get('tasks', ())) or '(none)'
 
 
 def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
@@ -142,7 +151,7 @@ def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
     rows = np.concatenate([labeled, *partition.client_index])
     if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
         fault = 'names rows that the data set does not have'
-    elif len(np.unique(rows)) < len(rows):
+    elif any(len(np.unique(own)) < len(own) for own in _disjoint(partition, labeled)):
         fault = 'lists a row twice'
     elif (dataset.train_labels[labeled] < 0).any():
         fault = 'lists images as labeled whose labels are unknown'
@@ -155,6 +164,14 @@ def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
     else:
         return
     raise UserError(f"the partition file '{path}' {fault}: correct it or leave config.data.partition_file empty")
+
+
+def _disjoint(partition: Partition, labeled: np.ndarray) -> list[np.ndarray]:
+    """The sets in which no row may occur twice: all rows or, where tasks share the images, those of every task."""
+    if partition.settings.get('task_images') != 'shared':
+        return [np.concatenate([labeled, *partition.client_index])]
+    tasks = len(partition.settings['tasks'])
+    return [np.concatenate([labeled, *partition.client_index[task::tasks]]) for task in range(tasks)]
 
 
 def _flat(parts: tuple[np.ndarray, ...]) -> np.ndarray:

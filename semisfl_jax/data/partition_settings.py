@@ -10,6 +10,7 @@ from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.errors import UserError
 
 LABELED_SPLITS = ('natural', 'balanced')
+TASK_IMAGES = ('shared', 'disjoint')  # whether clients of different tasks may hold the same images
 IGNORED_LABELED = ('dropped', 'unlabeled')  # fate of the clients' labeled images with mu = 0
 # Settings that are present only where they are in use, and what stands for their absence
 UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0}
@@ -41,6 +42,8 @@ def settings(config) -> dict:
         used['num_unlabeled'] = config.data.num_unlabeled
     if fed.mismatch != UNUSED['mismatch']:
         used['mismatch'] = float(fed.mismatch)
+    if config.data.tasks:
+        used |= {'tasks': list(config.data.tasks), 'task_images': config.data.task_images}
     return {
         'seed': config.seed if config.data.partition_seed == -1 else config.data.partition_seed,
         'num_labeled': 0 if count == -1 and config.k_s == 0 else config.data.num_labeled,
@@ -55,14 +58,20 @@ def settings(config) -> dict:
     }
 
 
-def check_counts(num_clients: int, num_active: int) -> None:
-    """Raises UserError unless 1 <= num_active <= num_clients."""
+def check_counts(num_clients: int, num_active: int, tasks: int = 0) -> None:
+    """Raises UserError unless 1 <= num_active <= num_clients, and both are multiples of the number of dense tasks."""
     if num_clients < 1:
         raise UserError(f'config.federation.num_clients is {num_clients}: at least one client is needed')
     if not 1 <= num_active <= num_clients:
         raise UserError(
             f'config.federation.num_active is {num_active}: it must lie between 1 and num_clients = {num_clients}'
         )
+    for key, value in (('num_clients', num_clients), ('num_active', num_active)):
+        if tasks and value % tasks:
+            raise UserError(
+                f'config.federation.{key}={value} cannot be shared equally by {tasks} tasks (data.tasks): use a '
+                f'multiple of {tasks}, such as {-(-value // tasks) * tasks}'
+            )
 
 
 def check(config) -> None:
@@ -108,12 +117,13 @@ def check(config) -> None:
 def check_all(chosen: dict, config) -> None:
     """Checks everything that can be checked without the data, `chosen` being the `settings` of the configuration."""
     federation, labeled = config.federation, config.data.num_labeled
-    check_counts(chosen['num_clients'], federation.num_active)
+    check_counts(chosen['num_clients'], federation.num_active, len(config.data.tasks))
     for key, allowed, value in (
         ('federation.partition', PARTITIONS, chosen['partition']),
         ('federation.labeled_partition', LABELED_PARTITIONS, federation.labeled_partition),
         ('federation.ignored_labeled', IGNORED_LABELED, federation.ignored_labeled),
         ('data.labeled_split', LABELED_SPLITS, chosen['labeled_split']),
+        ('data.task_images', TASK_IMAGES, config.data.task_images),
     ):
         if value not in allowed:
             raise UserError(f"config.{key} is '{value}': use {' or '.join(map(repr, allowed))}")

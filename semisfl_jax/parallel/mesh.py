@@ -67,10 +67,11 @@ def make_mesh(devices: int) -> Mesh | None:
     return Mesh(np.concatenate(of_process), (AXIS,))
 
 
-def padded_size(mesh: Mesh | None, num_active: int) -> int:
-    """Size of a padded cohort: the smallest multiple of the number of devices that holds all active clients."""
-    devices = mesh.size if mesh else 1
-    return -(-num_active // devices) * devices
+def padded_size(mesh: Mesh | None, num_active: int, tasks: int = 1) -> int:
+    """Size of a padded cohort: the smallest multiple of the number of devices that holds all active clients; of
+    several tasks, equally many of each on every device."""
+    group = tasks * (mesh.size if mesh else 1)
+    return -(-num_active // group) * group
 
 
 def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> ClientAxis:
@@ -115,7 +116,8 @@ def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
     def sharded_round(key: Array, state, federation: Federation, cohort: Cohort, k_s: Array):
         copies = jax.tree.map(lambda _: P(), federation)
         if federation.streamed:
-            copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS))
+            targets = dict.fromkeys(federation.client_targets, P(AXIS))
+            copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS), client_targets=targets)
         # check_vma stays off: with it JAX would add its own psum to the gradient of every replicated weight.
         function = jax.shard_map(
             round_, mesh=mesh, in_specs=(P(), P(), copies, P(AXIS), P()), out_specs=P(), check_vma=False

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import (
@@ -48,17 +49,18 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     """The cohorts of round `first` (0-based) and all later ones, padded to a multiple of the devices."""
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
-    padded = parallel.padded_size(experiment.mesh, active)
+    tasks = max(1, len(config.data.tasks))
+    padded = parallel.padded_size(experiment.mesh, active, tasks)
     if not experiment.method.clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 
     visits = data.visits_before(
-        config.seed, first, clients, active, first=config.pre_rounds, started=partial(_started, experiment)
+        config.seed, first, clients, active, first=config.pre_rounds, started=partial(_started, experiment), tasks=tasks
     )
     for index in itertools.count(first):
-        ids = data.draw_cohort(config.seed, index, clients, active)
+        ids = data.draw_cohort(config.seed, index, clients, active, tasks)
         participants = participation(experiment, index)
-        yield data.make_cohort(ids, visits, padded, participants.failed if participants else None)
+        yield data.make_cohort(ids, visits, padded, participants.failed if participants else None, tasks)
         if participants:
             visits = data.add_visit(visits, _started(experiment, index))
 
@@ -75,7 +77,8 @@ def participation(experiment: Experiment, index: int) -> costs.Clients | None:
     if not has_cross_entity_phase(experiment, index):
         return None
     config, hparams = experiment.config, experiment.hparams
-    ids = data.draw_cohort(config.seed, index, config.federation.num_clients, config.federation.num_active)
+    fed, tasks = config.federation, max(1, len(config.data.tasks))
+    ids = data.draw_cohort(config.seed, index, fed.num_clients, fed.num_active, tasks)
     unlabeled, labeled = experiment.held[:, ids]
     images = np.asarray(sampling.images_held(unlabeled, labeled, hparams.batch_size, hparams.labeled_rows))
     has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
@@ -89,12 +92,19 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
     For client images on the host. Computed separately from the round, and identically in every process.
     """
     key, tables = rng.root(experiment.config.seed), data.tables(experiment.federation)
-    return _rows(key, tables, cohort, reads=experiment.method.reads, hparams=experiment.hparams)
+    tasks = tuple(experiment.config.data.tasks)
+    return _rows(key, tables, cohort, reads=experiment.method.reads, hparams=experiment.hparams, tasks=tasks)
 
 
-@partial(jax.jit, static_argnames=('reads', 'hparams'))
-def _rows(key: Array, tables: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams) -> Array:
-    return sampling.rows(reads, key, tables, cohort, hparams.batches, hparams.sampling)[0]
+@partial(jax.jit, static_argnames=('reads', 'hparams', 'tasks'))
+def _rows(
+    key: Array, tables: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams, tasks: tuple[str, ...]
+) -> Array:
+    if not tasks:
+        return sampling.rows(reads, key, tables, cohort, hparams.batches, hparams.sampling)[0]
+    parts = [sampling.of_task(key, tables, cohort, tasks, name) for name in tasks]
+    rows_of_tasks = [sampling.rows(reads, *part, hparams.batches, hparams.sampling)[0] for part in parts]
+    return jnp.stack(rows_of_tasks, axis=1).reshape(len(tasks) * rows_of_tasks[0].shape[0], *rows_of_tasks[0].shape[1:])
 
 
 def images_per_round(

@@ -7,6 +7,7 @@ Several devices divide the trials, which are independent, and each hold a copy o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -133,7 +134,7 @@ def stack_federations(federations: Sequence[Federation]) -> Federation:
 def _shared(federation: Federation) -> tuple[str, ...]:
     """Fields without a trial axis. Streamed images have one: they are those that each trial's own clients will read."""
     at_server = ('server_images', 'server_labels')
-    return at_server if federation.streamed else (*at_server, 'client_images', 'client_labels')
+    return at_server if federation.streamed else (*at_server, 'client_images', 'client_labels', 'client_targets')
 
 
 def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
@@ -144,7 +145,7 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
     stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
     host = None
     if isinstance(federation, data.HostFederation):
-        host = data.HostFederation(stacked, federation.images, federation.labels)
+        host = dataclasses.replace(federation, tables=stacked)
     for cohorts in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
         federation = stacked
         if host and trials[0].method.clients:
