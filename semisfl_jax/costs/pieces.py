@@ -50,8 +50,8 @@ class Pieces:
     whole_activations: int  # bytes of one image, of bottom and top
     bottom_work: Work
     top_work: Work  # `train` includes the gradient of the features
-    head_work: Work  # of the projection head, likewise
-    pair_work: Work  # one anchor of a contrastive loss against one reference
+    head_work: Work  # of the projection head, likewise; 0 in models for dense tasks
+    pair_work: Work  # one anchor of a contrastive loss against one reference; likewise
 
     @property
     def whole(self) -> int:
@@ -87,8 +87,26 @@ def measure(
       UserError: as in `models.build`.
     """
     model = models.build(name, num_classes, image_shape, split_index, projection, projection_dim, convolution='native')
+    return _measure(model, image_shape)
+
+
+@functools.cache
+def measure_dense(name: str, outputs: int, image_shape: tuple[int, int, int], output_stride: int) -> Pieces:
+    """Measures the pieces of a model for dense tasks, arguments as in `models.build_dense`.
+
+    Raises:
+      UserError: as in `models.build_dense`.
+    """
+    model = models.build_dense(name, outputs, image_shape, convolution='native', output_stride=output_stride)
+    return _measure(model, image_shape)
+
+
+def _measure(model: SplitModel, image_shape: tuple[int, int, int]) -> Pieces:
     variables = jax.eval_shape(model.init, rng.root(0))
     both = variables.bottom, variables.top
+    images = _rows(_ROWS, image_shape)
+    features = jax.eval_shape(lambda v, x: _bottom(model)(v, x, False), variables.bottom, images)
+    has_head = model.projection_size > 0
     return Pieces(
         bottom=_bytes(variables.bottom),
         top=_bytes(variables.top),
@@ -97,10 +115,10 @@ def measure(
         feature_size=model.feature_size,
         bottom_activations=_activations(_bottom(model), variables.bottom, image_shape),
         whole_activations=_activations(_whole(model), both, image_shape),
-        bottom_work=_work(_bottom(model), variables.bottom, image_shape, of_inputs=False),
-        top_work=_work(_top(model), variables.top, (model.feature_size,)),
-        head_work=_work(lambda head, x, train: model.project(head, x), variables.proj, (model.feature_size,)),
-        pair_work=_pair_work(model.projection_size),
+        bottom_work=_work(_bottom(model), variables.bottom, images, of_inputs=False),
+        top_work=_work(_top(model), variables.top, features),
+        head_work=_work(_head(model), variables.proj, features) if has_head else Work(0.0, 0.0),
+        pair_work=_pair_work(model.projection_size) if has_head else Work(0.0, 0.0),
     )
 
 
@@ -120,6 +138,10 @@ def _top(model: SplitModel) -> Callable:
     return lambda variables, x, train: model.top(variables, x, _key(), train)[0]
 
 
+def _head(model: SplitModel) -> Callable:
+    return lambda variables, x, train: model.project(variables, x)
+
+
 def _whole(model: SplitModel) -> Callable:
     return lambda both, x, train: _top(model)(both[1], _bottom(model)(both[0], x, train), train)
 
@@ -134,15 +156,17 @@ def _operations(function: Callable, *arguments) -> float:
     return float(analysis.get('flops', 0.0))
 
 
-def _work(run: Callable, variables: Any, shape: tuple[int, ...], of_inputs: bool = True) -> Work:
-    """Work of `run(variables, inputs [B, *shape], train)`. `of_inputs`: includes the gradient of the inputs."""
+def _work(run: Callable, variables: Any, x: Any, of_inputs: bool = True) -> Work:
+    """Work of `run(variables, x, train)` for the shapes of `x`, a pytree of arrays [_ROWS, ...], per row.
+
+    `of_inputs`: includes the gradient of `x`.
+    """
 
     def train(variables, x, gradient):
         inputs = (variables, x) if of_inputs else (variables,)
         out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
         return out, backward(gradient)  # both, or XLA would drop what only the outputs need
 
-    x = _rows(_ROWS, shape)
     out = jax.eval_shape(lambda v, x: run(v, x, False), variables, x)
     forward = _operations(lambda v, x: run(v, x, False), variables, x)
     return Work(forward / _ROWS, _operations(train, variables, x, out) / _ROWS)

@@ -1,4 +1,4 @@
-"""Models by name, split at any layer."""
+"""Models by name: for classification, split at any layer, and for dense tasks, split between encoder and decoder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import jax
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import zoo
+from semisfl_jax.models.dense import encoder_decoder
+from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import BATCH_NORM_VARIANCES, Compute
 from semisfl_jax.models.lowerings import LOWERINGS
+from semisfl_jax.models.resnet import OUTPUT_STRIDES
 from semisfl_jax.models.split import SplitModel, cut
+from semisfl_jax.models.weights import load_encoder
 from semisfl_jax.wording import use_one_of
 
 ARCHITECTURES = zoo.ARCHITECTURES
 NAMES = tuple(ARCHITECTURES)
+DENSE_NAMES = tuple(DENSE_ARCHITECTURES)
 PROJECTIONS = ('mlp', 'linear', 'none')
 CONVOLUTIONS = ('auto', *LOWERINGS)
 
@@ -38,23 +43,66 @@ def build(
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.
     """
+    if name in DENSE_ARCHITECTURES:
+        raise UserError(
+            f"model.name='{name}' is for dense tasks, not for classification; {use_one_of('', ARCHITECTURES)}"
+        )
     if name not in ARCHITECTURES:
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
-    if convolution == 'auto':
-        convolution = 'direct' if jax.default_backend() == 'cpu' else 'native'
-    compute = Compute(dtype, convolution, batch_norm_variance)
+    compute = Compute(dtype, _lowering(convolution), batch_norm_variance)
     architecture = ARCHITECTURES[name](num_classes, compute)
     return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes)
+
+
+def build_dense(
+    name: str,
+    outputs: int,
+    image_shape: tuple[int, int, int],
+    convolution: str = 'auto',
+    dtype: str = 'float32',
+    batch_norm_variance: str = 'biased',
+    output_stride: int = 8,
+) -> SplitModel:
+    """The model `name` for a dense task with C `outputs` per pixel and images (H, W, C), cut after its encoder.
+
+    `output_stride`: of the encoder's last map, 8, 16 or 32, in `scene_net` 8. The others as in `build`.
+
+    Raises:
+      UserError: an unknown name, a stride that the model does not have, or images too small for it.
+    """
+    if name in ARCHITECTURES:
+        raise UserError(
+            f"model.name='{name}' is for classification, not for dense tasks; {use_one_of('', DENSE_ARCHITECTURES)}"
+        )
+    if name not in DENSE_ARCHITECTURES:
+        raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, DENSE_ARCHITECTURES)}")
+    compute = Compute(dtype, _lowering(convolution), batch_norm_variance)
+    encoder, decoder = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
+    return encoder_decoder(encoder, decoder, image_shape)
+
+
+def _lowering(convolution: str) -> str:
+    """The name in LOWERINGS."""
+    if convolution != 'auto':
+        return convolution
+    return 'direct' if jax.default_backend() == 'cpu' else 'native'
 
 
 __all__ = [
     'ARCHITECTURES',
     'BATCH_NORM_VARIANCES',
     'CONVOLUTIONS',
+    'DENSE_ARCHITECTURES',
+    'DENSE_NAMES',
     'NAMES',
+    'OUTPUT_STRIDES',
     'PROJECTIONS',
     'Compute',
+    'EncoderDecoder',
     'SplitModel',
     'build',
+    'build_dense',
     'cut',
+    'encoder_decoder',
+    'load_encoder',
 ]

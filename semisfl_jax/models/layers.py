@@ -84,6 +84,7 @@ class ConvLayer(nn.Module):
     kernel: int = 3
     padding: int = 1
     stride: int = 1
+    dilation: int = 1  # distance of the pixels that a kernel sees, 1 for neighbors
     bias: bool = True
     norm: bool = False
     activation: bool = True
@@ -105,11 +106,11 @@ class ConvLayer(nn.Module):
         bias = self.param('bias', uniform, (self.features,)).astype(dtype) if self.bias else None
         x = x.astype(dtype)
 
-        few = x.shape[-1] <= FEW_CHANNELS and self.stride == 1
+        few = x.shape[-1] <= FEW_CHANNELS and self.stride == self.dilation == 1
         if lowering == 'direct' and self.pool == 'floor' and not self.norm and few:
             x = max_of_corners(lowerings.direct_corners(x, kernel, self.padding))
         else:
-            x = lowerings.LOWERINGS[lowering](x, kernel, self.padding, self.stride)
+            x = lowerings.LOWERINGS[lowering](x, kernel, self.padding, self.stride, self.dilation)
             if self.norm:
                 x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x

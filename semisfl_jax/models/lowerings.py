@@ -1,12 +1,15 @@
 """Convolutions and dense products, in forms that are fast on particular backends.
 
-    x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F], H' = (H + 2 * padding - k) // stride + 1
+    x [B, H, W, C], kernel [k, k, C, F] -> [B, H', W', F], H' = (H + 2 * padding - span) // stride + 1
+
+The kernel spans span = dilation * (k - 1) + 1 pixels: with a dilation (atrous convolution) it skips pixels in between.
 
 - `native`: XLA's own operator and XLA's own gradient, for GPU and TPU.
 - `direct`: for CPU. The same operator, with its two gradients written as convolutions of the one form (NHWC, HWIO) that
   XLA's CPU backend always passes to its fast kernel. XLA converts other forms into this one only outside loops; inside,
   it computes them element by element, a hundred times slower, and a round consists of loops. A stride becomes a
-  dilation in the gradients, which that kernel also supports: with explicit zeros they take twice as long.
+  dilation in the gradients, which that kernel also supports: with explicit zeros they take twice as long. A dilation
+  becomes a stride.
 - `patches`: shifted slices side by side and one matrix product. It stays fast under `vmap` over kernels, where
   the others become grouped convolutions.
 
@@ -35,45 +38,49 @@ def _convolve(x: Array, kernel: Array, *padding: tuple[int, int], stride=1, dila
     )
 
 
-def native(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
+def native(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
     """XLA's convolution, differentiated by JAX."""
-    return _convolve(x, kernel, (padding, padding), (padding, padding), stride=stride)
+    return _convolve(x, kernel, (padding, padding), (padding, padding), stride=stride, kernel_dilation=dilation)
 
 
-def direct(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
+def direct(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
     """XLA's convolution, with gradients that stay fast inside loops on a CPU."""
     if stride > 1 and kernel.shape[0] == 1 and padding == 0:
-        return _direct(x[:, ::stride, ::stride], kernel, 0, 1)
-    return _direct(x, kernel, padding, stride)
+        return _direct(x[:, ::stride, ::stride], kernel, 0, 1, 1)
+    return _direct(x, kernel, padding, stride, dilation)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _direct(x: Array, kernel: Array, padding: int, stride: int) -> Array:
-    return native(x, kernel, padding, stride)
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _direct(x: Array, kernel: Array, padding: int, stride: int, dilation: int) -> Array:
+    return native(x, kernel, padding, stride, dilation)
 
 
-def _direct_forward(x: Array, kernel: Array, padding: int, stride: int):
-    return native(x, kernel, padding, stride), (x, kernel)
+def _direct_forward(x: Array, kernel: Array, padding: int, stride: int, dilation: int):
+    return native(x, kernel, padding, stride, dilation), (x, kernel)
 
 
-def _direct_backward(padding: int, stride: int, residuals, gradient: Array):
-    return _gradients(*residuals, gradient, padding, stride)
+def _direct_backward(padding: int, stride: int, dilation: int, residuals, gradient: Array):
+    return _gradients(*residuals, gradient, padding, stride, dilation)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _gradients(x: Array, kernel: Array, gradient: Array, padding: int, stride: int) -> tuple[Array, Array]:
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def _gradients(
+    x: Array, kernel: Array, gradient: Array, padding: int, stride: int, dilation: int
+) -> tuple[Array, Array]:
     """The gradients of T(x, kernel, gradient) = <gradient, direct(x, kernel)> in x and kernel."""
-    border = kernel.shape[0] - 1 - padding
-    beyond = [(length + 2 * padding - kernel.shape[0]) % stride for length in x.shape[1:3]]  # the last window's end
-    if stride == 1:
+    span = dilation * (kernel.shape[0] - 1) + 1
+    border = span - 1 - padding
+    beyond = [(length + 2 * padding - span) % stride for length in x.shape[1:3]]  # the last window's end
+    if stride == dilation == 1:
         x_gradient = _by_row(gradient, kernel, padding)
     else:
         turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
-        x_gradient = _convolve(gradient, turned, *[(border, border + rest) for rest in beyond], dilation=stride)
+        edges = [(border, border + rest) for rest in beyond]
+        x_gradient = _convolve(gradient, turned, *edges, dilation=stride, kernel_dilation=dilation)
     # Kernel gradient: channels take the role of the batch, and the batch is summed over like channels.
     images, outputs = x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)  # [C, H, W, B], [H', W', B, F]
     edges = [(padding, padding - rest) for rest in beyond]
-    kernel_gradient = _convolve(images, outputs, *edges, kernel_dilation=stride)  # [C, k, k, F]
+    kernel_gradient = _convolve(images, outputs, *edges, stride=dilation, kernel_dilation=stride)  # [C, k, k, F]
     return x_gradient, kernel_gradient.transpose(1, 2, 0, 3)
 
 
@@ -92,16 +99,17 @@ def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
     return reduce(jnp.add, shifted)
 
 
-def _gradients_forward(x: Array, kernel: Array, gradient: Array, padding: int, stride: int):
-    return _gradients(x, kernel, gradient, padding, stride), (x, kernel, gradient)
+def _gradients_forward(x: Array, kernel: Array, gradient: Array, padding: int, stride: int, dilation: int):
+    return _gradients(x, kernel, gradient, padding, stride, dilation), (x, kernel, gradient)
 
 
-def _gradients_backward(padding: int, stride: int, residuals, tangents):
+def _gradients_backward(padding: int, stride: int, dilation: int, residuals, tangents):
     """For losses that contain a gradient. T is linear in each argument, so these are convolutions of the same kinds."""
     (x, kernel, gradient), (x_tangent, kernel_tangent) = residuals, tangents
-    x_gradient, _ = _gradients(x, kernel_tangent, gradient, padding, stride)
-    _, kernel_gradient = _gradients(x_tangent, kernel, gradient, padding, stride)
-    outputs = _direct(x_tangent, kernel, padding, stride) + _direct(x, kernel_tangent, padding, stride)
+    options = padding, stride, dilation
+    x_gradient, _ = _gradients(x, kernel_tangent, gradient, *options)
+    _, kernel_gradient = _gradients(x_tangent, kernel, gradient, *options)
+    outputs = _direct(x_tangent, kernel, *options) + _direct(x, kernel_tangent, *options)
     return x_gradient, kernel_gradient, outputs
 
 
@@ -109,14 +117,16 @@ _gradients.defvjp(_gradients_forward, _gradients_backward)
 _direct.defvjp(_direct_forward, _direct_backward)
 
 
-def patches(x: Array, kernel: Array, padding: int, stride: int = 1) -> Array:
+def patches(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
     """Convolution as one matrix product over concatenated slices."""
     size, _, channels, features = kernel.shape
     if padding:
         x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    height, width = ((length - size) // stride + 1 for length in x.shape[1:3])
+    span = dilation * (size - 1) + 1
+    height, width = ((length - span) // stride + 1 for length in x.shape[1:3])
     height_span, width_span = stride * (height - 1) + 1, stride * (width - 1) + 1
-    slices = [x[:, i : i + height_span : stride, j : j + width_span : stride] for i in range(size) for j in range(size)]
+    starts = range(0, span, dilation)
+    slices = [x[:, i : i + height_span : stride, j : j + width_span : stride] for i in starts for j in starts]
     columns = jnp.concatenate(slices, axis=-1)  # [B, H', W', k * k * C]
     product = columns.reshape(-1, size * size * channels) @ kernel.reshape(-1, features)
     return product.reshape(x.shape[0], height, width, features)

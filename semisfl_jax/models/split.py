@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import chex
 import flax.linen as nn
@@ -18,32 +18,48 @@ from semisfl_jax.models.layers import FLOAT32, Compute, DenseLayer
 from semisfl_jax.models.zoo import Architecture, Maker
 from semisfl_jax.types import Array, SplitParams, Variables
 
+# What crosses the cut: an array [B, D], or between an encoder and a decoder a tuple of maps [B, h, w, c].
+Features: TypeAlias = Any
 
-class Piece(Protocol):
-    """Bottom or top of a model."""
+
+class Bottom(Protocol):
+    """The part of a model below the cut."""
 
     def __call__(
-        self, variables: Variables, inputs: Array, key: Array | None, train: bool, rows: Array | None = None, /
-    ) -> tuple[Array, Variables]:
-        """Outputs and variables: in training, with BatchNorm's running statistics updated.
+        self, variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None, /
+    ) -> tuple[Features, Variables]:
+        """Features and variables: in training, with BatchNorm's running statistics updated.
 
         `key` is for dropout and may be None otherwise. `rows` [B] bool: the valid rows, for training with a partial
         batch; BatchNorm excludes the others.
         """
 
 
+class Top(Protocol):
+    """The part of a model above the cut."""
+
+    def __call__(
+        self, variables: Variables, features: Features, key: Array | None, train: bool, rows: Array | None = None, /
+    ) -> tuple[Array, Variables]:
+        """Outputs and variables, as `Bottom`."""
+
+
 class SplitModel(NamedTuple):
-    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C]."""
+    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
+
+    Of a model for dense tasks (`semisfl_jax.models.dense`), features are a tuple of maps, outputs are [B, H, W, C], and
+    there is no projection head: `tops` and `project` raise a UserError.
+    """
 
     init: Callable[[Array], SplitParams]
-    bottom: Piece  # images -> features e [B, D]
-    top: Piece  # e -> logits [B, K]
+    bottom: Bottom  # images -> features e [B, D]
+    top: Top  # e -> logits [B, K]
     # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
     # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
     tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
     project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
-    feature_size: int  # D
-    projection_size: int  # P
+    feature_size: int  # D: numbers of one image that cross the cut
+    projection_size: int  # P; 0: no projection head
 
 
 _CLIENT = 'client'  # the axis over which `tops` is mapped
@@ -116,11 +132,11 @@ def cut(
     head = ProjectionHead(projection, projection_dim, compute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
-        feature, _ = _shapes(bottom, image)
+        feature, _ = shapes(bottom, image)
         feature_map = feature.shape[1:]
         feature_size = feature.size
         if feature_size:
-            _shapes(top, feature)
+            shapes(top, feature)
     except (TypeError, ValueError, ZeroDivisionError) as error:  # the last one: a dense layer without inputs
         raise UserError(_too_small(image_shape)) from error
     if feature_size == 0 or any(length <= 0 for length in feature_map):
@@ -129,23 +145,23 @@ def cut(
     def init(key: Array) -> SplitParams:
         features = jnp.zeros((1, feature_size), jnp.float32)
         return SplitParams(
-            bottom=_filled(bottom.init(rng.fold(key, 'bottom'), jnp.zeros(image.shape, jnp.float32), train=False)),
-            top=_filled(top.init(rng.fold(key, 'top'), features.reshape(1, *feature_map), train=False)),
-            proj=_filled(head.init(rng.fold(key, 'proj'), features)),
+            bottom=filled(bottom.init(rng.fold(key, 'bottom'), jnp.zeros(image.shape, jnp.float32), train=False)),
+            top=filled(top.init(rng.fold(key, 'top'), features.reshape(1, *feature_map), train=False)),
+            proj=filled(head.init(rng.fold(key, 'proj'), features)),
         )
 
     def run_bottom(variables, images, key, train, rows=None):
         chex.assert_shape(images, (None, *image_shape))
-        features, variables = _run(bottom, variables, images, key, train, rows)
+        features, variables = run(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
     def run_top(variables, features, key, train, rows=None):
         chex.assert_shape(features, (None, feature_size))
-        return _run(top, variables, features.reshape(-1, *feature_map), key, train, rows)
+        return run(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables, features, keys):
         def one_client(rows, key):
-            return _run(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
+            return run(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 
         chex.assert_shape(features, (None, None, feature_size))
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
@@ -165,26 +181,30 @@ def cut(
     )
 
 
-def _shapes(module: nn.Module, inputs: jax.ShapeDtypeStruct) -> Any:
-    """Shapes of outputs and variables of a piece, from those of its inputs."""
+def shapes(module: nn.Module, inputs: Any) -> Any:
+    """Shapes of outputs and variables of a piece, from those of its inputs, a pytree."""
     return jax.eval_shape(lambda key, x: module.init_with_output(key, x, train=False), jax.random.key(0), inputs)
 
 
-def _run(
+def run(
     module: nn.Module,
     variables: Variables,
-    inputs: Array,
+    inputs: Any,
     key: Array | None,
     train: bool,
     rows: Array | None = None,
-) -> tuple[Array, Variables]:
+) -> tuple[Any, Variables]:
+    """A piece of a model: its outputs, a pytree of float32, and its variables. Arguments as in `Bottom`."""
     if not train:
-        predicted: Any = module.apply(variables, inputs, train=False)
-        return predicted.astype(jnp.float32), variables
+        return _float32(module.apply(variables, inputs, train=False)), variables
     rngs = None if key is None else {'dropout': key}
     with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
         outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
-    return outputs.astype(jnp.float32), {**variables, **moved}
+    return _float32(outputs), {**variables, **moved}
+
+
+def _float32(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
 
 
 def _of_rows(rows: Array) -> Callable:
@@ -210,7 +230,7 @@ def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
     return partial(layer, axes=axes) if getattr(probe, 'norm', False) else layer
 
 
-def _filled(variables: Variables) -> Variables:
+def filled(variables: Variables) -> Variables:
     """Adds 'params' to a piece without parameters."""
     return {'params': {}, **variables}
 

@@ -1,0 +1,90 @@
+"""Models for dense tasks, cut between encoder and decoder.
+
+An encoder is a module, called as `encoder(images, train)`, that returns a tuple of feature maps [B, h, w, c]; a decoder
+maps this tuple, called as `decoder(maps, train)`, to outputs [B, h', w', C], which are resized to the images. Whatever
+crosses the cut is in the tuple, skip connections too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax import rng
+from semisfl_jax.errors import UserError
+from semisfl_jax.models.resizing import resize
+from semisfl_jax.models.split import SplitModel, filled, run, shapes
+from semisfl_jax.types import Array, SplitParams
+
+
+def encoder_decoder(encoder: nn.Module, decoder: nn.Module, image_shape: tuple[int, int, int]) -> SplitModel:
+    """Encoder and decoder as bottom and top of a split model.
+
+    Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
+    the images' size, bilinearly resized. Features and outputs are float32.
+
+    Raises:
+      UserError: images so small that the encoder leaves nothing of them.
+    """
+    height, width, _ = image_shape
+    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    try:
+        maps, _ = shapes(encoder, image)
+    except (TypeError, ValueError, ZeroDivisionError) as error:  # of layers without inputs
+        raise UserError(_too_small(image_shape)) from error
+    if any(length <= 0 for feature_map in maps for length in feature_map.shape):
+        raise UserError(_too_small(image_shape))
+    map_shapes = tuple(feature_map.shape[1:] for feature_map in maps)
+    maps = tuple(jax.ShapeDtypeStruct((1, *shape), jnp.float32) for shape in map_shapes)
+
+    def init(key: Array) -> SplitParams:
+        # From shapes alone: a pass through a large encoder, merely to start, would take long.
+        return SplitParams(
+            bottom=filled(encoder.lazy_init(rng.fold(key, 'bottom'), image, train=False)),
+            top=filled(decoder.lazy_init(rng.fold(key, 'top'), maps, train=False)),
+            proj=filled({}),
+        )
+
+    def bottom(variables, images, key, train, rows=None):
+        chex.assert_shape(images, (None, *image_shape))
+        return run(encoder, variables, images, key, train, rows)
+
+    def top(variables, maps, key, train, rows=None):
+        chex.assert_shape(maps, [(None, *shape) for shape in map_shapes])
+        outputs, variables = run(decoder, variables, maps, key, train, rows)
+        return resize(outputs, height, width), variables
+
+    return SplitModel(
+        init=init,
+        bottom=bottom,
+        top=top,
+        tops=_missing('top over the rows of many clients'),
+        project=_missing('projection head'),
+        feature_size=sum(feature_map.size for feature_map in maps),
+        projection_size=0,
+    )
+
+
+def _missing(what: str) -> Callable[..., Any]:
+    """What only classification models have."""
+
+    def fail(*_) -> Any:
+        raise UserError(
+            f'models for dense tasks have no {what}: use a method that trains encoder and decoder at the clients, or a '
+            'model for classification'
+        )
+
+    return fail
+
+
+def _too_small(image_shape: tuple[int, int, int]) -> str:
+    height, width, _ = image_shape
+    return (
+        f'images of {height}x{width} are too small for this model: its encoder leaves nothing of them; use larger '
+        'images (data.image_size, data.pad_to)'
+    )

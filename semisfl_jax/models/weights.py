@@ -1,0 +1,143 @@
+"""Starts encoders from a local file of weights, by name and shape."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from semisfl_jax import user_files
+from semisfl_jax.errors import UserError
+from semisfl_jax.types import Variables
+
+KEY = 'model.weights'  # the configuration's key, in messages
+LARGEST = 4 * 2**30  # bytes of a file
+_LEFT_OUT = re.compile(r'fc\.|.*\.num_batches_tracked$')  # of a state dict: the classifier, and counts of batches
+_NORM = {'scale': 'weight', 'bias': 'bias', 'mean': 'running_mean', 'var': 'running_var'}
+_OWN = ('params/', 'batch_stats/')  # first parts of this package's own names
+
+
+def load_encoder(path: str, variables: Variables) -> Variables:
+    """The variables of an encoder with all values replaced by those of a file.
+
+    Names in the file are those of a PyTorch state dict of torchvision's ResNet ('layer1.0.conv1.weight', …; its
+    classifier 'fc' is left out), or this package's own, parts joined by '/' ('params/conv1/kernel', …):
+
+        np.savez('encoder.npz', **flax.traverse_util.flatten_dict(variables.bottom, sep='/'))
+
+    Args:
+      path: a file .npz; .safetensors, which needs the package safetensors; or .pth or .pt, which needs PyTorch.
+      variables: of the encoder, {'params': …, 'batch_stats': …}: `SplitParams.bottom` of a model for dense tasks.
+
+    Raises:
+      UserError: the file cannot be read, or its names and shapes are not exactly the encoder's.
+    """
+    arrays = _read(path)
+    own = any(name.startswith(_OWN) for name in arrays)
+    given = arrays if own else {name: array for name, array in arrays.items() if not _LEFT_OUT.match(name)}
+    leaves = flatten_dict(variables)
+    names = {parts: '/'.join(parts) if own else torch_name(parts) for parts in leaves}
+    _compare_names(path, set(names.values()), set(given))
+
+    loaded = {}
+    for parts, leaf in leaves.items():
+        name = names[parts]
+        is_kernel = len(leaf.shape) == 4 and not own
+        wanted = tuple(leaf.shape[axis] for axis in (3, 2, 0, 1)) if is_kernel else tuple(leaf.shape)  # HWIO to OIHW
+        array = given[name]
+        if array.shape != wanted:
+            raise UserError(
+                f"{KEY}: '{name}' in '{path}' has the shape {array.shape}, but this encoder needs {wanted}; use the "
+                'weights of this encoder, or another model.name'
+            )
+        if not np.all(np.isfinite(array)):
+            raise UserError(f"{KEY}: '{name}' in '{path}' holds values that are no finite numbers; use another file")
+        loaded[parts] = jnp.asarray(array.transpose(2, 3, 1, 0) if is_kernel else array)
+    return unflatten_dict(loaded)
+
+
+def torch_name(parts: tuple[str, ...]) -> str:
+    """The name in torchvision's ResNet: ('batch_stats', 'layer1_0', 'conv1', 'norm', 'mean') is
+    'layer1.0.bn1.running_mean'."""
+    *modules, last = parts[1:]
+    norm = modules[-1:] == ['norm']
+    path = '.'.join(modules[:-1] if norm else modules).replace('_', '.')
+    if path.endswith('downsample'):
+        path += '.1' if norm else '.0'
+    elif norm:
+        path = re.sub(r'conv(\d+)$', r'bn\1', path)
+    return f'{path}.{_NORM[last] if norm else "weight" if last == "kernel" else last}'
+
+
+def _compare_names(path: str, needed: set[str], given: set[str]) -> None:
+    """Fails unless both are equal. With names left over, the file belongs to a deeper or another network."""
+    for names, what in ((needed - given, 'lacks'), (given - needed, 'has')):
+        if names:
+            count = f'{len(names):,} array{"s" * (len(names) > 1)}'
+            which = f"such as '{min(names)}'" if len(names) > 1 else f"'{min(names)}'"
+            rest = f'of the {len(needed):,} of this encoder' if what == 'lacks' else 'that this encoder does not have'
+            raise UserError(
+                f"{KEY}: '{path}' {what} {count} {rest}, {which}; use the weights of this encoder (a state dict of "
+                "torchvision's ResNet, or arrays by this package's names), or another model.name"
+            )
+
+
+def _read(path: str) -> dict[str, np.ndarray]:
+    """{name: array float32} of a file."""
+    file = user_files.check(path, KEY, LARGEST)
+    if file.suffix not in _READERS:
+        raise UserError(f"{KEY}='{path}' is of no known format; use {', '.join(_READERS)}")
+    try:
+        arrays = _READERS[file.suffix](file)
+        return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+    except UserError:
+        raise
+    except Exception as error:  # the libraries fail in many ways on a file that is damaged or something else
+        reason = f'{type(error).__name__}: {error}'
+        raise UserError(
+            f"{KEY}='{path}' is not a file of named arrays as its ending says ({reason}); use another file"
+        ) from error
+
+
+def _read_npz(file: Path) -> Mapping[str, np.ndarray]:
+    if not zipfile.is_zipfile(file):  # NumPy would take it for one array, or for a pickle
+        raise ValueError('not a zip archive')
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _read_safetensors(file: Path) -> Mapping[str, np.ndarray]:
+    try:
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise _needs('safetensors', "pip install 'semisfl-jax[weights]'", file) from error
+    return load_file(file)
+
+
+def _read_torch(file: Path) -> Mapping[str, Any]:
+    try:
+        import torch
+    except ImportError as error:
+        raise _needs('PyTorch', 'install it (pytorch.org)', file) from error
+    state = torch.load(file, map_location='cpu', weights_only=True)
+    return {name: tensor.float().numpy() for name, tensor in state.items()}
+
+
+def _needs(package: str, install: str, file: Path) -> UserError:
+    return UserError(
+        f"{KEY}='{file}' needs {package}, which is not installed: {install}, or save the arrays with numpy.savez (.npz)"
+    )
+
+
+_READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
+    '.npz': _read_npz,
+    '.safetensors': _read_safetensors,
+    '.pth': _read_torch,
+    '.pt': _read_torch,
+}
