@@ -11,7 +11,6 @@ from semisfl_jax import sampling
 from semisfl_jax.costs import ClientCost, CostContext
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
-from semisfl_jax.models import SplitModel
 from semisfl_jax.types import Algorithm, ClientAxis, Views
 from semisfl_jax.wording import use_one_of
 

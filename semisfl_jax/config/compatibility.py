@@ -90,7 +90,7 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
         return
     if not named:
         raise UserError(
-            f"config.data.tasks is empty, but {method.name} trains dense tasks: name some, such as "
+            f'config.data.tasks is empty, but {method.name} trains dense tasks: name some, such as '
             "--config.data.tasks=\"('semseg','depth')\", with a data set that has them (configs/digit_scenes.py)"
         )
     for task in named:

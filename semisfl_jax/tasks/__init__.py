@@ -1,6 +1,9 @@
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
+from semisfl_jax.tasks.catalog import NAMES, make
 from semisfl_jax.tasks.classification import classification
+from semisfl_jax.tasks.gain import delta_m
+from semisfl_jax.tasks.panoptic import PanopticQuality, panoptic_quality
 from semisfl_jax.tasks.task import (
     ACCURACY,
     AP,
@@ -10,6 +13,7 @@ from semisfl_jax.tasks.task import (
     MIOU,
     ODSF,
     OUTPUTS,
+    PIXELS,
     RMSE,
     SCORES,
     Headline,
@@ -27,15 +31,21 @@ __all__ = [
     'IGNORED',
     'IOU',
     'MIOU',
+    'NAMES',
     'ODSF',
     'OUTPUTS',
+    'PIXELS',
     'RMSE',
     'SCORES',
     'Headline',
+    'PanopticQuality',
     'Score',
     'Scorer',
     'Task',
     'classification',
+    'delta_m',
+    'make',
+    'panoptic_quality',
     'score_key',
     'split_key',
 ]

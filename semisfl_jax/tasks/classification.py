@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -23,6 +24,12 @@ def _finish(counts: Any) -> dict[str, float]:
     return {ACCURACY.name: correct / total}
 
 
+def _pseudo_label(logits: Array, threshold: float) -> Array:
+    probabilities = jax.nn.softmax(logits)
+    confident = jnp.max(probabilities, axis=-1) >= threshold
+    return jnp.where(confident, jnp.argmax(logits, axis=-1), -1).astype(jnp.int32)
+
+
 def classification(classes: int) -> Task:
     """The task of labels below `classes`."""
     return Task(
@@ -33,4 +40,5 @@ def classification(classes: int) -> Task:
         loss=lambda logits, labels: jnp.mean(losses.cross_entropy_rows(logits, labels)),
         score=ACCURACY,
         scorer=Scorer(_count, _finish),
+        pseudo_label=_pseudo_label,
     )

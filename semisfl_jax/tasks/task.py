@@ -81,6 +81,8 @@ class Task:
       scorer: computes it, and others beside it.
       show: outputs [B, H, W, outputs] (NumPy) -> the map [B, H, W] that figures show beside the target, in the
         target's units.
+      pseudo_label: outputs, threshold -> targets that the outputs themselves suggest, where their probability reaches
+        the threshold; elsewhere IGNORED, or -1 if the task is not dense. None: the task has no such thing.
     """
 
     name: str
@@ -91,18 +93,20 @@ class Task:
     score: Score
     scorer: Scorer
     show: Callable[[Any], Any] | None = None
+    pseudo_label: Callable[[Array, float], Array] | None = None
 
 
 ACCURACY = Score('accuracy', 'accuracy')
 MIOU = Score('miou', 'mIoU')
 IOU = Score('iou', 'IoU at the best threshold')
+PIXELS = Score('pixelaccuracy', 'pixel accuracy')
 ODSF = Score('odsf', 'odsF')
 RMSE = Score('rmse', 'RMSE', percent=False, higher_is_better=False)
 AP = Score('ap', 'AP')
 # The dense tasks that data sets may have, in the order in which they are listed.
 DENSE = ('semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints')
 OUTPUTS = (*MODELS, *DENSE)  # the names of what is scored
-SCORES = {score.name: score for score in (ACCURACY, MIOU, IOU, ODSF, RMSE, AP)}
+SCORES = {score.name: score for score in (ACCURACY, MIOU, PIXELS, IOU, ODSF, RMSE, AP)}
 
 
 def split_key(key: str) -> Headline | None:

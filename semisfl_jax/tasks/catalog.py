@@ -1,0 +1,152 @@
+"""The tasks by name, as in `data.tasks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.ndimage
+import scipy.special
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import dense_losses, edges, keypoints, scores
+from semisfl_jax.tasks.classification import classification
+from semisfl_jax.tasks.task import AP, IGNORED, IOU, MIOU, ODSF, RMSE, Task
+from semisfl_jax.types import Array
+from semisfl_jax.wording import use_one_of
+
+SHOWN = 0.5  # probability from which figures show a peak as a keypoint
+
+
+def _classes(name: str, title: str) -> Callable[[int], Task]:
+    """A task of classes [B, H, W] below `outputs`."""
+
+    def build(outputs: int) -> Task:
+        return Task(
+            name=name,
+            title=title,
+            outputs=outputs,
+            dense=True,
+            loss=dense_losses.cross_entropy,
+            score=MIOU,
+            scorer=scores.confusion(outputs),
+            show=lambda logits: np.argmax(logits, axis=-1).astype(np.uint8),
+            pseudo_label=_likely_class,
+        )
+
+    return build
+
+
+def _saliency(outputs: int) -> Task:
+    return Task(
+        name='saliency',
+        title='Saliency',
+        outputs=outputs,
+        dense=True,
+        loss=dense_losses.balanced_bce,
+        score=IOU,
+        scorer=scores.saliency(),
+        show=_probability,
+        pseudo_label=_likely_side,
+    )
+
+
+def _edges(outputs: int) -> Task:
+    return Task(
+        name='edges',
+        title='Edges',
+        outputs=outputs,
+        dense=True,
+        loss=dense_losses.weighted_bce,
+        score=ODSF,
+        scorer=edges.scorer(),
+        show=_probability,
+        pseudo_label=_likely_side,
+    )
+
+
+def _depth(outputs: int) -> Task:
+    return Task(
+        name='depth',
+        title='Depth',
+        outputs=outputs,
+        dense=True,
+        loss=dense_losses.l1,
+        score=RMSE,
+        scorer=scores.depth(),
+        show=lambda depth: np.clip(depth[..., 0], 0, 1) * dense_losses.DEPTH_STEPS,
+    )
+
+
+def _keypoints(outputs: int) -> Task:
+    return Task(
+        name='keypoints',
+        title='Keypoints',
+        outputs=outputs,
+        dense=True,
+        loss=dense_losses.keypoints,
+        score=AP,
+        scorer=keypoints.scorer(),
+        show=_points,
+    )
+
+
+def _likely_class(logits: Array, threshold: float) -> Array:
+    """The class with the largest logit."""
+    confident = jnp.max(jax.nn.softmax(logits), axis=-1) >= threshold
+    return jnp.where(confident, jnp.argmax(logits, axis=-1), IGNORED).astype(jnp.uint8)
+
+
+def _likely_side(logits: Array, threshold: float) -> Array:
+    """1 for a positive logit, 0 for another."""
+    logit = logits[..., 0]
+    confident = jax.nn.sigmoid(jnp.abs(logit)) >= threshold
+    return jnp.where(confident, logit > 0, IGNORED).astype(jnp.uint8)
+
+
+def _probability(logits: Any) -> Any:
+    return scipy.special.expit(logits[..., 0])
+
+
+def _points(logits: Any) -> Any:
+    """The type of the highest logit on pixels that are a peak of its map and probable, elsewhere 0."""
+    peak = logits == scipy.ndimage.maximum_filter(logits, size=(1, 3, 3, 1), mode='constant', cval=-np.inf)
+    probability = np.where(peak, scipy.special.expit(logits), 0)
+    kind = np.argmax(probability, axis=-1) + 1
+    return np.where(probability.max(axis=-1) >= SHOWN, kind, 0).astype(np.uint8)
+
+
+# name -> builder, fewest and most outputs
+_TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
+    'classification': (classification, 2, 2**31 - 1),
+    'semseg': (_classes('semseg', 'Semantic segmentation'), 2, IGNORED),
+    'parts': (_classes('parts', 'Part segmentation'), 2, IGNORED),
+    'stuff': (_classes('stuff', 'Stuff segmentation'), 2, IGNORED),
+    'saliency': (_saliency, 1, 1),
+    'edges': (_edges, 1, 1),
+    'depth': (_depth, 1, 1),
+    'keypoints': (_keypoints, 1, IGNORED - 1),
+}
+NAMES = tuple(_TASKS)
+
+
+def make(name: str, outputs: int) -> Task:
+    """A task.
+
+    Args:
+      name: one of NAMES.
+      outputs: classes, or types of keypoints; 1 in saliency, edges and depth.
+
+    Raises:
+      UserError: the name is unknown, or the task cannot have so many outputs.
+    """
+    if name not in _TASKS:
+        raise UserError(f"task '{name}' is unknown; {use_one_of(name, NAMES)}")
+    build, fewest, most = _TASKS[name]
+    if not fewest <= outputs <= most:
+        demand = f'{fewest}' if fewest == most else f'{fewest} to {most}'
+        raise UserError(f"task '{name}' cannot have {outputs} outputs per pixel or image: use {demand}")
+    return build(outputs)

@@ -1,0 +1,183 @@
+"""Tasks by name, what they show and label, panoptic quality and Delta_m."""
+
+import jax
+import numpy as np
+import pytest
+
+from semisfl_jax import tasks
+from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED, delta_m, panoptic_quality
+
+OUTPUTS = dict.fromkeys(tasks.NAMES, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}
+
+
+@pytest.mark.parametrize('name', tasks.NAMES)
+def test_task_by_name(name):
+    task = tasks.make(name, OUTPUTS[name])
+    assert (task.name, task.outputs) == (name, OUTPUTS[name])
+    assert task.dense is (name != 'classification')
+    assert (task.show is not None) is task.dense
+    assert (task.pseudo_label is not None) is (name not in ('depth', 'keypoints'))
+
+
+def test_every_task_has_its_score():
+    scores = {name: tasks.make(name, OUTPUTS[name]).score.name for name in tasks.NAMES}
+    assert scores == {
+        'classification': 'accuracy',
+        'semseg': 'miou',
+        'parts': 'miou',
+        'stuff': 'miou',
+        'saliency': 'iou',
+        'edges': 'odsf',
+        'depth': 'rmse',
+        'keypoints': 'ap',
+    }
+
+
+@pytest.mark.parametrize(
+    ('name', 'outputs', 'message'),
+    [
+        ('semsegm', 3, "task 'semsegm' is unknown; use one of .*did you mean 'semseg'?"),
+        ('depth', 2, "task 'depth' cannot have 2 outputs per pixel or image: use 1$"),
+        ('keypoints', 255, "task 'keypoints' cannot have 255 outputs per pixel or image: use 1 to 254"),
+        ('parts', 1, "task 'parts' cannot have 1 outputs per pixel or image: use 2 to 255"),
+    ],
+)
+def test_what_is_no_task(name, outputs, message):
+    with pytest.raises(UserError, match=message) as error:
+        tasks.make(name, outputs)
+    assert '\n' not in str(error.value)
+
+
+def test_pseudo_labels_of_classes():
+    """Probabilities of 0.7, 0.2, 0.1 and 0.5, 0.4, 0.1."""
+    logits = np.log([[[[0.7, 0.2, 0.1], [0.4, 0.1, 0.5]]]]).astype(np.float32)
+    label = tasks.make('stuff', 3).pseudo_label(logits, 0.6)
+    assert (label.dtype, label.tolist()) == (np.uint8, [[[0, IGNORED]]])
+    assert tasks.make('parts', 3).pseudo_label(logits, 0.45).tolist() == [[[0, 2]]]
+    label = tasks.make('classification', 3).pseudo_label(logits[0, 0], 0.6)
+    assert (label.dtype, label.tolist()) == (np.int32, [0, -1])
+
+
+@pytest.mark.parametrize('name', ['saliency', 'edges'])
+def test_pseudo_labels_of_two_sides(name):
+    probability = np.array([0.95, 0.85, 0.5, 0.15, 0.05])
+    logits = np.log(probability / (1 - probability)).astype(np.float32).reshape(1, 1, 5, 1)
+    label = tasks.make(name, 1).pseudo_label(logits, 0.9)
+    assert (label.dtype, label.tolist()) == (np.uint8, [[[1, IGNORED, IGNORED, IGNORED, 0]]])
+    assert tasks.make(name, 1).pseudo_label(logits, 0.8).tolist() == [[[1, 1, IGNORED, 0, 0]]]
+
+
+def test_what_figures_show():
+    assert tasks.make('semseg', 3).show(np.array([[[[0.0, 3, 1], [2, 1, 0]]]])).tolist() == [[[1, 0]]]
+    assert tasks.make('edges', 1).show(np.array([[[[0.0], [np.log(3)]]]])).ravel().tolist() == pytest.approx(
+        [0.5, 0.75]
+    )
+    assert tasks.make('depth', 1).show(np.array([[[[0.5], [1.5], [-1.0]]]])).tolist() == [[[127, 254, 0]]]
+    heat = np.full((2, 5, 5, 2), -3.0)
+    heat[0, 1, 1] = [2, 1]  # both types peak: the higher
+    heat[0, 1, 2] = [1.5, -3]  # beside a peak
+    heat[0, 4, 4, 1] = 0.5
+    heat[0, 4, 0, 0] = -0.5  # not probable
+    shown = tasks.make('keypoints', 2).show(heat)
+    assert not shown[1].any()
+    assert {tuple(at): shown[0][tuple(at)] for at in np.argwhere(shown[0])} == {(1, 1): 1, (4, 4): 2}
+
+
+@pytest.mark.parametrize('name', [name for name in tasks.NAMES if name != 'classification'])
+def test_what_is_shown_of_the_truth_is_the_truth(name):
+    """Outputs made from a target, in the target's units."""
+    task = tasks.make(name, OUTPUTS[name])
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, {'depth': 255, 'saliency': 2, 'edges': 2}.get(name, 3), (2, 6, 6))
+    if name == 'keypoints':
+        target = np.zeros((2, 6, 6), int)
+        target[0, 2, 3], target[1, 0, 5], target[1, 4, 1] = 1, 3, 2
+        outputs = 40.0 * (target[..., None] == [1, 2, 3]) - 20
+    elif task.outputs > 1:
+        outputs = np.eye(3)[target]
+    else:
+        outputs = target[..., None] / 254 if name == 'depth' else 80.0 * target[..., None] - 40
+    np.testing.assert_allclose(task.show(outputs), target, atol=1e-9)
+
+
+def test_panoptic_quality_by_hand():
+    """Class 7: one match with IoU 4 of 5 and one missed; class 8: one match of 3 of 4, an extra one, one mostly void.
+
+    Class 7: SQ 4/5, RQ 1 / (1 + 1/2). Class 8: SQ 3/4, RQ 1 / (1 + 1/2); segment 6 is void by 2 of 3 pixels.
+    """
+    truth = np.array([[1, 1, 1, 1], [2, 3, 3, 3], [3, 0, 0, 2], [2, 2, 2, 2]])
+    guess = np.array([[4, 4, 4, 4], [4, 5, 5, 5], [7, 6, 6, 6], [0, 0, 0, 0]])
+    result = panoptic_quality([guess], [{4: 7, 5: 8, 6: 8, 7: 8}], [truth], [{1: 7, 2: 7, 3: 8}])
+    assert result.by_class == {7: pytest.approx((8 / 15, 4 / 5, 2 / 3)), 8: pytest.approx((1 / 2, 3 / 4, 2 / 3))}
+    assert result[:3] == pytest.approx(((8 / 15 + 1 / 2) / 2, (4 / 5 + 3 / 4) / 2, 2 / 3))
+
+
+def segments(image):
+    return [int(i) for i in np.unique(image) if i]
+
+
+def by_loop(predicted, predicted_classes, true, true_classes):
+    """PQ by the definition: all pairs, as sets of pixels."""
+    values = {}
+    for kind in (1, 2):
+        ious, extra, missed = [], 0, 0
+        for guess, guess_class, truth, truth_class in zip(
+            predicted, predicted_classes, true, true_classes, strict=True
+        ):
+            left_p, left_t = (
+                [i for i in segments(m) if c[i] == kind] for m, c in ((guess, guess_class), (truth, truth_class))
+            )
+            for p in list(left_p):
+                for t in list(left_t):
+                    iou = np.sum((guess == p) & (truth == t)) / np.sum(((guess == p) & (truth != 0)) | (truth == t))
+                    if iou > 0.5:
+                        ious.append(iou)
+                        left_p.remove(p)
+                        left_t.remove(t)
+            missed += len(left_t)
+            extra += sum(np.mean(truth[guess == p] == 0) <= 0.5 for p in left_p)
+        values[kind] = sum(ious) / (len(ious) + extra / 2 + missed / 2)
+    return values
+
+
+def test_panoptic_quality_equals_a_loop():
+    rng = np.random.default_rng(1)
+    true = np.kron(rng.integers(0, 6, (4, 4, 4)), np.ones((1, 3, 3), int))
+    predicted = np.where(rng.uniform(size=true.shape) < 0.15, rng.integers(0, 6, true.shape), true)
+    true_classes = [{i: 1 + i % 2 for i in range(6)}] * 4
+    predicted_classes = [{i: 1 + i % 2 for i in range(6)}] * 3 + [dict.fromkeys(range(6), 1)]
+    result = panoptic_quality(predicted, predicted_classes, true, true_classes)
+    expected = by_loop(predicted, predicted_classes, true, true_classes)
+    assert {kind: value[0] for kind, value in result.by_class.items()} == pytest.approx(expected)
+    assert result.pq == pytest.approx(np.mean(list(expected.values())))
+    assert 0.2 < result.pq < 0.95
+
+
+def test_panoptic_quality_of_nothing():
+    empty = np.zeros((1, 4, 4), int)
+    assert np.isnan(panoptic_quality(empty, [{}], empty, [{}]).pq)
+
+
+def test_delta_m_of_the_paper():
+    """Table 2 of M-Fed; a falling error is a gain."""
+    local = {'semseg': 42.07, 'parts': 50.74, 'saliency': 58.50, 'edges': 62.60}
+    federated = {'semseg': 53.14, 'parts': 55.76, 'saliency': 61.40, 'edges': 66.20}
+    m_fed = {'semseg': 53.98, 'parts': 55.93, 'saliency': 61.56, 'edges': 66.20}
+    higher = dict.fromkeys(local, True)
+    assert delta_m(federated, local, higher) == pytest.approx(11.73, abs=0.005)
+    assert delta_m(m_fed, local, higher) == pytest.approx(12.38, abs=0.005)
+    assert delta_m({'depth': 0.3, 'ap': 0.6}, {'depth': 0.4, 'ap': 0.5}, {'depth': False, 'ap': True}) == pytest.approx(
+        22.5
+    )
+    with pytest.raises(ValueError, match='tasks differ'):
+        delta_m(local, {'semseg': 1.0}, higher)
+
+
+def test_losses_and_counts_work_under_jit():
+    for name in tasks.NAMES:
+        task = tasks.make(name, OUTPUTS[name])
+        shape = (2, 8, 8) if task.dense else (2,)
+        outputs, targets = np.zeros((*shape, task.outputs), np.float32), np.zeros(shape, np.uint8)
+        assert np.isfinite(jax.jit(task.loss)(outputs, targets.astype(int)))
+        jax.eval_shape(task.scorer.count, outputs, targets, np.ones(2, bool))
