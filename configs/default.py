@@ -114,6 +114,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # (Fed-SHVR's) | 'mlp200', for CPUs
     config.model.split_index = config_dict.placeholder(int)  # layers at the client, a residual block counting as one;
     # None: the paper's cut, after the convolutions
+    config.model.output_stride = 8  # dense tasks: of the encoder's last map: 8, 16 or 32 (dilation in place of stride)
+    config.model.weights = ''  # dense tasks: a file with which encoders start: a PyTorch state dict of torchvision's
+    # ResNet, or this package's own names (.npz, .safetensors, .pth)
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
     config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere

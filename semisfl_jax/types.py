@@ -93,6 +93,7 @@ class Views(NamedTuple):
     strong: View
     supervised: View  # both views of the supervised phase
     normalize: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
+    together: Callable[..., tuple[Array, dict[str, Array]]]  # key, images, {task: targets} -> weak views of both
 
 
 def _same(tree):

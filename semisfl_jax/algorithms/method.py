@@ -40,7 +40,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     'prox': ('local.prox',),
     'uda': ('uda.temperature', 'uda.tsa'),
     'mean teacher': ('local.teacher_decay',),
-    'tasks': ('data.tasks', 'data.task_images'),
+    'tasks': ('data.tasks', 'data.task_images', 'model.output_stride', 'model.weights'),
 }
 SERVER = ('needed', 'optional', 'none')
 

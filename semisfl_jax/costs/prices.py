@@ -33,6 +33,8 @@ class CostContext(NamedTuple):
     images: np.ndarray | int = 0  # [A], images that a client trains on
     metrics: Mapping[str, float] | None = None  # of the round; None: before it, for an upper bound
     survivors: int = 0  # clients that `metrics` covers
+    of_tasks: tuple[Pieces, ...] = ()  # dense tasks: of the model of each
+    tasks: np.ndarray | int = 0  # [A], the task of each client
     everyone: bool = False  # whether all clients take part in every round, and none can fail
 
     def mean(self, name: str, otherwise: float, scale: float = 1.0) -> float:

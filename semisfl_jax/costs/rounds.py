@@ -7,14 +7,14 @@ clients. It does not affect the training, except through `failures.deadline_seco
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
-from semisfl_jax.costs.pieces import Pieces, measure
+from semisfl_jax.costs.pieces import Pieces, measure, measure_dense
 from semisfl_jax.costs.prices import PAPER_SIZES, ClientCost, CostContext, supervised_work
 from semisfl_jax.hparams import HParams
 
@@ -48,7 +48,8 @@ class CostModel:
     num_active: int  # A
     hparams: HParams
     options: CostOptions
-    model: tuple  # arguments of `pieces.measure`
+    model: tuple  # arguments of `pieces.measure`; with dense tasks not used
+    task_models: tuple[tuple, ...] = ()  # of dense tasks: arguments of `pieces.measure_dense` for each
     deadline: float = 0.0  # seconds after which the server proceeds without a client; 0: never
     may_fail: bool = False  # whether clients may fail
     enabled: bool = True  # whether bills are computed: `cost.enabled`, and the method has a price
@@ -56,7 +57,12 @@ class CostModel:
     @property
     def pieces(self) -> Pieces:
         """The pieces of the model, measured on first use in a second or two."""
-        return measure(*self.model)
+        return self.of_tasks[0] if self.task_models else measure(*self.model)
+
+    @property
+    def of_tasks(self) -> tuple[Pieces, ...]:
+        """Those of the models of all dense tasks."""
+        return tuple(measure_dense(*arguments) for arguments in self.task_models)
 
     @property
     def whole(self) -> int:
@@ -71,11 +77,18 @@ class CostModel:
 
 
 def build(
-    config, method: Any, num_classes: int, image_shape: tuple[int, int, int], hparams: HParams, may_fail: bool = False
+    config,
+    method: Any,
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    hparams: HParams,
+    may_fail: bool = False,
+    outputs: Sequence[int] = (),
 ) -> CostModel:
     """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C).
 
-    `method` is the record of the method, an `algorithms.Method`; `may_fail`: whether clients may fail.
+    `method` is the record of the method, an `algorithms.Method`; `may_fail`: whether clients may fail; `outputs`: those
+    of each dense task.
     """
     options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
     net = config.model
@@ -89,6 +102,7 @@ def build(
         hparams=hparams,
         options=CostOptions(**options),
         model=(net.name, num_classes, tuple(image_shape), net.split_index, net.projection, net.projection_dim),
+        task_models=tuple((net.name, count, tuple(image_shape), net.output_stride) for count in outputs),
         deadline=config.failures.deadline_seconds,
         may_fail=may_fail,
         enabled=config.cost.enabled and method.price is not None,
@@ -151,12 +165,14 @@ def _context(model: CostModel, index: int, clients: Clients | None, metrics: Map
     context = CostContext(
         model.pieces, model.whole, model.hparams, model.num_active, index, metrics=metrics, everyone=everyone
     )
+    context = context._replace(of_tasks=model.of_tasks)
     if clients is None:
         return context
     return context._replace(
         labels=clients.labels,
         steps=clients.steps,
         images=clients.images,
+        tasks=clients.ids % max(1, len(model.task_models)),
         survivors=int(np.sum(clients.survived)),
     )
 

@@ -12,6 +12,7 @@ from semisfl_jax.data.federation import HostFederation, build_federation, build_
 from semisfl_jax.data.partition import Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
+from semisfl_jax.data.partition_tasks import check as check_tasks
 from semisfl_jax.data.sources import READERS, final_shape, load, outline, shape
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     'add_visit',
     'build_federation',
     'build_federations',
+    'check_tasks',
     'default_cache_dir',
     'describe',
     'draw_cohort',

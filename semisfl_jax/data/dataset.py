@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,8 @@ class Dataset:
     def outline(self) -> Outline:
         in_memory = _in_memory(self.train_images)
         counts = len(self.train_images), len(self.test_images)
-        return Outline(self.train_images.shape[1:], self.num_classes, *counts, in_memory)
+        outputs = {name: target.outputs for name, target in self.targets.items()}
+        return Outline(self.train_images.shape[1:], self.num_classes, *counts, in_memory, outputs=outputs)
 
 
 class Outline(NamedTuple):
@@ -84,6 +86,7 @@ class Outline(NamedTuple):
     test: int
     in_memory: bool  # not behind a memory map
     most_held: int = 0  # largest number of images that a client holds
+    outputs: Mapping[str, int] = MappingProxyType({})  # of every dense task
 
     @property
     def pixels(self) -> int:

@@ -29,7 +29,7 @@ def make(dataset: Dataset, names: Sequence[str], chosen: dict, split: Callable[[
       split: (data set, settings) -> the `Partition` of one task.
 
     Raises:
-      UserError: the data set lacks a task, or a client gets no image.
+      UserError: a client gets no image.
     """
     rows = [rows_with_truth(dataset, name) for name in names]
     if chosen['task_images'] == 'disjoint':
@@ -55,15 +55,20 @@ def make(dataset: Dataset, names: Sequence[str], chosen: dict, split: Callable[[
     return dataclasses.replace(of_task, settings=chosen, client_index=interleaved, client_labeled_index=unlabeled)
 
 
+def check(dataset: Dataset, names: Sequence[str]) -> None:
+    """Raises UserError if the data set lacks one of these tasks."""
+    for name in names:
+        if name not in dataset.targets:
+            has = f'it has {", ".join(dataset.targets)}' if dataset.targets else 'it has no dense task'
+            raise UserError(f"config.data.tasks: data set '{dataset.name}' has no task '{name}'; {has}")
+
+
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
     """The rows of the training set that have a truth for a task, ascending.
 
     Raises:
-      UserError: none has, or the data set has no such task.
+      UserError: none has.
     """
-    if name not in dataset.targets:
-        has = ', '.join(dataset.targets) or 'none'
-        raise UserError(f"config.data.tasks: data set '{dataset.name}' has no task '{name}'; it has {has}")
     target = dataset.targets[name].train
     known = [
         (target[start : start + ROWS_AT_ONCE] != IGNORED).any(axis=(1, 2))

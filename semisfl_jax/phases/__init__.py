@@ -22,6 +22,7 @@ from semisfl_jax.phases.objective import Objective, build_objective, plain, semi
 from semisfl_jax.phases.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
 from semisfl_jax.phases.statistics import build_statistics
 from semisfl_jax.phases.supervised import build_supervised
+from semisfl_jax.phases.tasks import TaskModel
 
 __all__ = [
     'UNLABELED_METRICS',
@@ -36,6 +37,7 @@ __all__ = [
     'Objective',
     'ServerPhase',
     'State',
+    'TaskModel',
     'build_cross_entity',
     'build_local',
     'build_objective',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from semisfl_jax import (
     frequency,
     models,
     parallel,
+    phases,
     rng,
 )
 from semisfl_jax import config as config_lib
@@ -42,7 +43,7 @@ class Experiment(NamedTuple):
     dataset: data.Dataset
     partition: data.Partition
     federation: Federation | data.HostFederation
-    model: models.SplitModel
+    model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
     method: algorithms.Method
     algorithm: Algorithm
     hparams: hparams_lib.HParams
@@ -99,15 +100,17 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     mesh = parallel.make_mesh(config.parallel.devices)
     memory.check(config, partial(footprint, trials=len(configs)))
     dataset = data.load(config.data)
+    data.check_tasks(dataset, config.data.tasks)
     partitions = [_partition(dataset, trial_config) for trial_config in configs]
     most_held = max(len(rows) for partition in partitions for rows in partition.client_index)
     outline = dataset.outline._replace(most_held=most_held)
     memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
-    model = _model(config, outline, axes=(parallel.AXIS,) if mesh else ())
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
+    model = _model(config, outline, axes=(parallel.AXIS,) if mesh else ())
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
-    axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active)
+    tasks = tuple(config.data.tasks)
+    axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(tasks)))
     algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
     algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
     residency = config.data.residency if method.clients else 'host'  # unread images stay on the host
@@ -122,8 +125,8 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
         labeled_share=len(partitions[0].server_index) / len(dataset.train_images),
         pre_rounds=config.pre_rounds,
     )
-    federations = data.build_federations(dataset, partitions, residency, config.data.client_labels == -1)
-    may_fail = failures.can_happen(config.failures)
+    federations = data.build_federations(dataset, partitions, residency, config.data.client_labels == -1, tasks)
+    may_fail, outputs = failures.can_happen(config.failures), [outline.outputs[name] for name in tasks]
     shape = dataset.train_images.shape[1:]
     if mesh and isinstance(federations[0], Federation):
         federations = parallel.replicate(mesh, federations)
@@ -140,7 +143,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
             hparams=hparams,
             frequency=options,
             mesh=mesh,
-            costs=costs.build(trial_config, method, dataset.num_classes, shape, hparams, may_fail),
+            costs=costs.build(trial_config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
             held=_held(partition, config.data.client_labels == -1),
         )
         for trial_config, partition, federation in zip(configs, partitions, federations, strict=True)
@@ -167,7 +170,7 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
         outline = loaded._replace(image=image)
         if config.data.fake and nominal:
             outline = outline._replace(train=nominal.train, test=nominal.test)
-    if outline is None:
+    if outline is None or set(config.data.tasks) - outline.outputs.keys():  # loaded data are needed to know
         return []
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
@@ -180,12 +183,16 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
         reads_sets=method.reads == 'sets',
         server_trains=hparams.server_trains,
         uploads=state.student if uploads_whole_model else state.student.bottom,
+        tasks=max(1, len(config.data.tasks)),
         rows_at_once=method.rows_at_once(hparams.options),
     )
     return footprint_lib.shares(config, outline, hparams, method_shapes, trials)
 
 
-def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> models.SplitModel:
+def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
+    """The model of a configuration; for dense tasks a tuple of `phases.TaskModel`."""
+    if config.data.tasks:
+        return tuple(_task_model(config, outline, name) for name in config.data.tasks)
     return models.build(
         config.model.name,
         outline.classes,
@@ -200,13 +207,32 @@ def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()
     )
 
 
+def _task_model(config: ConfigDict, outline: data.Outline, name: str) -> phases.TaskModel:
+    """The model of a dense task, its encoder from a file if there is one."""
+    net, outputs = config.model, outline.outputs[name]
+    model = models.build_dense(
+        net.name,
+        outputs,
+        outline.image,
+        net.convolution,
+        'bfloat16' if config.precision == 'bfloat16' else 'float32',
+        net.batch_norm_variance,
+        net.output_stride,
+    )
+    if net.weights:
+        encoder = models.load_encoder(net.weights, jax.eval_shape(model.init, rng.root(0)).bottom)
+        init = model.init
+        model = model._replace(init=lambda key: init(key)._replace(bottom=encoder))
+    return phases.TaskModel(tasks_lib.make(name, outputs), model)
+
+
 def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
     unlabeled = [len(rows) for rows in partition.client_index]
     labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
     return np.array([unlabeled, labeled], np.int32)
 
 
-def _check_padding(config: ConfigDict, method: algorithms.Method, model: models.SplitModel, mesh: Mesh | None) -> None:
+def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, mesh: Mesh | None) -> None:
     """Clients of weight 0 do not contribute to any sum, but would to the batch statistics of the server's BatchNorm."""
     active = config.federation.num_active
     if method.separate_clients:  # no statistics are shared between clients
@@ -250,6 +276,7 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
         weak=weak,
         strong=strong,
         supervised=strong if options.supervised == 'strong' else weak,
+        together=partial(augment.together, options=settings),
         normalize=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
     )
 

@@ -33,7 +33,8 @@ class Method(NamedTuple):
     uses_clients: bool
     reads_sets: bool  # a client reads all its images
     server_trains: bool
-    uploads: Any  # shapes of the part of the model that each client of a round holds
+    uploads: Any  # shapes of the part of the model that each client of a round holds; of all dense tasks
+    tasks: int = 1  # dense tasks, of which a client has one
     rows_at_once: int = 0  # images of a batch whose size is not a key of the configuration
 
 
@@ -101,7 +102,7 @@ def _server_steps(hparams: HParams, method: Method) -> int:
 
 def _client_steps(active: int, method: Method) -> int:
     """Bytes of the models that the clients of a round have trained, before averaging."""
-    return active * size_of(method.uploads) if method.uses_clients else 0
+    return active * size_of(method.uploads) // method.tasks if method.uses_clients else 0
 
 
 def _rows_of_client(hparams: HParams, images: Outline) -> int:

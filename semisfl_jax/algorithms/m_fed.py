@@ -1,0 +1,271 @@
+"""M-Fed (Zhou et al., Multi-task Federated Learning with Encoder-Decoder Structure): tasks share an encoder.
+
+Clients have one dense task each. Their models are averaged within a task, and across tasks every client's encoder is
+drawn to the mean encoder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import costs, phases, rng, sampling, trees
+from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.phases.tasks import TaskModel, init_models, join, part
+from semisfl_jax.types import (
+    LOCAL_CLIENTS,
+    Algorithm,
+    Array,
+    ClientAxis,
+    Cohort,
+    Federation,
+    Metrics,
+    SplitParams,
+    Views,
+)
+
+PENALTIES = ('squared', 'norm')
+
+
+@dataclasses.dataclass(frozen=True)
+class MFedOptions:
+    """`config.mfed`."""
+
+    weight: float = option(
+        0.01,
+        'lambda_0: weight of the distance between encoders in the first round; the paper gives no value',
+        at_least=0.0,
+    )
+    growth: float = option(
+        1.05,
+        'rho: factor by which lambda grows from round to round ("exponential growth with the aggregation index"); the '
+        'paper gives no value; 1: constant',
+        above=0.0,
+    )
+    penalty: str = option(
+        'squared',
+        "distance between encoder and mean encoder g in a client's loss: 'squared', lambda / 2 ||w - g||^2, whose "
+        "gradient is that of the paper's proof | 'norm', lambda ||w - g||, its Eq. (6)",
+        choices=PENALTIES,
+    )
+
+
+def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds M-Fed.
+
+    One round (Algorithm 1): a client of task k receives the model w_k of its task and the encoder g; from w_k, it makes
+    its local epochs on the loss of its task plus a penalty on the distance between its encoder and g; the server
+    averages the models of every task over its clients, and g is the mean of the encoders of all tasks (Eq. 4).
+
+    The penalty is lambda_t / 2 ||w* - g||^2 with lambda_t = lambda_0 rho^t in round t, over the encoder's parameters;
+    `mfed.penalty` 'norm' takes the distance itself. BatchNorm's statistics are averaged within the task, with all else,
+    and are in neither penalty nor g.
+
+    `State.server` is g; outputs are those of the task's model. The headline is the first of `data.tasks`.
+
+    Args:
+      models: of the T tasks.
+      views: augmentations and normalization.
+      hparams: settings.
+      axis: the clients of a round. They are those of one task at a time.
+    """
+    return build(models, views, hparams, axis, weight=hparams.options.weight, growth=hparams.options.growth)
+
+
+def build(
+    models: Sequence[TaskModel],
+    views: Views,
+    hparams: HParams,
+    axis: ClientAxis,
+    weight: float,
+    growth: float = 1.0,
+) -> Algorithm:
+    """M-Fed with lambda_0 = `weight` and rho = `growth`; `weight` 0 leaves the penalty out, and the encoder g."""
+    names = tuple(task.name for task, _ in models)
+
+    def client(of_task: TaskModel, inputs: phases.ClientInput, received: SplitParams, pull: Any, federation, lr):
+        loss = build_loss(of_task, views, hparams, inputs, federation, pull)
+        return phases.local_sgd(loss, received, (), optimizer(hparams, lr), inputs.steps)
+
+    def init(key: Array) -> phases.State:
+        return init_state(init_models(key, models), server=weight > 0)
+
+    def round_(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[phases.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        strength = weight * growth ** state.round.astype(jnp.float32)
+        pull = (strength, state.server) if weight else None
+        averaged, measured = {}, {}
+        for of_task in models:
+            name, received = of_task.task.name, part(state.student, of_task.task.name)
+            inputs, weights, images = plan(key, state, federation, cohort, hparams, names, name)
+
+            def one(inputs, of_task=of_task, received=received, images=images):
+                student, _, means, counts = client(of_task, inputs, received, pull, images, lr)
+                return phases.ClientOutput(student, (), means, counts)
+
+            work = axis.map(one)(inputs)
+            averaged[name], measured[name] = collect(work, weights, received, axis)
+        server = mean_encoder(averaged) if weight else state.server
+        state = state.replace(round=state.round + 1, student=join(averaged), server=server)
+        of_penalty = {'penalty_weight': strength} if weight else {}
+        return state, {'lr': lr, **of_penalty, **metrics(measured)}
+
+    def predict(state: phases.State, images: Array) -> dict[str, Array]:
+        return {task.name: outputs(model, views, part(state.student, task.name), images) for task, model in models}
+
+    return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
+
+
+def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = ()) -> phases.State:
+    """The state before the first round; `server`: whether it keeps the encoder g."""
+    return phases.State(
+        round=jnp.zeros((), jnp.int32),
+        step=jnp.zeros((), jnp.int32),
+        student=join(models),
+        teacher=(),
+        memory=(),
+        clients=clients,
+        server=mean_encoder(models) if server else (),
+    )
+
+
+def mean_encoder(models: Mapping[str, SplitParams]) -> Any:
+    """g: the parameters of the encoders, averaged over tasks (Eq. 4)."""
+    encoders = [model.bottom['params'] for model in models.values()]
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *encoders)
+
+
+def plan(
+    key: Array,
+    state: phases.State,
+    federation: Federation,
+    cohort: Cohort,
+    hparams: HParams,
+    names: Sequence[str],
+    name: str,
+) -> tuple[phases.ClientInput, phases.ClientWeights, Federation]:
+    """Inputs and weights of the local clients of a task, and their federation; ids are those within the task."""
+    key, federation, cohort = sampling.of_task(key, federation, cohort, names, name)
+    inputs, weights = phases.plan(key, state, federation, cohort, hparams)
+    return inputs, weights, federation
+
+
+def build_loss(
+    of_task: TaskModel,
+    views: Views,
+    hparams: HParams,
+    inputs: phases.ClientInput,
+    federation: Federation,
+    pull: tuple[Array, Any] | None,
+) -> phases.ClientLoss:
+    """A client's loss: that of its task on weak views and, with `pull` = (lambda_t, g), the penalty."""
+    task, model = of_task
+
+    def loss(parameters, student, companion, t):
+        key, rows = rng.fold(inputs.key, t), inputs.rows[t]
+        targets = {task.name: federation.client_targets[task.name][rows]}
+        images, targets = views.together(rng.fold(key, 'view'), federation.client_images[rows], targets)
+        student = with_parameters(student, parameters)
+        out, student = phases.forward(model, student, views.normalize(images), rng.fold(key, 'dropout'), True)
+        value = task.loss(out, targets[task.name])
+        means = {'loss': value}
+        if pull:
+            strength, encoder = pull
+            squared = trees.squared_distance(parameters.bottom, encoder)
+            distance = jnp.sqrt(jnp.where(squared > 0, squared, 1.0)) * (squared > 0)  # its gradient at 0 is 0
+            value = value + strength * (0.5 * squared if hparams.options.penalty == 'squared' else distance)
+            means['distance'] = jax.lax.stop_gradient(distance)
+        return value, (student, means, {})
+
+    return loss
+
+
+def collect(
+    work: phases.ClientOutput, weights: phases.ClientWeights, otherwise: Any, axis: ClientAxis
+) -> tuple[Any, Metrics]:
+    """The average of the models of a task, `otherwise` if no client is left, and its metrics, NaN in that case."""
+    averaged, measured = phases.collect(work, weights, otherwise, axis)
+    anyone = axis.psum(jnp.sum(weights.weight)) > 0
+    return averaged, {name: jnp.where(anyone, value, jnp.nan) for name, value in measured.items()}
+
+
+def metrics(measured: Mapping[str, Metrics]) -> Metrics:
+    """The metrics of a round from those of each task: the loss of every task, and means over tasks that had clients."""
+    values = {f'{name}_loss': of_task['loss'] for name, of_task in measured.items()}
+    values['loss_local'] = _mean([of_task['loss'] for of_task in measured.values()])
+    if all('distance' in of_task for of_task in measured.values()):
+        values['encoder_distance'] = _mean([of_task['distance'] for of_task in measured.values()])
+    return values
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    return jnp.nanmean(jnp.stack(values))
+
+
+def outputs(model: Any, views: Views, variables: SplitParams, images: Array) -> Array:
+    """[B, H, W, outputs] of uint8 images, in evaluation mode."""
+    return phases.predict(model, views, variables, images)
+
+
+def check(flat: Flat) -> None:
+    """Refuses what none of the methods of dense tasks reads."""
+    if flat['augment.supervised'] != 'weak':
+        raise UserError(
+            f"config.augment.supervised='{flat['augment.supervised']}': targets of dense tasks follow flips, crops, "
+            "scales and rotations alone; use 'weak'"
+        )
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """The model of its task and the encoder g down; its model up. Without penalty, g stays at the server."""
+    encoder = context.pieces.bottom_parameters if getattr(context.hparams.options, 'weight', 0) else 0
+    return whole_models(context, encoder)
+
+
+def whole_models(context: costs.CostContext, encoder: int = 0, exchange: bool = True) -> costs.ClientCost:
+    """The models of the clients' tasks, in both directions, and `encoder` bytes down; the work of their iterations.
+    With `exchange` False nothing is sent."""
+    h = context.hparams
+    pieces = [context.of_tasks[task] for task in np.atleast_1d(context.tasks)]
+    whole = np.array([piece.whole for piece in pieces]) * exchange
+    work = np.array([piece.whole_work.train for piece in pieces])
+    return costs.ClientCost(download=whole + encoder, upload=whole, step_work=h.batch_size * work)
+
+
+NEEDS = {'data.client_labels': -1, 'k_s': 0, 'augment.supervised': 'weak'}
+METRICS = {
+    'penalty_weight': 'lambda of the round',
+    'encoder_distance': "mean distance between a client's encoder and g, over its iterations",
+}
+METHOD = register(
+    Method(
+        name='m_fed',
+        build=m_fed,
+        title='M-Fed',
+        source='Zhou et al., Multi-task Federated Learning with Encoder-Decoder Structure: Enabling Collaborative '
+        'Learning Across Different Tasks, 2025',
+        options=MFedOptions,
+        group='mfed',
+        uses=('local', 'sampling', 'tasks'),
+        needs=NEEDS,
+        server='none',
+        labels_alone=lambda flat: True,
+        by_images=True,
+        dense=True,
+        in_parts=True,
+        check=check,
+        price=price,
+        metrics=METRICS,
+        look=Look('#882255', 'o', '-'),
+    )
+)

@@ -1,0 +1,53 @@
+"""A dense data set small enough for every test: bright squares on noise, with two tasks that squares decide."""
+
+import dataclasses
+
+import numpy as np
+
+from semisfl_jax.data import dataset
+
+NAME, SIDE, TRAIN, TEST = 'toy_scenes', 16, 48, 12
+TASKS = ('semseg', 'depth')
+CONFIG = {
+    'data.name': NAME,
+    'data.tasks': TASKS,
+    'data.client_labels': -1,
+    'data.num_labeled': 1,
+    'k_s': 0,
+    'k_u': 2,
+    'batch_size': 4,
+    'local.epochs': 1,
+    'federation.num_clients': 4,
+    'federation.num_active': 4,
+    'federation.partition': 'uniform',
+    'model.name': 'scene_net',
+    'augment.supervised': 'weak',
+    'rounds': 2,
+    'eval_every': 1,
+    'checkpoint_every': 2,
+    'compilation_cache': False,
+}
+
+
+def load(image_size=0):
+    """48 training and 12 test images [n, 16, 16, 3]: 'semseg' 0 or the square's class, 'depth' its side, 254 beyond."""
+    rng = np.random.default_rng(0)
+    count = TRAIN + TEST
+    images = rng.integers(0, 100, (count, SIDE, SIDE, 3), dtype=np.uint8)
+    semseg, depth = np.zeros((count, SIDE, SIDE), np.uint8), np.full((count, SIDE, SIDE), 254, np.uint8)
+    labels = rng.integers(0, 2, count).astype(np.int32)
+    for image, kind, classes, far in zip(images, labels, semseg, depth, strict=True):
+        side = int(rng.integers(5, 9))
+        top, left = rng.integers(0, SIDE - side + 1, 2)
+        square = slice(top, top + side), slice(left, left + side)
+        image[square] = (220, 60, 60) if kind else (60, 220, 60)
+        classes[square], far[square] = kind + 1, 10 * side
+    depth[::5, 0] = 255  # no truth
+    arrays = {'train_images': images[:TRAIN], 'train_labels': labels[:TRAIN]}
+    arrays |= {'test_images': images[TRAIN:], 'test_labels': labels[TRAIN:]}
+    made = dataset.make(NAME, arrays, num_classes=2)
+    targets = {
+        'semseg': dataset.Targets(semseg[:TRAIN], semseg[TRAIN:], 3),
+        'depth': dataset.Targets(depth[:TRAIN], depth[TRAIN:], 1),
+    }
+    return dataclasses.replace(made, targets=targets)
