@@ -228,6 +228,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.augment = ConfigDict()
     config.augment.flip = True  # horizontal, p = 0.5
     config.augment.crop = 0.125  # reflect-pad by this share of the side, then crop at random; 0: no crop
+    config.augment.scale_min = 1.0  # then scale about the center by a factor drawn from here to scale_max, 0.25 to 4;
+    config.augment.scale_max = 1.0  # both 1: off. Pixels from outside are black, and without truth in maps
+    config.augment.rotate = 0.0  # at the same time, turn by up to so many degrees either way, at most 180; 0: off
     config.augment.randaugment = 'mc'  # RandAugment variant: 'mc': FixMatch-pytorch's, used by the authors | 'semifl' |
     # 'fixmatch': google-research's | 'fedmatch'; they differ in operations, ranges and probabilities
     config.augment.operations = 2  # RandAugment n, at most 100, 0: none; 'fedmatch' always has 6, unless this is 0

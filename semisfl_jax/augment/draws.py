@@ -31,6 +31,12 @@ def placement(uniform: Array, shape: tuple[int, ...], flip: bool, crop: float):
     return flip & (mirror < 0.5), _choice(top, 2 * pad[0] + 1), _choice(left, 2 * pad[1] + 1), pad
 
 
+def similarity(uniform: Array, scale_min: float, scale_max: float, rotate: float) -> tuple[Array, Array]:
+    """The arguments of similarity.image from numbers [2, B]: scales and degrees, both [B], uniform in their ranges."""
+    scale, angle = uniform
+    return scale_min + (scale_max - scale_min) * scale, rotate * (2 * angle - 1)
+
+
 def half(uniform: Array, variant: Variant) -> Drawn:
     """mc and fixmatch, from numbers [4, B]: levels equally likely, applied with p = 0.5."""
     op, v, sign, applied = uniform

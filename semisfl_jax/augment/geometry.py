@@ -34,7 +34,7 @@ def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[in
     y = height - 1 - jnp.abs(height - 1 - y)
     x = width - 1 - jnp.abs(width - 1 - x)
     x = jnp.where(flip[:, None], width - 1 - x, x)
-    return _gather(planes, y[:, :, None], x[:, None, :])
+    return gather(planes, y[:, :, None], x[:, None, :])
 
 
 def cutout(planes: Array, center: Array, size: int) -> Array:
@@ -92,7 +92,7 @@ def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant
     Returns:
       [B, C, H, W] uint8.
     """
-    return _gather(planes, *_nearest(planes.shape, op, v, negative, variant), _fill(op, variant))
+    return gather(planes, *_nearest(planes.shape, op, v, negative, variant), _fill(op, variant))
 
 
 def bilinear(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array, Array]:
@@ -142,7 +142,7 @@ def _neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, 
     for i in range(count):
         at = jnp.where(first == tables.OUTSIDE, -1, jnp.clip(first + i, 0, last))
         coordinates = jnp.where(along_y, at, y), jnp.where(along_x, at, x)
-        pixels.append(_gather(planes, *coordinates, _fill(op, variant)))
+        pixels.append(gather(planes, *coordinates, _fill(op, variant)))
     return *pixels, weight
 
 
@@ -153,7 +153,7 @@ def _fill(op: Array, variant: Variant) -> Array | int:
     return jnp.where(op == variant.place('Rotate'), jnp.uint8(variant.fill_rotate), 0)[:, None, None, None]
 
 
-def _gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
+def gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
     """Pixels (y, x), each broadcastable to [B, H, W], of planes [B, C, H, W]; `fill` outside."""
     batch, channels, height, width = planes.shape
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from semisfl_jax import rng
-from semisfl_jax.augment import draws, geometry, operations, variants
+from semisfl_jax.augment import draws, geometry, operations, similarity, variants
 from semisfl_jax.errors import UserError
 from semisfl_jax.types import Array
 from semisfl_jax.wording import use_one_of
 
 SMALLEST_SIDE = 8
+POINT_TASKS = ('keypoints',)  # their targets mark single pixels
 MOST_OPERATIONS = 100  # per image; far more than the 14 distinct ones of `mc`
 # Variant -> options that it ignores: accepted values (those that match its behavior), and why there is no choice.
 _UNHEEDED = {
@@ -39,6 +40,9 @@ class AugmentOptions(NamedTuple):
     magnitude: int = 10  # RandAugment m, v is drawn from 1 .. m - 1; for mc and fixmatch
     cutout: int = 16  # pixels, 0: none; for mc and fixmatch
     randaugment: str = 'mc'  # one of VARIANTS
+    scale_min: float = 1.0  # after flip and crop, by a factor from scale_min to scale_max, both 1: no scaling
+    scale_max: float = 1.0
+    rotate: float = 0.0  # degrees, likewise by -rotate to rotate, 0: no rotation
 
 
 def check(options: AugmentOptions) -> None:
@@ -51,6 +55,7 @@ def check(options: AugmentOptions) -> None:
         raise UserError(
             f'augment.crop={options.crop} is not a share of the side: use a number of at least 0 and below 1'
         )
+    _check_similarity(options)
     if options.operations < 0:
         raise UserError(f'augment.operations={options.operations} is negative: use 0 or more')
     if options.operations > MOST_OPERATIONS:
@@ -78,6 +83,25 @@ def check(options: AugmentOptions) -> None:
         )
 
 
+def _check_similarity(options: AugmentOptions) -> None:
+    lowest, highest = similarity.SMALLEST, similarity.LARGEST
+    for key in ('scale_min', 'scale_max'):
+        if not lowest <= getattr(options, key) <= highest:
+            raise UserError(
+                f'augment.{key}={getattr(options, key)} is not a usable scale: use {lowest:g} to {highest:g}, or 1 for '
+                'both scale_min and scale_max to keep the size'
+            )
+    if options.scale_min > options.scale_max:
+        raise UserError(
+            f'augment.scale_min={options.scale_min} is above augment.scale_max={options.scale_max}; scales are drawn '
+            'from the first to the second, so exchange them'
+        )
+    if not 0 <= options.rotate <= 180:
+        raise UserError(
+            f'augment.rotate={options.rotate} is not an angle: use 0 to 180 degrees; images are turned both ways'
+        )
+
+
 def _to_planes(images: Array, options: AugmentOptions) -> Array:
     check(options)
     if images.dtype != jnp.uint8:
@@ -90,14 +114,34 @@ def _to_planes(images: Array, options: AugmentOptions) -> Array:
     return jnp.moveaxis(images, -1, 1)
 
 
-def _flip_crop(uniform: Array, planes: Array, options: AugmentOptions) -> Array:
-    if not options.flip and not options.crop:
-        return planes
-    return geometry.flip_crop(planes, *draws.placement(uniform, planes.shape, options.flip, options.crop))
+def _scales(options: AugmentOptions) -> bool:
+    """Whether views are scaled or rotated. If not, nothing is drawn or traced for it."""
+    return bool(options.rotate) or (options.scale_min, options.scale_max) != (1, 1)
+
+
+def _placement(key: Array, view: str, uniform: Array, options: AugmentOptions) -> Array:
+    """The numbers for `_place`: those of flip and crop, [3, B], then [2, B] from a stream of their own, or none."""
+    if not _scales(options):
+        return uniform
+    return jnp.concatenate([uniform, jax.random.uniform(rng.fold(key, f'{view}_similarity'), (2, uniform.shape[1]))])
+
+
+def _place(
+    uniform: Array, planes: Array, options: AugmentOptions, move: Callable[..., Array] = similarity.image
+) -> Array:
+    """Flip, then crop, then scaling and rotation, which `move` does."""
+    if options.flip or options.crop:
+        planes = geometry.flip_crop(planes, *draws.placement(uniform[:3], planes.shape, options.flip, options.crop))
+    if _scales(options):
+        planes = move(planes, *draws.similarity(uniform[3:], options.scale_min, options.scale_max, options.rotate))
+    return planes
 
 
 def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
     """Horizontal flip, then reflect-padded random crop: the weak view of TransformFixMatch (kekmodel).
+
+    Scaling and rotation follow if the options ask for them, about the center and at once; what comes from outside the
+    image is black.
 
     Args:
       key: a typed JAX key. `strong` with the same key draws independently.
@@ -110,13 +154,49 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
     Raises:
       UserError: an invalid option or an unsupported image shape.
     """
+    return together(key, images, {}, options)[0]
+
+
+def together(
+    key: Array,
+    images: Array,
+    targets: Mapping[str, Array],
+    options: AugmentOptions,
+    points: Collection[str] = POINT_TASKS,
+) -> tuple[Array, dict[str, Array]]:
+    """The weak view of images, and their maps moved alike: labels stay on the pixels that they are of.
+
+    Maps take the nearest pixel where images are bilinear, and have 255, no truth, where images are black from outside.
+    Depth keeps its values when the image grows, as it is relative.
+
+    Args:
+      key: as in `weak`.
+      images: [B, H, W, C] uint8, C = 1 or 3.
+      targets: {task: [B, H, W] uint8}.
+      options: see AugmentOptions.
+      points: tasks whose maps mark single pixels, which are moved one by one: the nearest pixel would lose some of them
+        where images shrink, and double them where images grow.
+
+    Returns:
+      The same as `weak`, to the bit, and maps of the same names and shapes.
+
+    Raises:
+      UserError: an invalid option or an unsupported image shape.
+    """
     planes = _to_planes(images, options)
-    uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, planes.shape[0]))
-    return jnp.moveaxis(_flip_crop(uniform, planes, options), 1, -1)
+    drawn = jax.random.uniform(rng.fold(key, 'weak'), (3, planes.shape[0]))
+    uniform = _placement(key, 'weak', drawn, options)
+
+    def moved(name: str, maps: Array) -> Array:
+        move = similarity.points if name in points else similarity.labels
+        return _place(uniform, maps[:, None], options, move)[:, 0]
+
+    maps = {name: moved(name, target) for name, target in targets.items()}
+    return jnp.moveaxis(_place(uniform, planes, options), 1, -1), maps
 
 
 def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int, ...] = (127,)) -> Array:
-    """The steps of `weak`, then the operations of a RandAugment, then its cutout if it has one.
+    """The steps of `weak` (all of them), then the operations of a RandAugment, then its cutout if it has one.
 
     `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws is applied with p = 0.5, a cutout
     always. `semifl` is from SemiFL's code and `fedmatch` from FedMatch's, neither with a cutout at the end. `fixmatch`
@@ -166,7 +246,7 @@ def _layers(layer: Callable, planes: Array, uniform: Array) -> Array:
 def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
     batch, count, variant = planes.shape[0], options.operations, variants.mc(options.magnitude)
     uniform = _uniform(key, 3 + 4 * count + 2, batch)
-    planes = _flip_crop(uniform[:3], planes, options)
+    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes, uniform):
         return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
@@ -180,7 +260,7 @@ def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
 def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[int, ...]) -> Array:
     batch, count, variant = planes.shape[0], options.operations, variants.fixmatch(options.magnitude)
     uniform = _uniform(key, 3 + 4 * count + 2, batch)
-    planes = _flip_crop(uniform[:3], planes, options)
+    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes, uniform):
         return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
@@ -197,7 +277,7 @@ def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[
 def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
     batch, count, variant = planes.shape[0], options.operations, variants.semifl()
     uniform = _uniform(key, 3 + 6 * count, batch)
-    planes = _flip_crop(uniform[:3], planes, options)
+    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes, uniform):
         center = draws.center(uniform[4:], planes.shape)
@@ -210,7 +290,7 @@ def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
     batch, variant = planes.shape[0], variants.fedmatch()
     count = variants.FEDMATCH_OPERATIONS if options.operations else 0
     uniform = _uniform(key, 4 + 3 * count, batch)
-    planes = _flip_crop(uniform[:3], planes, options)
+    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes, drawn):
         return operations.randaugment(planes, *draws.limited(drawn, uniform[3], variant), variant), None

@@ -23,10 +23,8 @@ _REACH = math.ceil(3 * SIGMA)  # rows and columns beyond which it is 0, where it
 
 def cross_entropy(outputs: Array, targets: Array) -> Array:
     """Softmax cross-entropy of logits [B, H, W, K] against classes."""
-    known = targets != IGNORED
-    # A product with one-hot rows: the gradient of an indexed read would be a scatter, which is slow on CPUs.
     hot = jax.nn.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
-    return _mean(-jnp.sum(hot * jax.nn.log_softmax(outputs), axis=-1), known)
+    return _mean(-jnp.sum(hot * jax.nn.log_softmax(outputs), axis=-1), targets != IGNORED)
 
 
 def balanced_bce(outputs: Array, targets: Array) -> Array:

@@ -1,0 +1,188 @@
+"""Views of images with maps: labels painted into an image come out of every view where the image's pixels do."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.ndimage
+
+from semisfl_jax import rng
+from semisfl_jax.augment import VARIANTS, AugmentOptions, check, draws, similarity, strong, together, weak
+from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED
+
+PLAIN = AugmentOptions(operations=0, cutout=0)
+TURNED = PLAIN._replace(scale_min=0.75, scale_max=1.25, rotate=20.0)
+OFF = PLAIN._replace(flip=False, crop=0.0)
+SHAPE = (16, 24, 32)
+both = jax.jit(together, static_argnums=3)
+
+
+@functools.cache
+def painted():
+    """Labels 1 .. 9 in blocks of 8 pixels, and images with them in channel 0."""
+    host = np.random.default_rng(0)
+    labels = np.kron(host.integers(1, 10, (16, 3, 4)), np.ones((1, 8, 8), int)).astype(np.uint8)
+    images = host.integers(1, 256, (*SHAPE, 3), np.uint8)
+    images[..., 0] = labels
+    return images, labels
+
+
+@pytest.mark.parametrize('options', [PLAIN, OFF, TURNED, OFF._replace(rotate=30.0)])
+def test_images_are_those_of_the_weak_view(options):
+    images, labels = painted()
+    moved, maps = both(rng.root(3), images, {'semseg': labels, 'parts': labels}, options)
+    np.testing.assert_array_equal(moved, jax.jit(weak, static_argnums=2)(rng.root(3), images, options))
+    np.testing.assert_array_equal(maps['semseg'], maps['parts'])
+    assert maps['semseg'].dtype == np.uint8
+
+
+def test_labels_stay_on_their_pixels():
+    """Flips and crops: everywhere, for single points, too."""
+    images, labels = painted()
+    moved, maps = both(rng.root(1), images, {'stuff': labels, 'keypoints': labels}, PLAIN)
+    assert (maps['stuff'] != labels).any((1, 2)).sum() > 10
+    np.testing.assert_array_equal(maps['stuff'], moved[..., 0])
+    np.testing.assert_array_equal(maps['keypoints'], moved[..., 0])
+
+
+def test_labels_stay_on_their_pixels_when_scaled_and_turned():
+    """Where all pixels around have one label, the bilinear image shows it; it is black just where there is no truth."""
+    images, labels = painted()
+    moved, maps = both(rng.root(2), images, {'semseg': labels}, TURNED)
+    moved, labels = np.asarray(moved), np.asarray(maps['semseg'])
+    np.testing.assert_array_equal((moved == 0).all(-1), labels == IGNORED)
+    np.testing.assert_array_equal((moved == 0).any(-1), labels == IGNORED)
+    size = (1, 5, 5)
+    flat = scipy.ndimage.minimum_filter(labels, size) == scipy.ndimage.maximum_filter(labels, size)
+    flat &= labels != IGNORED
+    assert flat.mean() > 0.1
+    np.testing.assert_array_equal(moved[..., 0][flat], labels[flat])
+    outside = (labels == IGNORED).mean((1, 2))
+    assert outside.max() > 0.2  # a small one
+    assert outside.min() < 0.05
+
+
+def test_draws_of_flip_and_crop_do_not_depend_on_the_turn():
+    """A turn by a millionth of a degree moves no pixel."""
+    images, _ = painted()
+    for view in (jax.jit(weak, static_argnums=2), jax.jit(strong, static_argnums=2)):
+        still, turned = (view(rng.root(4), images, PLAIN._replace(rotate=rotate)) for rotate in (0.0, 1e-6))
+        np.testing.assert_array_equal(still, turned)
+
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_strong_views_start_with_the_turn(name):
+    images, _ = painted()
+    options = OFF._replace(randaugment=name)
+    view = jax.jit(strong, static_argnums=2)
+    np.testing.assert_array_equal(view(rng.root(5), images, options), images)
+    turned = np.asarray(view(rng.root(5), images, options._replace(rotate=45.0, scale_min=0.5, scale_max=0.5)))
+    black = (turned == 0).all(-1).mean((1, 2))  # at half the size, 3/4 are from outside
+    np.testing.assert_allclose(black, 0.75, atol=0.03)
+
+
+def test_ranges():
+    """Uniform in scale_min .. scale_max and -rotate .. rotate."""
+    uniform = jnp.array([[0.0, 0.5, 1.0], [0.0, 0.25, 1.0]])
+    scale, angle = draws.similarity(uniform, 0.75, 1.25, 20.0)
+    np.testing.assert_allclose(scale, [0.75, 1, 1.25])
+    np.testing.assert_allclose(angle, [-20, -10, 20])
+
+
+def apply(move, image, scale, angle):
+    """One image or map [H, W]."""
+    planes = jnp.asarray(image)[None, None]
+    return np.asarray(jax.jit(move)(planes, jnp.array([scale], jnp.float32), jnp.array([angle], jnp.float32)))[0, 0]
+
+
+@pytest.mark.parametrize('move', [similarity.image, similarity.labels, similarity.points])
+def test_right_angles(move):
+    """Counterclockwise, without any loss."""
+    image = np.random.default_rng(6).integers(1, 200, (11, 11), np.uint8)
+    for quarter in (0, 1, 2, -1):
+        np.testing.assert_array_equal(apply(move, image, 1, 90 * quarter), np.rot90(image, quarter))
+
+
+def test_half_the_size():
+    """Each pixel is the mean of four, and the outer half is from outside."""
+    image = np.random.default_rng(7).integers(0, 256, (8, 12), np.uint8)
+    blocks = image.astype(int).reshape(4, 2, 6, 2).sum((1, 3))
+    expected = np.pad((blocks + 2) // 4, ((2, 2), (3, 3)))
+    np.testing.assert_array_equal(apply(similarity.image, image, 0.5, 0), expected)
+    maps = apply(similarity.labels, np.full((8, 12), 5, np.uint8), 0.5, 0)
+    np.testing.assert_array_equal(maps, np.pad(np.full((4, 6), 5), ((2, 2), (3, 3)), constant_values=IGNORED))
+
+
+CASES = [(1.0, 20.0), (0.76, 0.0), (1.25, -13.0), (0.8, 160.0), (3.9, 40.0)]
+
+
+@pytest.mark.parametrize(('scale', 'angle'), CASES)
+def test_similarity_equals_scipy(scale, angle):
+    """Within a gray level of the bilinear value in float64; the nearest pixel but for ties up to rounding."""
+    height, width = 37, 52
+    host = np.random.default_rng(8)
+    image = scipy.ndimage.gaussian_filter(host.uniform(0, 255, (height, width)), 1).astype(np.uint8)
+    turn = np.deg2rad(angle)
+    matrix = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]) / scale  # of (row, column)
+    center = np.array([(height - 1) / 2, (width - 1) / 2])
+    moved = functools.partial(scipy.ndimage.affine_transform, matrix=matrix, offset=center - matrix @ center)
+    inside = moved(np.ones((height, width)), order=0, mode='grid-constant') > 0
+    expected = moved(image.astype(float), order=1, mode='nearest')
+    got = apply(similarity.image, image, scale, angle)
+    labels = host.integers(0, 200, (height, width), np.uint8)
+    nearest = np.where(inside, moved(labels, order=0, mode='nearest'), IGNORED)
+    got_labels = apply(similarity.labels, labels, scale, angle)
+    same = inside == (got_labels != IGNORED)
+    assert same.mean() > 0.995
+    assert np.abs(got.astype(float) - expected)[inside & same].max() <= 1
+    assert (got[~inside & same] == 0).all()
+    assert (got_labels == nearest).mean() > 0.995
+
+
+@pytest.mark.parametrize(('scale', 'angle'), CASES)
+def test_points_are_moved_one_by_one(scale, angle):
+    host = np.random.default_rng(9)
+    height, width = 40, 31
+    points = np.zeros((height, width), np.uint8)
+    places = host.permutation(height * width)[:25]
+    points.reshape(-1)[places] = np.arange(1, 26)
+    points[:2] = np.where(points[:2] > 0, points[:2], IGNORED)
+    turn = np.deg2rad(angle)
+    expected = apply(similarity.labels, np.where(points == IGNORED, points, 0), scale, angle).copy()
+    for number, place in enumerate(places, 1):
+        y, x = np.divmod(place, width) - np.array([(height - 1) / 2, (width - 1) / 2])
+        row = round((height - 1) / 2 + scale * (np.cos(turn) * y - np.sin(turn) * x))
+        column = round((width - 1) / 2 + scale * (np.sin(turn) * y + np.cos(turn) * x))
+        if 0 <= row < height and 0 <= column < width:
+            expected[row, column] = number
+    np.testing.assert_array_equal(apply(similarity.points, points, scale, angle), expected)
+
+
+def test_keypoints_survive_shrinking():
+    """At half the size, the nearest pixel would keep a quarter of the points."""
+    points = np.zeros((4, 24, 30), np.uint8)
+    points[:, ::4, ::5] = 1
+    options = OFF._replace(scale_min=0.5, scale_max=0.5)
+    images = np.zeros((4, 24, 30, 1), np.uint8)
+    maps = both(rng.root(0), images, {'keypoints': points, 'edges': points}, options)[1]
+    assert (np.asarray(maps['keypoints']) == 1).sum() == points.sum()
+    assert (np.asarray(maps['edges']) == 1).sum() < 0.6 * points.sum()
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'scale_min': 0.1}, 'augment.scale_min=0.1 is not a usable scale: use 0.25 to 4'),
+        ({'scale_max': 5.0}, 'augment.scale_max=5.0 is not a usable scale'),
+        ({'scale_min': 1.2}, 'augment.scale_min=1.2 is above augment.scale_max=1.0'),
+        ({'rotate': -5.0}, 'augment.rotate=-5.0 is not an angle: use 0 to 180'),
+        ({'rotate': 181.0}, 'augment.rotate=181.0'),
+    ],
+)
+def test_bad_options(changes, message):
+    with pytest.raises(UserError, match=message) as error:
+        check(PLAIN._replace(**changes))
+    assert '\n' not in str(error.value)
