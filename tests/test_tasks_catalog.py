@@ -20,6 +20,10 @@ def test_task_by_name(name):
     assert (task.pseudo_label is not None) is (name not in ('depth', 'keypoints'))
 
 
+def test_every_dense_task_has_a_name():
+    assert set(tasks.NAMES) == {'classification', *tasks.DENSE}
+
+
 def test_every_task_has_its_score():
     scores = {name: tasks.make(name, OUTPUTS[name]).score.name for name in tasks.NAMES}
     assert scores == {
