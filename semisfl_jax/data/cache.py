@@ -1,12 +1,13 @@
 """Decoded arrays on disk, so that a data set is decoded only once.
 
-An entry is a directory of four .npy files and meta.json with their checksum. It is written to a temporary directory,
-then moved into place, and read as memory maps. Missing, truncated or altered entries are decoded again. If the cache
-is not writable, the arrays are held in memory and decoded again by the next run.
+An entry is a directory of .npy files, four and two for each dense task, and meta.json with their checksum. It is
+written to a temporary directory, then moved into place, and read as memory maps. Missing, truncated or altered entries
+are decoded again. If the cache is not writable, the arrays are held in memory and decoded again by the next run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -22,14 +23,12 @@ from tqdm.auto import tqdm
 
 from semisfl_jax import machine
 from semisfl_jax.data import dataset
-from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
+from semisfl_jax.data.decode import Chunk, Source, Stream
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import size
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 STALE_SECONDS = 24 * 3600.0  # no decoding takes that long
-SPLITS = ('train', 'test')
-ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))
 
 
 def default_dir() -> Path:
@@ -45,24 +44,25 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
       cache_dir: directory of the cache, '' for `default_dir()`.
 
     Returns:
-      {train,test}_images [n, H, W, C] uint8 and {train,test}_labels [n] int32, and their checksum.
+      {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps [n, H, W] uint8 of dense tasks
+      under `dataset.target_key`, and their checksum.
     """
     root = Path(cache_dir).expanduser() if cache_dir else default_dir()
     entry = root / source.key
-    cached = _read(entry, source.name)
+    cached = _read(entry, source)
     if cached:
         return cached
     train, test = source.open()
     streams = {'train': train, 'test': test}
     _check_room(source.name, streams, root)
     try:
-        _write(entry, source.name, streams)
+        _write(entry, source, streams)
     except OSError as error:
         logging.warning('decoded arrays of %s are not cached in %s: %s', source.name, root, error)
-    cached = _read(entry, source.name)  # even if writing failed: another process may have written it
+    cached = _read(entry, source)  # even if writing failed: another process may have written it
     if cached:
         return cached
-    arrays = _collect(source.name, streams)
+    arrays = collect(source.name, streams)
     return arrays, dataset.checksum(source.name, arrays)
 
 
@@ -76,12 +76,14 @@ def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
     if not limit:
         return
     images = sum(stream.samples for stream in streams.values())
-    chunk, total = (count * math.prod(shape) for count in (min(CHUNK, images), images))
+    at_once = max(stream.at_once for stream in streams.values())
+    each = math.prod(shape) + len(streams['train'].targets) * math.prod(shape[:2])
+    chunk, total = (count * each for count in (min(at_once, images), images))
     description = f'{name} in images of {"x".join(map(str, shape))}'
     if chunk > limit:
         raise UserError(
-            f'{description}: {CHUNK} are decoded at a time and take {size(chunk)}, but this machine has {size(limit)} '
-            'of memory; use a smaller config.data.image_size'
+            f'{description}: {at_once} are decoded at a time and take {size(chunk)}, but this machine has '
+            f'{size(limit)} of memory; use a smaller config.data.image_size'
         )
     directory = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(directory).free
@@ -93,15 +95,15 @@ def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
         )
 
 
-def _read(entry: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
+def _read(entry: Path, source: Source) -> tuple[dict[str, np.ndarray], str] | None:
     """The arrays and checksum of the entry, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     try:
         expected = json.loads((entry / 'meta.json').read_text())['checksum']
         # np.asarray drops the memmap subclass, of which every slice would carry a reference to the file.
-        arrays = {key: np.asarray(np.load(entry / f'{key}.npy', mmap_mode='r')) for key in ARRAYS}
-        if dataset.checksum(name, arrays) == expected:
+        arrays = {key: np.asarray(np.load(entry / f'{key}.npy', mmap_mode='r')) for key in _keys(source)}
+        if dataset.checksum(source.name, arrays) == expected:
             return arrays, expected
         reason = 'its checksum differs'
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
@@ -110,7 +112,12 @@ def _read(entry: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
     return None
 
 
-def _write(entry: Path, name: str, streams: dict[str, Stream]) -> None:
+def _keys(source: Source) -> list[str]:
+    """Names of the arrays."""
+    return [*dataset.ARRAYS, *(dataset.target_key(split, task) for task in source.outputs for split in dataset.SPLITS)]
+
+
+def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
     """Decodes into a directory beside `entry` and moves it into place."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     for leftover in entry.parent.glob(f'.{entry.name}-*'):  # of a process that was killed
@@ -120,39 +127,56 @@ def _write(entry: Path, name: str, streams: dict[str, Stream]) -> None:
     building.mkdir()
     try:
         for split, stream in streams.items():
-            _write_images(building / f'{split}_images.npy', building / f'{split}_labels.npy', name, split, stream)
-        arrays = {key: np.asarray(np.load(building / f'{key}.npy', mmap_mode='r')) for key in ARRAYS}
-        (building / 'meta.json').write_text(json.dumps({'checksum': dataset.checksum(name, arrays)}))
+            _write_split(building, source.name, split, stream)
+        arrays = {key: np.asarray(np.load(building / f'{key}.npy', mmap_mode='r')) for key in _keys(source)}
+        (building / 'meta.json').write_text(json.dumps({'checksum': dataset.checksum(source.name, arrays)}))
         shutil.rmtree(entry, ignore_errors=True)
         building.rename(entry)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _write_images(images_path: Path, labels_path: Path, name: str, split: str, stream: Stream) -> None:
+def _shapes(split: str, stream: Stream) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays of uint8 that a stream fills: images, then maps."""
+    maps = {dataset.target_key(split, task): (stream.samples, *stream.shape[:2]) for task in stream.targets}
+    return {f'{split}_images': (stream.samples, *stream.shape), **maps}
+
+
+def _write_split(folder: Path, name: str, split: str, stream: Stream) -> None:
     """Appends one chunk at a time: only one is in memory, and a full disk raises OSError rather than a signal."""
-    header = {'descr': '|u1', 'fortran_order': False, 'shape': (stream.samples, *stream.shape)}
     labels = []
-    with images_path.open('wb') as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for images, chunk_labels in _progress(name, split, stream):
-            file.write(np.ascontiguousarray(images).data)
+    with contextlib.ExitStack() as stack:
+        files = []
+        for key, shape in _shapes(split, stream).items():
+            files.append(stack.enter_context((folder / f'{key}.npy').open('wb')))
+            header = {'descr': '|u1', 'fortran_order': False, 'shape': shape}
+            np.lib.format.write_array_header_1_0(files[-1], header)
+        for images, chunk_labels, *maps in _progress(name, split, stream):
+            for file, array in zip(files, (images, *maps), strict=True):
+                file.write(np.ascontiguousarray(array).data)
             labels.append(chunk_labels)
-    np.save(labels_path, np.concatenate(labels))
+    np.save(folder / f'{split}_labels.npy', np.concatenate(labels))
 
 
-def _collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
-    """Decodes into arrays in memory, the same as those of a cache entry."""
+def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
+    """Decodes into arrays in memory, the same as those of a cache entry.
+
+    Args:
+      name: of the data set.
+      streams: by split.
+    """
     arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
-        images = np.empty((stream.samples, *stream.shape), np.uint8)
+        filled = {key: np.empty(shape, np.uint8) for key, shape in _shapes(split, stream).items()}
         labels = np.empty(stream.samples, np.int32)
         start = 0
-        for some_images, some_labels in _progress(name, split, stream):
-            images[start : start + len(some_images)] = some_images
-            labels[start : start + len(some_images)] = some_labels
-            start += len(some_images)
-        arrays |= {f'{split}_images': images, f'{split}_labels': labels}
+        for images, chunk_labels, *maps in _progress(name, split, stream):
+            rows = slice(start, start + len(images))
+            labels[rows] = chunk_labels
+            for whole, part in zip(filled.values(), (images, *maps), strict=True):
+                whole[rows] = part
+            start += len(images)
+        arrays |= {**filled, f'{split}_labels': labels}
     return arrays
 
 

@@ -7,13 +7,15 @@ import hashlib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from semisfl_jax import rng
 from semisfl_jax.data.apportion import largest_remainder
 
+SPLITS = ('train', 'test')
+ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
 ROWS_AT_ONCE = 4096  # bounds the memory of passes over arrays that may be larger than RAM
 HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, independent of the run's seed
 
@@ -137,20 +139,49 @@ def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def make(name: str, arrays: dict[str, np.ndarray], num_classes: int, fake: bool = False, digest: str = '') -> Dataset:
-    """A Dataset of `arrays` (train_images, train_labels, test_images, test_labels).
+def target_key(split: str, task: str) -> str:
+    """Name of the array with the maps of a dense task."""
+    return f'{split}_target_{task}'
+
+
+def targets(arrays: Mapping[str, np.ndarray], outputs: Mapping[str, int]) -> dict[str, Targets]:
+    """The targets of dense tasks (name -> outputs), whose maps are among `arrays`."""
+    return {
+        task: Targets(arrays[target_key('train', task)], arrays[target_key('test', task)], number)
+        for task, number in outputs.items()
+    }
+
+
+def make(
+    name: str,
+    arrays: dict[str, np.ndarray],
+    num_classes: int,
+    fake: bool = False,
+    digest: str = '',
+    outputs: Mapping[str, int] = MappingProxyType({}),
+) -> Dataset:
+    """A Dataset of `arrays` (train_images, train_labels, test_images, test_labels, and maps of dense tasks).
 
     Args:
       name: canonical name.
-      arrays: the four arrays, shapes and types as in Dataset.
+      arrays: the four arrays and two for each dense task, under `target_key`; shapes and types as in Dataset.
       num_classes: K.
       fake: whether the images are made up.
       digest: the checksum if already known, '' to compute it.
+      outputs: of every dense task, by name, in the order in which they are shown.
     """
     mean, std = normalization(name, arrays['train_images'])
     digest = digest or checksum(name, arrays)
-    fields: dict[str, Any] = {'num_classes': num_classes, 'mean': mean, 'std': std, 'fake': fake, **arrays}
-    return Dataset(name=name, checksum=digest, **fields)
+    return Dataset(
+        name=name,
+        **{key: arrays[key] for key in ARRAYS},
+        num_classes=num_classes,
+        mean=mean,
+        std=std,
+        fake=fake,
+        checksum=digest,
+        targets=targets(arrays, outputs),
+    )
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

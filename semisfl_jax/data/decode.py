@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -22,7 +23,8 @@ CHUNK = 512  # images decoded at a time
 THREADED_BYTES = 4096  # smaller files decode faster on one thread, because of the interpreter lock
 MODES = {1: 'L', 3: 'RGB', 4: 'RGBA'}
 
-Chunk = tuple[np.ndarray, np.ndarray]  # images [n, H, W, C] uint8, labels [n] int32
+# Images [n, H, W, C] uint8, labels [n] int32, then a map [n, H, W] uint8 for each of the stream's targets
+Chunk = tuple[Any, ...]
 
 
 class Stream(NamedTuple):
@@ -31,6 +33,8 @@ class Stream(NamedTuple):
     samples: int
     shape: tuple[int, int, int]  # H, W, C
     chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
+    targets: tuple[str, ...] = ()  # names of the dense tasks whose maps come with the images
+    at_once: int = CHUNK  # the largest chunk
 
 
 class Source(NamedTuple):
@@ -40,6 +44,7 @@ class Source(NamedTuple):
     key: str  # file name of its cache entry; another key whenever the decoded arrays would differ
     num_classes: int
     open: Callable[[], tuple[Stream, Stream]]  # () -> train, test
+    outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks, by name, in the order of `Stream.targets`
 
 
 def resize(image: Image.Image, size: int) -> Image.Image:

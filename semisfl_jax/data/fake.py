@@ -1,19 +1,23 @@
 """Made-up images of a data set's true shapes and counts, for benchmarks and smoke tests.
 
 Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. Like
-those of a real data set, the images are the same in every run, regardless of its seed.
+those of a real data set, the images are the same in every run, regardless of its seed. In sets of dense tasks, an image
+shows an object: a rectangle at a random place, in which levels are inverted. All target maps are of this object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from semisfl_jax import rng
-from semisfl_jax.data import dataset
+from semisfl_jax.data import dataset, digit_scenes, maps, scenes
 from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED
 from semisfl_jax.wording import use_one_of
 
 SEED = 0
@@ -29,6 +33,7 @@ class Shape(NamedTuple):
     test: int
     image: tuple[int, int, int]  # H, W, C
     classes: int
+    outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks
 
 
 SHAPES = {
@@ -42,6 +47,7 @@ SHAPES = {
     'stl10': Shape(5_000, 100_000, 8_000, (96, 96, 3), 10),
     # ImageNet has at most 1,300 training and exactly 50 validation images per class.
     'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
+    'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(digit_scenes.STUFF))),
 }
 
 
@@ -75,7 +81,10 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
         'test_images': test_images,
         'test_labels': test_labels,
     }
-    return dataset.make(name, arrays, true.classes, fake=True)
+    for split in dataset.SPLITS if true.outputs else ():
+        targets = _add_objects(name, split, arrays[f'{split}_images'], arrays[f'{split}_labels'], true.outputs)
+        arrays |= {dataset.target_key(split, task): values for task, values in targets.items()}
+    return dataset.make(name, arrays, true.classes, fake=True, outputs=true.outputs)
 
 
 def counts(name: str, size: int = 0) -> tuple[int, int, int]:
@@ -113,3 +122,40 @@ def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.n
         words = generator.integers(0, 2**64, -(-block.size // 8), dtype=np.uint64) & NOISE_MASK
         block += words.astype('<u8', copy=False).view(np.uint8)[: block.size].reshape(block.shape)
     return images, labels
+
+
+def _add_objects(
+    name: str, split: str, images: np.ndarray, labels: np.ndarray, outputs: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Inverts a rectangle in every image [n, H, W, C], in place, and returns the maps [n, H, W] of dense tasks."""
+    generator = rng.host(SEED, 'fake', name, split, 'objects')
+    count, height, width = images.shape[:3]
+    sides = generator.integers([height // 4, width // 4], [height // 2, width // 2], (count, 2), endpoint=True)
+    corners = generator.integers(0, [height, width] - sides, endpoint=True)
+    targets = {task: np.empty((count, height, width), np.uint8) for task in outputs}
+    for row, (corner, (tall, wide)) in enumerate(zip(corners, np.maximum(sides, 1), strict=True)):
+        box = slice(corner[0], corner[0] + tall), slice(corner[1], corner[1] + wide)
+        images[row][box] = 255 - images[row][box]
+        for task, number in outputs.items():
+            targets[task][row] = _target(task, number, int(labels[row]), box, (height, width))
+    return targets
+
+
+def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape: tuple[int, int]) -> np.ndarray:
+    """The map [H, W] of a task for an object of class `label` that fills `box`, with numbers that fit `outputs`."""
+    target = np.zeros(shape, np.uint8)
+    tall = box[0].stop - box[0].start
+    if task == 'semseg':
+        target[box] = 1 + label % (outputs - 1)
+    elif task == 'parts':  # from top to bottom
+        target[box] = 1 + np.arange(tall)[:, None] * (outputs - 1) // tall
+    elif task == 'depth':
+        target[box] = tall * scenes.NEAREST // shape[0]
+    elif task == 'stuff':  # around the object
+        target[:] = label % outputs
+        target[box] = IGNORED
+    elif task == 'keypoints':
+        target[box[0].start, box[1].start], target[box[0].stop - 1, box[1].stop - 1] = 1, outputs
+    else:  # saliency and edges
+        target[box] = 1
+    return maps.borders(target).astype(np.uint8) if task == 'edges' else target

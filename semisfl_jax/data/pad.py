@@ -1,6 +1,6 @@
 """Pads images with zeros to a larger side, so that they fit a model's pooling (`config.data.pad_to`).
 
-Mean and standard deviation remain those of the images without the border.
+Mean and standard deviation remain those of the images without the border, and target maps have no truth there.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from semisfl_jax.data import cache
-from semisfl_jax.data.dataset import Dataset, checksum
+from semisfl_jax.data.dataset import SPLITS, Dataset, checksum, targets
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
 from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED
 
 
 def shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]:
@@ -36,10 +37,11 @@ def check(image: tuple[int, int, int], side: int) -> None:
         )
 
 
-def around(images: np.ndarray, side: int) -> np.ndarray:
-    """Zeros around images [n, H, W, C], equally many on all sides or one more at the bottom and on the right."""
+def around(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
+    """Images [n, H, W, ...] in a border of `value`, equally wide on all sides or one more at the bottom and right."""
     missing = [side - length for length in images.shape[1:3]]
-    return np.pad(images, ((0, 0), *((gap // 2, gap - gap // 2) for gap in missing), (0, 0)))
+    borders = [(0, 0), *((gap // 2, gap - gap // 2) for gap in missing), *[(0, 0)] * (images.ndim - 3)]
+    return np.pad(images, borders, constant_values=value)
 
 
 def padded(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Dataset:
@@ -58,30 +60,32 @@ def padded(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Da
     check(image, side)
     if shape(image, side) == image:
         return loaded
+    outputs = {task: maps.outputs for task, maps in loaded.targets.items()}
+    train_maps = {task: maps.train for task, maps in loaded.targets.items()}
+    test_maps = {task: maps.test for task, maps in loaded.targets.items()}
+    streams = (
+        _stream(loaded.train_images, loaded.train_labels, train_maps, side),
+        _stream(loaded.test_images, loaded.test_labels, test_maps, side),
+    )
     if key:
-        streams = (
-            _stream(loaded.train_images, loaded.train_labels, side),
-            _stream(loaded.test_images, loaded.test_labels, side),
-        )
-        source = Source(loaded.name, f'{key}-padded-{side}px', loaded.num_classes, lambda: streams)
+        source = Source(loaded.name, f'{key}-padded-{side}px', loaded.num_classes, lambda: streams, outputs)
         arrays, digest = cache.fetch(source, cache_dir)
     else:
-        arrays = {
-            'train_images': around(loaded.train_images, side),
-            'train_labels': loaded.train_labels,
-            'test_images': around(loaded.test_images, side),
-            'test_labels': loaded.test_labels,
-        }
+        arrays = cache.collect(loaded.name, dict(zip(SPLITS, streams, strict=True)))
         digest = checksum(loaded.name, arrays)
     return dataclasses.replace(
-        loaded, train_images=arrays['train_images'], test_images=arrays['test_images'], checksum=digest
+        loaded,
+        train_images=arrays['train_images'],
+        test_images=arrays['test_images'],
+        checksum=digest,
+        targets=targets(arrays, outputs),
     )
 
 
-def _stream(images: np.ndarray, labels: np.ndarray, side: int) -> Stream:
+def _stream(images: np.ndarray, labels: np.ndarray, maps: dict[str, np.ndarray], side: int) -> Stream:
     def chunks() -> Iterator[Chunk]:
         for start in range(0, len(images), CHUNK):
             rows = slice(start, start + CHUNK)
-            yield around(images[rows], side), labels[rows]
+            yield around(images[rows], side), labels[rows], *(around(m[rows], side, IGNORED) for m in maps.values())
 
-    return Stream(len(images), shape(images.shape[1:], side), chunks)
+    return Stream(len(images), shape(images.shape[1:], side), chunks, tuple(maps))

@@ -8,6 +8,7 @@ from semisfl_jax.data import (
     cache,
     cinic10,
     dataset,
+    digit_scenes,
     digits,
     fake,
     image100,
@@ -21,7 +22,8 @@ from semisfl_jax.errors import UserError
 ALIASES = {'svhn': 'svhn_cropped'}
 OWNERS = {'image_folder': (image100.NAME, cinic10.NAME), 'class_list': (image100.NAME,)}  # key -> sets that read it
 # Sets other than IMAGE-100, CINIC-10 and those of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
-READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load}
+READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load, digit_scenes.NAME: digit_scenes.load}
+_BUNDLED = dict(READERS)  # without a user's own
 
 
 def load(options) -> dataset.Dataset:
@@ -54,7 +56,7 @@ def load(options) -> dataset.Dataset:
         return pad.padded(READERS[name](options.image_size), options.pad_to)
     source = _find(name, options)
     arrays, checksum = cache.fetch(source, options.cache_dir)
-    loaded = dataset.make(name, arrays, source.num_classes, digest=checksum)
+    loaded = dataset.make(name, arrays, source.num_classes, digest=checksum, outputs=source.outputs)
     return pad.padded(loaded, options.pad_to, source.key, options.cache_dir)
 
 
@@ -75,7 +77,7 @@ def outline(options) -> Outline | None:
     unknown shape.
     """
     name = ALIASES.get(options.name, options.name)
-    custom = name in READERS and READERS[name] is not digits.load
+    custom = READERS.get(name) is not _BUNDLED.get(name)
     if name not in fake.SHAPES or (custom and not options.fake):
         return None
     true = fake.SHAPES[name]
@@ -83,7 +85,8 @@ def outline(options) -> Outline | None:
     labeled, unlabeled, test = fake.counts(name, options.fake_size) if options.fake else (true.train, 0, true.test)
     if not options.fake and name not in READERS:
         labeled = unlabeled = test = 0
-    return Outline(image, true.classes, labeled + unlabeled, test, in_memory=options.fake or name in READERS)
+    in_memory = options.fake or name in READERS
+    return Outline(image, true.classes, labeled + unlabeled, test, in_memory, outputs=true.outputs)
 
 
 def shape(options) -> tuple[tuple[int, int, int], int]:

@@ -1,0 +1,134 @@
+"""Scenes of scikit-learn's digits on the two photographs that come with scikit-learn: made in code, no download.
+
+2,000 scenes for training and 400 for testing. The two share neither a digit, by the holdout of data set 'digits', nor
+a pixel of a photograph: of its ten columns of 64 pixels, the fourth and the eighth are for testing.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from semisfl_jax.data import cache, dataset, digits, scenes
+from semisfl_jax.tasks import IGNORED
+
+NAME = 'digit_scenes'
+COUNTS = {'train': 2_000, 'test': 400}
+CROP = scenes.SIDE  # side of the part of a photograph that is a background
+COLUMN = 64
+TEST_COLUMNS = (3, 7)
+CELL = 16  # side of the squares in which the photographs are labeled
+PHOTOGRAPHS = ('china.jpg', 'flower.jpg')
+# What a square shows: sky, building, water, trees; leaves, petals. '.': several of them, or something else
+STUFF = 'sbwtlp'
+SQUARES = (
+    """
+ssssssssssssssssssssssssssssssssssssssss
+ssssssssssssssssssssssssssssssssssssssss
+ssssssssssss..ssssssssssssssssssssssssss
+ssssssssssssb.ssssssssssssssssssssssssss
+sssssssssss.bb.sssssssssssssssssssssssss
+sssssssss.bbbbb.ssssssssssssssssssssssss
+ssssss..bbbbbbbbb.ssssssssssssssssssssss
+ssssssbbbbbbbbbbbbb.ssssssssssssssssssss
+ssssss.bbbbbbbbbbbb.ssssssssssssssssssss
+.ssssssbbbbbbbbbbbbsssssssssssssssss...s
+.ssss..bbbbbbbbbbbb.ssssssssssssssss....
+.ssss.bbbbbbbbbbbbbb.sssssssssssssss..t.
+tt.ss.bbbbbbbbbbbbbb.ssssssssssssss..ttt
+ttt...bbbbbbbbbbbbbb................tt..
+tttt..bbbbbbbbbbbbbb................tttt
+tttt..bbbbbbbbbbbbbbb.wwwwwwwwwwww..tttt
+ttt..bbbbbbbbbbbbbbbbbwwwwwwwwwwww..tttt
+....bbbbbbbbbbbbbbbbb.wwwwwwwwwww...tttt
+.www.bbbbbbbbbbbbbbbb.wwwwwww....ttttttt
+t..w.bbbbbbbbbbbbbbbb.wwww..tttttttttttt
+tttt.bbbbbbbbbbbbbbbbb...ttttttttttttttt
+tttt..bbbbbbbbbbbbbbbb.ttttttttttttttttt
+tttttttt...bbbbbbbbbb.tttttttttttttttttt
+ttttttttttttt.bbbbbb.ttttttttttttttttttt
+tttttttttttttt.bbbbb.ttttttttttttttttttt
+tttttttttttttttt.bbbtttttttttttttttttttt
+ttttttttttttttttt.b.tttttttttttttttttttt
+""",
+    """
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllll....llllllllllllllllll
+lllllllllllllll.ppppppp.llllllllllllllll
+lllllllllllll.ppppppppppp.llllllllllllll
+llllllllllll.pppppppppppppllllllllllllll
+lllllllllll.pppppppppppppp.lllllllllllll
+lllllllllll.ppppppppppppppplllllllllllll
+lllllllllllpppppppppppppppp.llllllllllll
+llllllllll.pppppppppppppppp.llllllllllll
+llllllllll.pppppppppppppppppllllllllllll
+llllllllll.pppppppppppppppppllllllllllll
+llllllllll.pppppppppppppppp.llllllllllll
+lllllllllllpppppppppppppppp.llllllllllll
+lllllllllll.ppppppppppppppplllllllllllll
+lllllllllll.pppppppppppppp.lllllllllllll
+llllllllllll.pppppppppppp.llllllllllllll
+lllllllllllll.ppppppppppplllllllllllllll
+llllllllllllll.pppppppp.llllllllllllllll
+lllllllllllllll......ll...llllllllllllll
+llllllllllllll.......l....llllllllllllll
+lllllllllllllll.....pppppp.lllllllll.lll
+llllllllllllllllllppppppppp.llllllll...l
+llllllllllllllllll.ppppppppp.lllllll...l
+""",
+)
+
+
+def load(image_size: int = 0) -> dataset.Dataset:
+    """The scenes, [n, 48, 48, 3], the same in every run.
+
+    Args:
+      image_size: side at which they are painted, 0 for 48.
+
+    Raises:
+      UserError: the side is too small.
+    """
+    side = scenes.check_side(NAME, image_size)
+    streams = {split: scenes.stream(NAME, split, ingredients(split), n, side) for split, n in COUNTS.items()}
+    arrays = cache.collect(NAME, streams)
+    return dataset.make(NAME, arrays, num_classes=10, outputs=scenes.outputs(len(STUFF)))
+
+
+def ingredients(split: str) -> scenes.Ingredients:
+    """The digits and backgrounds of a split. A background is (photograph, top, left)."""
+    from sklearn.datasets import load_sample_images  # slow to import, and only this set needs it
+
+    loaded = digits.load()
+    images, labels = {
+        'train': (loaded.train_images, loaded.train_labels),
+        'test': (loaded.test_images, loaded.test_labels),
+    }[split]
+    photographs = np.stack(load_sample_images().images)
+    height, width = photographs.shape[1:3]
+    columns = np.isin(np.arange(width) // COLUMN, TEST_COLUMNS) == (split == 'test')
+    lefts = [left for left in range(width - CROP + 1) if columns[left : left + CROP].all()]
+
+    def draw_ground(generator: np.random.Generator) -> tuple[int, ...]:
+        photograph, top, left = generator.integers(0, [len(photographs), height - CROP + 1, len(lefts)]).tolist()
+        return photograph, top, lefts[left]
+
+    def ground(place: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        photograph, top, left = place
+        crop = photograph, slice(top, top + CROP), slice(left, left + CROP)
+        return photographs[crop], stuff_of_photographs()[crop]
+
+    return scenes.Ingredients(images[..., 0], labels, draw_ground, ground)
+
+
+@functools.cache
+def stuff_of_photographs() -> np.ndarray:
+    """The class of every pixel of the photographs, [2, 432, 640] uint8, in whole squares."""
+    grids = [[[STUFF.find(letter) for letter in line] for line in squares.split()] for squares in SQUARES]
+    classes = np.array(grids)
+    pixels = np.where(classes < 0, IGNORED, classes).astype(np.uint8)
+    return pixels.repeat(CELL, axis=1).repeat(CELL, axis=2)

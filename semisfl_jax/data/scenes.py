@@ -1,0 +1,213 @@
+"""Scenes: gray sprites painted over each other on a photograph, with the exact truth of seven dense tasks.
+
+A scene is drawn as a recipe, in pixels of a scene of 48 × 48, and painted at any side. All arithmetic is in integers,
+so that the same ingredients give the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from semisfl_jax import rng
+from semisfl_jax.data import maps
+from semisfl_jax.data.decode import CHUNK, Chunk, Stream
+from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED
+
+SEED = 2020  # fixes the scenes, independent of the run's seed
+SIDE = 48  # of a scene, if not resized
+SMALLEST_SIDE = 16  # at which digits are still told apart
+SPRITES = (2, 4)  # in a scene, both included
+SPRITE_SIDES = (14, 26)  # of a sprite's box
+PLACES = 24  # drawn for a sprite, of which the first is taken that hides little of the others
+MOST_OVERLAP = 0.35  # of the smaller of two boxes
+COLORS = 24  # drawn for a sprite, of which the first is taken that stands out
+CONTRAST = 260  # from the background and from other sprites, a sum over three channels
+STROKE = 112  # level of a sprite from which a pixel belongs to it
+SOFTNESS = 32  # levels on either side of STROKE over which the color fades in
+PART_CLASSES = (0, 2, 4, 6, 8)  # whose sprites have parts
+PARTS = 4
+NEAREST = 254  # depth of the nearest sprite
+TOP, BOTTOM = 1, 2  # types of keypoints
+
+TASKS = ('semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints')
+
+
+class Sprite(NamedTuple):
+    """A sprite in a scene, in pixels of a scene of SIDE × SIDE."""
+
+    image: int  # its row in `Ingredients.sprites`
+    top: int
+    left: int
+    side: int
+    color: tuple[int, int, int]
+
+
+class Scene(NamedTuple):
+    """The recipe of a scene."""
+
+    ground: tuple[int, ...]  # which background, as `Ingredients.ground` takes it
+    sprites: tuple[Sprite, ...]  # in the order in which they are painted: the nearest, which is the largest, is last
+
+
+class Ingredients(NamedTuple):
+    """What the scenes of one split are made of."""
+
+    sprites: np.ndarray  # [n, h, w] uint8, bright strokes on a dark ground
+    labels: np.ndarray  # [n], 0..9
+    draw_ground: Callable[[np.random.Generator], tuple[int, ...]]
+    ground: Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]  # -> pixels [h, w, 3] and stuff [h, w], uint8
+
+
+def outputs(stuff: int) -> dict[str, int]:
+    """The outputs of the tasks, given the number of classes of stuff."""
+    return dict(zip(TASKS, (11, 1 + PARTS, 1, 1, 1, stuff, 2), strict=True))
+
+
+def check_side(name: str, image_size: int) -> int:
+    """The side of the scenes, SIDE if `image_size` is 0.
+
+    Raises:
+      UserError: it is too small.
+    """
+    if 0 < image_size < SMALLEST_SIDE:
+        raise UserError(
+            f"config.data.image_size={image_size} is too small for data set '{name}', whose digits would not be "
+            f'legible: use {SMALLEST_SIDE} or more, or 0 for {SIDE}'
+        )
+    return image_size or SIDE
+
+
+def stream(name: str, split: str, ingredients: Ingredients, count: int, side: int) -> Stream:
+    """A stream of `count` painted scenes of side × side."""
+
+    def chunks() -> Iterator[Chunk]:
+        for start in range(0, count, CHUNK):
+            rows = range(start, min(start + CHUNK, count))
+            painted = [paint(draw(name, split, row, ingredients), ingredients, side) for row in rows]
+            images, labels, targets = zip(*painted, strict=True)
+            yield np.stack(images), np.array(labels, np.int32), *(np.stack([t[k] for t in targets]) for k in TASKS)
+
+    return Stream(count, (side, side, 3), chunks, TASKS)
+
+
+# --- recipes
+
+
+def draw(name: str, split: str, row: int, ingredients: Ingredients) -> Scene:
+    """The recipe of scene number `row` of a split of the data set `name`."""
+    generator = rng.host(SEED, name, split, row)
+    ground = ingredients.draw_ground(generator)
+    pixels = maps.nearest(ingredients.ground(ground)[0], SIDE)
+    low, high = SPRITE_SIDES
+    count = generator.integers(SPRITES[0], SPRITES[1], endpoint=True)
+    images = generator.integers(len(ingredients.sprites), size=count)
+    sprites: list[Sprite] = []
+    for image, side in zip(images, np.sort(generator.integers(low, high, count, endpoint=True)), strict=True):
+        places = generator.integers(0, SIDE - side, (PLACES, 2), endpoint=True)
+        colors = generator.integers(0, 256, (COLORS, 3))
+        top, left = min(places, key=lambda place: max(0, _overlap(place, side, sprites) - MOST_OVERLAP))
+        mean = pixels[top : top + side, left : left + side].sum(axis=(0, 1), dtype=np.int64) // side**2
+        others = [mean, *(sprite.color for sprite in sprites)]
+        contrast = np.abs(colors[:, None] - np.array(others)).sum(axis=2).min(axis=1)
+        color = colors[np.minimum(contrast, CONTRAST).argmax()]
+        sprites.append(Sprite(int(image), int(top), int(left), int(side), tuple(color.tolist())))
+    return Scene(ground, tuple(sprites))
+
+
+def _overlap(place: np.ndarray, side: int, sprites: list[Sprite]) -> float:
+    """The largest part of a box, the smaller one of two, that is covered if a box of `side` is put at `place`."""
+    top, left = place.tolist()
+    most = 0.0
+    for other in sprites:
+        height = min(top + side, other.top + other.side) - max(top, other.top)
+        width = min(left + side, other.left + other.side) - max(left, other.left)
+        most = max(most, max(0, height) * max(0, width) / min(side, other.side) ** 2)
+    return most
+
+
+# --- painting
+
+
+def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
+    """Paints a scene.
+
+    Args:
+      scene: the recipe.
+      ingredients: of its split.
+      side: of the image; positions and sides of sprites are scaled to it and rounded down.
+
+    Returns:
+      The image [side, side, 3] uint8; the class of the sprite of which most pixels are visible, of equal ones the
+      nearest; and the target maps [side, side] uint8 by task.
+    """
+    pixels, stuff = ingredients.ground(scene.ground)
+    image = maps.smooth(pixels, side, side).astype(np.int64)
+    owner = np.full((side, side), -1)  # index of the sprite that a pixel belongs to
+    part = np.zeros((side, side), np.uint8)  # of its sprite, from top to bottom
+    points = []
+    for number, sprite in enumerate(scene.sprites):
+        top, left, length = (value * side // SIDE for value in (sprite.top, sprite.left, sprite.side))
+        box = slice(top, top + length), slice(left, left + length)
+        level = maps.smooth(ingredients.sprites[sprite.image], length, length).astype(np.int64)
+        cover = np.clip(level - (STROKE - SOFTNESS), 0, 2 * SOFTNESS)[..., None]
+        blend = cover * np.array(sprite.color) + (2 * SOFTNESS - cover) * image[box]
+        image[box] = (blend + SOFTNESS) // (2 * SOFTNESS)
+        stroke = level >= STROKE
+        rows = np.flatnonzero(stroke.any(axis=1))
+        if not len(rows):
+            continue  # too faint at this side
+        owner[box][stroke] = number
+        height = rows[-1] + 1 - rows[0]
+        part[box] = np.where(stroke, 1 + (np.arange(length)[:, None] - rows[0]) * PARTS // height, part[box])
+        for kind, row in ((TOP, rows[0]), (BOTTOM, rows[-1])):
+            columns = np.flatnonzero(stroke[row])
+            points.append((kind, number, top + row, left + columns[len(columns) // 2]))
+    classes = ingredients.labels[[sprite.image for sprite in scene.sprites]]
+    visible = np.bincount(owner[owner >= 0], minlength=len(classes))
+    largest = len(classes) - 1 - int(visible[::-1].argmax())
+    label = int(classes[largest])
+    return (
+        image.astype(np.uint8),
+        label,
+        _targets(scene, owner, part, classes, largest, points, maps.nearest(stuff, side)),
+    )
+
+
+def _targets(
+    scene: Scene,
+    owner: np.ndarray,
+    part: np.ndarray,
+    classes: np.ndarray,
+    largest: int,
+    points: list[tuple[int, int, int, int]],
+    stuff: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The truth of every task.
+
+    semseg: 1 + the digit, 0 on the background. parts: the quarter of its sprite's height, 1 at the top to 4, on digits
+    of PART_CLASSES; 0 elsewhere. saliency: the largest visible sprite. edges: borders between sprites, and to the
+    background. depth: nearness, a sprite's side over the largest possible one, as of objects of one size; 0 on the
+    background. stuff: what the background shows; no truth where a sprite is in front of it. keypoints: the highest and
+    the lowest point of every sprite, in the middle of its run of pixels, if no other sprite covers it.
+    """
+    semseg, has_parts, depth = np.zeros((3, len(classes) + 1), np.uint8)  # at the end, index -1: the background
+    semseg[:-1] = 1 + classes
+    has_parts[:-1] = np.isin(classes, PART_CLASSES)
+    depth[:-1] = [sprite.side * NEAREST // SPRITE_SIDES[1] for sprite in scene.sprites]
+    keypoints = np.zeros(owner.shape, np.uint8)
+    for kind, number, row, column in points:
+        if owner[row, column] == number:
+            keypoints[row, column] = kind
+    return {
+        'semseg': semseg[owner],
+        'parts': has_parts[owner] * part,
+        'saliency': (owner == largest).astype(np.uint8),
+        'edges': maps.borders(owner).astype(np.uint8),
+        'depth': depth[owner],
+        'stuff': np.where(owner >= 0, IGNORED, stuff).astype(np.uint8),
+        'keypoints': keypoints,
+    }
