@@ -295,6 +295,31 @@ def _origin(trials: Sequence[Experiment]) -> str:
     return 'each seed draws its own split' if len(trials) > 1 else f'drawn from seed {config.seed}'
 
 
+def _task_words(config: ConfigDict) -> str:
+    """'2 tasks: semseg, depth', '' for classification."""
+    names = config.data.tasks
+    return f'{len(names)} task{"s" if len(names) > 1 else ""}: {", ".join(names)}' if names else ''
+
+
+def _model_words(student: Any, config: ConfigDict) -> str:
+    """The numbers of parameters of a model and of its pieces; with dense tasks those of a client."""
+
+    def count(tree: Any) -> int:
+        return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+    if not config.data.tasks:
+        pieces = {name: count(piece['params']) for name, piece in student._asdict().items()}
+        return (
+            f'{sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, top {pieces["top"]:,}, '
+            f'projection head {pieces["proj"]:,}'
+        )
+    encoder = count(student.bottom['params'][config.data.tasks[0]])
+    decoders = [count(student.top['params'][name]) for name in config.data.tasks]
+    least, most = min(decoders), max(decoders)
+    decoder = f'{least:,} to {most:,}' if least < most else f'{least:,}'
+    return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
+
+
 def describe(trials: Sequence[Experiment]) -> list[str]:
     """A description of a run of these trials, usually one, in a few lines."""
     experiment = trials[0]
@@ -303,19 +328,16 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
     seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
     clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
-    models = state.student._asdict().items()
-    pieces = {name: sum(leaf.size for leaf in jax.tree.leaves(piece['params'])) for name, piece in models}
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
     devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
-        f'images of {height}x{width}x{channels}, {dataset.num_classes} classes',
+        f'images of {height}x{width}x{channels}, {_task_words(config) or f"{dataset.num_classes} classes"}',
         f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, '
         f'{clients}, {config.federation.num_active} active in a round, {_origin(trials)}',
-        f'model      {config.model.name}, {sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, '
-        f'top {pieces["top"]:,}, projection head {pieces["proj"]:,}',
+        f'model      {config.model.name}, {_model_words(state.student, config)}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
     if kept := footprint_lib.size_of(getattr(state, 'clients', ())):

@@ -20,6 +20,9 @@ def clients(partitions: Sequence[Partition], all_labels: bool) -> str:
     parts = [_rule(first), _each(rows for partition in partitions for rows in partition.client_index)]
     if 'mismatch' in first.settings:
         parts.insert(1, f'mismatch {first.settings["mismatch"]}')
+    if tasks := first.settings.get('tasks'):
+        parts.insert(0, f'{first.num_clients // len(tasks)} of each task')
+        parts.append(f'{first.settings["task_images"]} between tasks')
     if all_labels:
         parts.append('all of them labeled')
     elif labeled := sum(map(len, first.client_labeled_index)):
