@@ -86,6 +86,10 @@ class View(Protocol):
         """Images [B, H, W, C] uint8 -> uint8 of the same shape, drawn with one key for the batch."""
 
 
+def _unmoved(key: Array, images: Array, targets: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    return images, targets
+
+
 class Views(NamedTuple):
     """Maps stored images to network inputs."""
 
@@ -93,7 +97,8 @@ class Views(NamedTuple):
     strong: View
     supervised: View  # both views of the supervised phase
     normalize: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
-    together: Callable[..., tuple[Array, dict[str, Array]]]  # key, images, {task: targets} -> weak views of both
+    # Key, images and {task: targets [B, H, W]} -> weak views of both, moved alike.
+    together: Callable[[Array, Array, dict[str, Array]], tuple[Array, dict[str, Array]]] = _unmoved
 
 
 def _same(tree):

@@ -15,7 +15,7 @@ import numpy as np
 from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import parallel
-from semisfl_jax.models import zoo
+from semisfl_jax.models import dense_zoo, scene_net, zoo
 from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
 from tests import needs, rows
@@ -31,6 +31,7 @@ FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone, and mlp2
     'mlp5000': {'dense': 12},
     'cnn13': {'channels': (6, 6, 8, 8, 8), 'depths': (2, 1)},
 }
+DENSE = {'scene_net': (partial(scene_net.SceneEncoder, 4, (4, 6, 8)), partial(scene_net.SceneDecoder, width=6))}
 CLIENTS, ACTIVE, SIDE = 10, 8, 16
 ROUND = {
     'data.name': 'cifar10',
@@ -65,13 +66,19 @@ def build(family, algorithm, devices=1, partition='uniform', convolution='auto',
     config.federation.update(partition=partition, client_map=client_map)
     config.parallel.devices = devices
     config_lib.check(config)
-    narrow = partial(getattr(zoo, family), **FAMILIES[family])
-    before = zoo.ARCHITECTURES[family]
-    zoo.ARCHITECTURES[family] = narrow
+    families, narrow = zoo.ARCHITECTURES, FAMILIES.get(family) and partial(getattr(zoo, family), **FAMILIES[family])
+    if family in DENSE:
+        families, narrow = dense_zoo.DENSE_ARCHITECTURES, partial(_encoder_decoder, *DENSE[family])
+    before = families[family]
+    families[family] = narrow
     try:
         return experiment.build(config_lib.resolve(config))
     finally:
-        zoo.ARCHITECTURES[family] = before
+        families[family] = before
+
+
+def _encoder_decoder(encoder, decoder, outputs, compute, output_stride):
+    return dense_zoo.EncoderDecoder(encoder(compute=compute), decoder(outputs, compute=compute))
 
 
 @functools.cache

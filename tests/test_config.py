@@ -316,6 +316,8 @@ def valid_other(key):
         return next(choice for choice in choices if choice not in (value, resolved))
     if isinstance(value, bool):
         return not value
+    if isinstance(value, str | list):
+        return 'encoder.npz' if isinstance(value, str) else ('semseg',)
     return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
 
 

@@ -27,7 +27,7 @@ from configs import default
 from semisfl_jax import algorithms, models, parallel, phases
 from semisfl_jax import config as config_lib
 from semisfl_jax.training import experiment, inputs
-from tests import narrow, runs
+from tests import narrow, runs, toy_scenes
 from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
 from tests.rows import rows
@@ -39,14 +39,16 @@ GROUPS = (  # families of one process
     'resnet9 resnet9_plain',
     'wresnet28x2',
     'cnn13',
+    'scene_net',
 )
 # (method, family) of every run of the tests, on one device: all methods, and a model with dropout at the clients. The
 # product is `slow`.
 SELECTION = {(name, row.family) for name, row in ROWS.items()} | {('fedavg', 'cnn13'), ('fedavg', 'mlp5000')}
 DEVICES = 8
 EVERY_METHOD = {
-    'resnet9'
-}  # has the rounds of all methods on eight devices, and BatchNorm: how clients are divided is up
+    'resnet9',
+    'scene_net',
+}  # have the rounds of all methods on eight devices, and BatchNorm: how clients are divided is up
 # to the method. Of other families, two methods have them
 EVERY_FAMILY = {'semisfl', 'fedavg'}
 PARTITIONS = ('uniform', 'dirichlet')
@@ -70,10 +72,18 @@ def test_rounds_of(families):
 
 def test_every_method_and_every_family_is_there():
     families = ' '.join(GROUPS).split()
-    assert sorted(families) == sorted(narrow.FAMILIES)
+    assert sorted(families) == sorted((*narrow.FAMILIES, *narrow.DENSE))
     assert set(narrow.FAMILIES) == set(models.NAMES) - {'vgg16', 'mlp200'}
+    assert set(narrow.DENSE) == {
+        name for name in models.DENSE_NAMES if not name.startswith('deeplab')
+    }  # in their tests
     assert {name for name, _ in SELECTION} == set(algorithms.METHODS)
     assert {family for _, family in SELECTION} <= set(families)
+
+
+def fits(name, family):
+    """Whether both are for dense tasks, or neither."""
+    return algorithms.get(name).dense == (family in narrow.DENSE)
 
 
 def cases(devices):
@@ -84,13 +94,13 @@ def cases(devices):
         return () if devices == 1 and case in SELECTION else pytest.mark.slow
 
     if devices == 1:
-        pairs = [(name, family) for family in INSIDE for name in algorithms.METHODS]
+        pairs = [(name, family) for family in INSIDE for name in algorithms.METHODS if fits(name, family)]
     else:
         pairs = [
             (name, family)
             for family in INSIDE
             for name in with_clients
-            if family in EVERY_METHOD or name in EVERY_FAMILY
+            if (family in EVERY_METHOD or name in EVERY_FAMILY) and fits(name, family)
         ]
     return [pytest.param(*pair, id='-'.join(pair), marks=marks(*pair)) for pair in pairs]
 
@@ -164,8 +174,15 @@ def check_moves(result, moves, where):
         else:
             assert not {path for path in same if learned(path)}, f'{where}: in {name}'
     absent = np.setdiff1d(np.arange(narrow.CLIENTS), result.cohort)
-    for old, new in zip(jax.tree.leaves(result.before.clients), jax.tree.leaves(result.after.clients), strict=True):
-        np.testing.assert_array_equal(old[absent], new[absent], err_msg=f'{where}: clients that were not there')
+    kept = zip(
+        jax.tree_util.tree_leaves_with_path(result.before.clients), jax.tree.leaves(result.after.clients), strict=True
+    )
+    for (path, old), new in kept:
+        own = absent
+        task = getattr(path[0], 'key', None)
+        if task in toy_scenes.TASKS:  # its clients, numbered from 0
+            own = absent[absent % 2 == toy_scenes.TASKS.index(task)] // 2
+        np.testing.assert_array_equal(old[own], new[own], err_msg=f'{where}: clients that were not there')
 
 
 # Means over the right or the wrong pseudo-labels, of which so small a round may have none: on some processors it does.
@@ -189,7 +206,11 @@ def test_a_round_moves_what_it_should(algorithm, family, partition):
     built = narrow.build(family, algorithm)
     logits = jax.eval_shape(built.algorithm.predict, result.after, built.dataset.test_images[:3])
     assert built.algorithm.headline in logits
-    assert {value.shape for value in logits.values()} == {(3, 10)}
+    if algorithms.get(algorithm).dense:
+        shapes = {name: {value.shape for value in jax.tree.leaves(maps)} for name, maps in logits.items()}
+        assert shapes == {'semseg': {(3, 16, 16, 3)}, 'depth': {(3, 16, 16, 1)}}
+    else:
+        assert {value.shape for value in logits.values()} == {(3, 10)}
 
 
 @pytest.mark.parametrize(('algorithm', 'family'), cases(1))

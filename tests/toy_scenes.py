@@ -4,28 +4,25 @@ import dataclasses
 
 import numpy as np
 
+from semisfl_jax import data
 from semisfl_jax.data import dataset
 
 NAME, SIDE, TRAIN, TEST = 'toy_scenes', 16, 48, 12
 TASKS = ('semseg', 'depth')
-CONFIG = {
+NEEDS = {  # of every configuration
     'data.name': NAME,
     'data.tasks': TASKS,
-    'data.client_labels': -1,
-    'data.num_labeled': 1,
-    'k_s': 0,
-    'k_u': 2,
-    'batch_size': 4,
-    'local.epochs': 1,
-    'federation.num_clients': 4,
-    'federation.num_active': 4,
-    'federation.partition': 'uniform',
+    'data.fake': False,
+    'data.fake_size': 0,
+    'data.image_size': 0,
+    'data.image_folder': '',
+    'data.class_list': '',
+    'federation.num_clients': 10,
+    'federation.num_active': 8,
     'model.name': 'scene_net',
-    'augment.supervised': 'weak',
-    'rounds': 2,
-    'eval_every': 1,
-    'checkpoint_every': 2,
-    'compilation_cache': False,
+    'local.epochs': 1,
+    'pre_rounds': 0,
+    'sampling': 'epochs',
 }
 
 
@@ -51,3 +48,6 @@ def load(image_size=0):
         'depth': dataset.Targets(depth[:TRAIN], depth[TRAIN:], 1),
     }
     return dataclasses.replace(made, targets=targets)
+
+
+data.READERS.setdefault(NAME, load)

@@ -31,7 +31,7 @@ def unused(method: Method) -> dict[str, Any]:
 
 def shared_defaults() -> dict[str, Any]:
     """The defaults of the keys in FEATURES, as configs/default.py has them."""
-    defaults: dict[str, Any] = {'model.split_index': None, 'data.tasks': (), 'data.task_images': TASK_IMAGES[0]}
+    defaults: dict[str, Any] = {'model.split_index': None, 'data.tasks': [], 'data.task_images': TASK_IMAGES[0]}
     defaults |= {'model.output_stride': 8, 'model.weights': ''}
     for field in dataclasses.fields(HParams):
         default: Any = field.default

@@ -1,0 +1,255 @@
+"""M-Fed on linear encoders and decoders, against rounds in float64 NumPy with the gradients written out."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, phases, rng, tasks
+from semisfl_jax.algorithms import m_fed
+from semisfl_jax.algorithms.m_fed import MFedOptions
+from semisfl_jax.hparams import HParams, Local
+from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.tasks import TaskModel, part
+from semisfl_jax.types import Cohort, Federation, SplitParams, Views
+from tests.rows import Row
+
+MODELS = 'student.bottom student.top student.statistics'
+ROW = Row(f'{MODELS} server', f'{MODELS} server', by_images=True, family='scene_net')
+NAMES = ('semseg', 'depth')
+SIDE, WIDTH, LR, ROUNDS = 3, 4, 0.1, 3
+SIZES = (6, 4, 8, 2, 2, 6)  # images of clients 0 .. 5: of semseg 6, 8, 2, of depth 4, 2, 6
+VIEWS = Views(*[None] * 3, normalize=lambda images: images.astype(jnp.float32) / 255.0)
+
+
+def model(outputs):
+    """Pixels x -> maps x w -> outputs x w v."""
+
+    def init(key):
+        w = 0.3 * jax.random.normal(rng.fold(key, 'bottom'), (3, WIDTH))
+        v = 0.3 * jax.random.normal(rng.fold(key, 'top'), (WIDTH, outputs))
+        return SplitParams({'params': {'w': w}}, {'params': {'v': v}}, {'params': {}})
+
+    def bottom(variables, images, key, train, rows=None):
+        return (images @ variables['params']['w'],), variables
+
+    def top(variables, maps, key, train, rows=None):
+        return maps[0] @ variables['params']['v'], variables
+
+    return SplitModel(init, bottom, top, tops=None, project=None, feature_size=WIDTH, projection_size=0)
+
+
+def loss(outputs, targets):
+    """Half of the mean squared error, to the target as a number for every output."""
+    return 0.5 * jnp.mean((outputs - targets[..., None] / 255.0) ** 2)
+
+
+def task_models(names=NAMES):
+    outputs = {'semseg': 2, 'depth': 1}
+    return tuple(
+        TaskModel(dataclasses.replace(tasks.make(name, outputs[name]), loss=loss), model(outputs[name]))
+        for name in names
+    )
+
+
+@functools.cache
+def federation(tasks_of=NAMES):
+    """Six clients, or the three of one task."""
+    random = np.random.default_rng(1)
+    count = sum(SIZES)
+    images = random.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
+    targets = {name: random.integers(0, 256, (count, SIDE, SIDE), dtype=np.uint8) for name in NAMES}
+    index = np.zeros((len(SIZES), max(SIZES)), np.int32)
+    for n, size in enumerate(SIZES):
+        index[n, :size] = sum(SIZES[:n]) + np.arange(size)
+    size = np.array(SIZES, np.int32)
+    if len(tasks_of) == 1:
+        first = NAMES.index(tasks_of[0])
+        index, size = index[first::2], size[first::2]
+    none = jnp.zeros(0, jnp.int32)
+    arrays = map(jnp.asarray, (images, np.zeros(count, np.int32)))
+    return Federation(
+        images[:0], none, *arrays, none, *map(jnp.asarray, (index, size, index, size)), client_targets=targets
+    )
+
+
+def hparams(clients=6, **options):
+    local = Local(epochs=1, weighting='samples')
+    return HParams(
+        batch_size=2,
+        labeled_rows=2,
+        num_clients=clients,
+        server_trains=False,
+        lr=LR,
+        lr_min=LR,
+        momentum=0.0,
+        nesterov=False,
+        weight_decay=0.0,
+        local=local,
+        options=MFedOptions(**options),
+    )
+
+
+def cohort(clients=6, visits=0, lost=()):
+    weight = np.ones(clients, np.float32)
+    weight[list(lost)] = 0
+    return Cohort(jnp.arange(clients), jnp.asarray(weight), jnp.full(clients, visits, jnp.int32))
+
+
+def run(name, names=NAMES, rounds=ROUNDS, lost=(), **options):
+    """The states before and after every round."""
+    clients = 3 * len(names)
+    algorithm = algorithms.build(name, task_models(names), VIEWS, hparams(clients, **options))
+    key = rng.root(0)
+    states, step = [algorithm.init(key)], jax.jit(algorithm.round)
+    for number in range(rounds):
+        state, metrics = step(key, states[-1], federation(names), cohort(clients, number, lost), jnp.int32(0))
+        states.append(state)
+    return jax.device_get(states), jax.device_get(metrics)
+
+
+def weights(state, name):
+    """w, v of a task."""
+    variables = part(state.student, name)
+    return np.float64(variables.bottom['params']['w']), np.float64(variables.top['params']['v'])
+
+
+def rows_of_round(names, number):
+    """{task: the rows [T, B] of each of its clients}, which are not tested here."""
+    state = algorithms.build('mfed_fl', task_models(names), VIEWS, hparams()).init(rng.root(0))
+    planned = {}
+    for name in names:
+        arguments = rng.root(0), state, federation(names), cohort(3 * len(names), number), hparams(), names, name
+        inputs, _, _ = m_fed.plan(*arguments)
+        planned[name] = [np.asarray(rows)[:steps] for rows, steps in zip(inputs.rows, inputs.steps, strict=True)]
+    return planned
+
+
+def twin(start, names, lambda_0, rho=1.0, penalty='squared', rounds=ROUNDS):
+    """[(g, {task: (w, v)})] after every round of Algorithm 1, from the weights {task: (w, v)}.
+
+    The gradient of half the mean squared error of X w v, pixels X [P, 3], targets y [P, C], is X'(X w v - y) v' / (P C)
+    in w, and (X w)'(X w v - y) / (P C) in v.
+    """
+    data, models, history = federation(names), dict(start), []
+    images = np.asarray(data.client_images, np.float64) / 255.0
+    g = sum(w for w, _ in models.values()) / len(models)
+    for number in range(rounds):
+        strength, planned = lambda_0 * rho**number, rows_of_round(names, number)
+        for name in names:
+            targets = np.asarray(data.client_targets[name], np.float64) / 255.0
+            of_clients, counts = [], []
+            for client in planned[name]:
+                w, v = models[name]
+                for rows in client:
+                    x, y = images[rows].reshape(-1, 3), targets[rows].reshape(-1, 1)
+                    error = (x @ w @ v - y) / (len(x) * v.shape[1])
+                    pull = w - g
+                    if penalty == 'norm':
+                        length = np.sqrt(np.sum(pull**2))
+                        pull = pull / length if length else 0 * pull
+                    w, v = w - LR * (x.T @ error @ v.T + strength * pull), v - LR * (x @ w).T @ error
+                of_clients.append((w, v))
+                counts.append(2 * len(client))  # whole batches of two
+            share = np.array(counts) / sum(counts)
+            models[name] = tuple(sum(s * pair[i] for s, pair in zip(share, of_clients, strict=True)) for i in range(2))
+        g = sum(w for w, _ in models.values()) / len(models)
+        history.append((g, dict(models)))
+    return history
+
+
+@pytest.mark.parametrize('penalty', ['squared', 'norm'])
+@pytest.mark.parametrize('names', [NAMES, ('depth',)])
+def test_rounds_equal_algorithm_1(names, penalty):
+    """Per task: batches of unequal numbers, an average by images, lambda that grows; across tasks: g, evenly."""
+    states, _ = run('m_fed', names, weight=0.5, growth=1.5, penalty=penalty)
+    expected = twin({name: weights(states[0], name) for name in names}, names, 0.5, 1.5, penalty)
+    for state, (g, models) in zip(states[1:], expected, strict=True):
+        np.testing.assert_allclose(state.server['w'], g, rtol=2e-5, atol=1e-6)
+        for name in names:
+            for found, wanted in zip(weights(state, name), models[name], strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
+
+
+def test_of_one_task_the_penalty_is_that_of_fedprox_on_the_encoder():
+    """g is then the encoder that the clients of the round receive."""
+    states, _ = run('m_fed', ('semseg',), weight=0.3)
+    for state in states:
+        np.testing.assert_array_equal(state.server['w'], np.float32(weights(state, 'semseg')[0]))
+
+
+@pytest.mark.parametrize('name', ['m_fed', 'mfed_fl'])
+def test_without_penalty_it_is_one_fedavg_for_each_task(name):
+    """To the bit: the runs of each task alone."""
+    options = {'weight': 0.0} if name == 'm_fed' else {}
+    together, _ = run(name, **options)
+    for task in NAMES:
+        alone, _ = run('mfed_fl', (task,))
+        for state, other in zip(together, alone, strict=True):
+            jax.tree.map(np.testing.assert_array_equal, part(state.student, task), part(other.student, task))
+
+
+def test_a_strong_pull_brings_encoders_together():
+    def gap(**options):
+        (w, _), (other, _) = (weights(run('m_fed', **options)[0][-1], name) for name in NAMES)
+        return np.sqrt(np.sum((w - other) ** 2))
+
+    free, weak, strong = gap(weight=0.0), gap(weight=0.5, growth=1.0), gap(weight=8.0, growth=1.0)
+    assert strong < 0.3 * free
+    assert strong < weak < free
+
+
+def test_a_task_whose_clients_all_failed_keeps_its_model_and_g_ignores_no_task():
+    states, metrics = run('m_fed', rounds=2, lost=(1, 3, 5), weight=0.5)
+    before, after = states[-2:]
+    jax.tree.map(np.testing.assert_array_equal, part(before.student, 'depth'), part(after.student, 'depth'))
+    w, other = (weights(after, name)[0] for name in NAMES)
+    assert np.any(w != weights(before, 'semseg')[0])
+    np.testing.assert_allclose(after.server['w'], (w + other) / 2, rtol=1e-6)
+    assert np.isnan(metrics['depth_loss'])
+    assert metrics['loss_local'] == metrics['semseg_loss']
+
+
+def test_alone_every_client_follows_its_own_gradient():
+    """Of the twin's averages, those over one client."""
+    states, _ = run('mfed_local', rounds=2)
+    data = federation()
+    for name in NAMES:
+        images, targets = (
+            np.asarray(data.client_images, np.float64) / 255,
+            np.asarray(data.client_targets[name]) / 255.0,
+        )
+        for number in range(3):
+            w, v = weights(states[0], name)
+            for round_ in range(2):
+                for rows in rows_of_round(NAMES, round_)[name][number]:
+                    x, y = images[rows].reshape(-1, 3), targets[rows].reshape(-1, 1)
+                    error = (x @ w @ v - y) / (len(x) * v.shape[1])
+                    w, v = w - LR * x.T @ error @ v.T, v - LR * (x @ w).T @ error
+            own = jax.tree.map(lambda x, number=number: x[number], states[-1].clients[name])
+            np.testing.assert_allclose(own.bottom['params']['w'], w, rtol=2e-5, atol=1e-6)
+            np.testing.assert_allclose(own.top['params']['v'], v, rtol=2e-5, atol=1e-6)
+
+
+def test_outputs_of_lone_clients_are_those_of_each():
+    algorithm = algorithms.build('mfed_local', task_models(), VIEWS, hparams())
+    states, _ = run('mfed_local', rounds=1)
+    images = federation().client_images[:2]
+    outputs = algorithm.predict(states[-1], images)
+    assert [len(outputs[name]) for name in NAMES] == [3, 3]
+    own = jax.tree.map(lambda x: x[1], states[-1].clients['depth'])
+    expected = np.asarray(images) / 255.0 @ own.bottom['params']['w'] @ own.top['params']['v']
+    np.testing.assert_allclose(outputs['depth'][1], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_tasks_start_with_one_encoder_and_decoders_of_their_own():
+    state = algorithms.build('m_fed', task_models(), VIEWS, hparams()).init(rng.root(0))
+    (w, v), (other, depth) = (weights(state, name) for name in NAMES)
+    np.testing.assert_array_equal(w, other)
+    assert not np.array_equal(v[:, :1], depth)
+    alone = algorithms.build('m_fed', task_models(('depth',)), VIEWS, hparams(3)).init(rng.root(0))
+    jax.tree.map(np.testing.assert_array_equal, part(alone.student, 'depth'), part(state.student, 'depth'))
+    assert isinstance(state, phases.State)
