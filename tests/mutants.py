@@ -195,6 +195,64 @@ LOCAL = of(
     ('another client reads', 'inputs.rows[t]', 'inputs.rows[0 * t]'),
 )
 
+DENSE = [
+    *of(
+        'tasks/dense_losses.py',
+        'tasks_losses',
+        ('unknown pixels count in a mean', 'jnp.where(known, values, 0)', 'values'),
+        ('a mean over all pixels', 'count = jnp.sum(known, dtype=jnp.int32)', 'count = jnp.int32(known.size)'),
+        ('the frequent side weighs more', 'positive.astype(outputs.dtype), 1 - share)', 'positive + 0.0, share)'),
+        ('heat maps add up', 'heat = jnp.maximum(heat, ', 'heat = jnp.add(heat, '),
+        ('heat maps of squares', 'for axis in (1, 2):', 'for axis in (1,):'),
+    ),
+    *of(
+        'tasks/scores.py',
+        'tasks_scores',
+        ('padding counts in a score', 'targets != IGNORED) & valid[:, None, None]', 'targets != IGNORED)'),
+        ('unknown pixels count in a score', '(targets != IGNORED) & ', '(targets != 7) & '),
+        ('absent classes count as 0', 'present = union > 0', 'present = union >= 0'),
+        ('an image without foreground counts as 0', 'np.maximum(union, 1), 1.0)', 'np.maximum(union, 1), 0.0)'),
+        ('each image at its best threshold', 'iou.mean(axis=0).max()', 'iou.max(axis=1).mean()'),
+        ('root of a sum', 'share(squares, pixels) ** 0.5', 'squares**0.5'),
+    ),
+    *of(
+        'tasks/edges.py',
+        'tasks_scores',
+        ('a square of tolerance', 'math.isqrt(int(radius**2 - dy**2))', 'reach'),
+        ('no tolerance of predictions', 'near = dilate(truth.astype(jnp.float32), radius) > 0', 'near = truth'),
+        ('no tolerance of true edges', '_exceeded(dilate(probability, radius))', '_exceeded(probability)'),
+        ('precision alone', 'f = 2 * precision * recall', 'f = 2 * precision * precision'),
+    ),
+    *of(
+        'tasks/keypoints.py',
+        'tasks_keypoints',
+        ('a point is taken twice', 'return free & ~chosen,', 'return free,'),
+        ('the farthest point', 'jnp.argmin(distance, axis=-1)', 'jnp.argmax(distance * (within & free), axis=-1)'),
+        ('every pixel is a peak', 'return maps >= around', 'return maps > -jnp.inf'),
+        ('a curve that is not interpolated', 'prepend=0.0) * best', 'prepend=0.0) * precision'),
+    ),
+    *of(
+        'tasks/panoptic.py',
+        'tasks_catalog',
+        ('void in the union', ' - common.get((p, void), 0)', ''),
+        ('void is a false positive', 'if 2 * common.get((p, void), 0) <= predicted_area[p]:', 'if True:'),
+        ('classes do not matter', ' or predicted_class[p] != true_class[t]', ''),
+    ),
+    *of(
+        'augment/similarity.py',
+        'views_targets',
+        ('turned the other way', 'row = across * x + along * y', 'row = along * y - across * x'),
+        ('images shift against labels', 'return at + (_ONE >> 1) >> 16', 'return at >> 16'),
+        ('points as labels', 'jnp.where(moved > 0, moved, unknown)', 'labels(planes, scale, angle)'),
+    ),
+    *of(
+        'augment/views.py',
+        'views_targets',
+        ('maps stay where they are', 'return _place(uniform, maps[:, None], options, move)[:, 0]', 'return maps'),
+        ('views are not turned', 'planes = move(planes, *', 'move(planes, *'),
+    ),
+]
+
 OTHERS = [
     *of(
         'phases/objective.py',
@@ -289,7 +347,7 @@ OTHERS = [
     ),
 ]
 
-MUTANTS = [*LOSSES, *QUEUE, *EMA, *FREQUENCY, *SAMPLING, *CROSS_ENTITY, *LABELING, *SUPERVISED, *LOCAL, *OTHERS]
+MUTANTS = [*LOSSES, *QUEUE, *EMA, *FREQUENCY, *SAMPLING, *CROSS_ENTITY, *LABELING, *SUPERVISED, *LOCAL, *DENSE, *OTHERS]
 
 
 def changed(mutant, root=ROOT):
