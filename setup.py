@@ -52,6 +52,7 @@ setup(
         ],
         'docs': ['pdoc>=16,<17'],
         'plots': ['matplotlib>=3.9,<4'],
+        'weights': ['safetensors>=0.5,<1'],
         'prepare': ['tensorflow>=2.18'],
         'benchmark': ['matplotlib>=3.9,<4', 'torch>=2.8,<3'],
     },

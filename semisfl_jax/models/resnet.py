@@ -14,7 +14,6 @@ from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer
 from semisfl_jax.types import Array
 
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # blocks of the four stages
-STEM_WIDTH = 64
 EXPANSION = 4  # channels of a bottleneck block's output for each one inside
 OUTPUT_STRIDES = (8, 16, 32)
 
@@ -61,12 +60,14 @@ class ResNet(nn.Module):
     bottleneck: bool
     output_stride: int = 8
     low_level: bool = True
+    stem: int = 64
     widths: tuple[int, ...] = (64, 128, 256, 512)  # `features` of the blocks of each stage
     compute: Compute = FLOAT32
 
     @nn.compact
     def __call__(self, images: Array, train: bool) -> tuple[Array, ...]:
-        x = convolution(STEM_WIDTH, 7, 2, compute=self.compute, name='conv1')(images, train)
+        """[B, H, W, C] -> [B, h, w, c] of each map; h is H divided by its stride, rounded up."""
+        x = convolution(self.stem, 7, 2, compute=self.compute, name='conv1')(images, train)
         x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         total, dilation, low = 4, 1, x
         for stage, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True), start=1):
