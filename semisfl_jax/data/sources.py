@@ -12,6 +12,7 @@ from semisfl_jax.data import (
     digits,
     fake,
     image100,
+    mnist_scenes,
     pad,
     tfds_source,
 )
@@ -66,7 +67,9 @@ def _find(name: str, options) -> Source:
         return image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
     if name == cinic10.NAME:
         return cinic10.find(options.image_folder, options.data_dir, options.image_size)
-    own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME)
+    if name == mnist_scenes.NAME:
+        return mnist_scenes.find(options.data_dir, options.image_size, options.cache_dir)
+    own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME, mnist_scenes.NAME)
     return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
 
 
