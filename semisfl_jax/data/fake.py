@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax import rng
-from semisfl_jax.data import dataset, digit_scenes, maps, mnist_scenes, scenes
+from semisfl_jax.data import dataset, digit_scenes, maps, mnist_scenes, pascal_context, scenes
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 from semisfl_jax.wording import use_one_of
@@ -49,6 +49,7 @@ SHAPES = {
     'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
     'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(digit_scenes.STUFF))),
     'mnist_scenes': Shape(10_000, 0, 2_000, (48, 48, 3), 10, scenes.outputs(mnist_scenes.STUFF)),
+    'pascal_context': Shape(4_998, 0, 5_105, (512, 512, 3), 21, pascal_context.OUTPUTS),
 }
 
 
