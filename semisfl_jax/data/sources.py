@@ -15,6 +15,7 @@ from semisfl_jax.data import (
     mnist_scenes,
     pad,
     pascal_context,
+    tfds_dense,
     tfds_source,
 )
 from semisfl_jax.data.dataset import Outline
@@ -73,6 +74,8 @@ def _find(name: str, options) -> Source:
         return mnist_scenes.find(options.data_dir, options.image_size, options.cache_dir)
     if name == pascal_context.NAME:
         return pascal_context.find(options.image_folder, options.image_size)
+    if name in tfds_dense.SETS:
+        return tfds_dense.find(name, options.data_dir, options.image_size)
     own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME, mnist_scenes.NAME, pascal_context.NAME)
     return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
 
