@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax import rng
-from semisfl_jax.data import dataset, digit_scenes, maps, scenes
+from semisfl_jax.data import dataset, digit_scenes, maps, mnist_scenes, pascal_context, scenes, tfds_dense
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 from semisfl_jax.wording import use_one_of
@@ -48,6 +48,10 @@ SHAPES = {
     # ImageNet has at most 1,300 training and exactly 50 validation images per class.
     'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
     'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(digit_scenes.STUFF))),
+    'mnist_scenes': Shape(10_000, 0, 2_000, (48, 48, 3), 10, scenes.outputs(mnist_scenes.STUFF)),
+    'pascal_context': Shape(4_998, 0, 5_105, (512, 512, 3), 21, pascal_context.OUTPUTS),
+    tfds_dense.PETS: Shape(3_680, 0, 3_669, (128, 128, 3), 37, tfds_dense.SETS[tfds_dense.PETS].outputs),
+    tfds_dense.COCO: Shape(118_287, 0, 5_000, (256, 256, 3), 133, tfds_dense.SETS[tfds_dense.COCO].outputs),
 }
 
 

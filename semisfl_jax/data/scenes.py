@@ -17,6 +17,7 @@ from semisfl_jax.data.decode import CHUNK, Chunk, Stream
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
+VERSION = 1  # to be increased when the same ingredients give other bytes, so that caches are renewed
 SEED = 2020  # fixes the scenes, independent of the run's seed
 SIDE = 48  # of a scene, if not resized
 SMALLEST_SIDE = 16  # at which digits are still told apart

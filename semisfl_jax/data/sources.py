@@ -12,7 +12,10 @@ from semisfl_jax.data import (
     digits,
     fake,
     image100,
+    mnist_scenes,
     pad,
+    pascal_context,
+    tfds_dense,
     tfds_source,
 )
 from semisfl_jax.data.dataset import Outline
@@ -20,7 +23,8 @@ from semisfl_jax.data.decode import Source
 from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
-OWNERS = {'image_folder': (image100.NAME, cinic10.NAME), 'class_list': (image100.NAME,)}  # key -> sets that read it
+# key -> sets that read it
+OWNERS = {'image_folder': (image100.NAME, cinic10.NAME, pascal_context.NAME), 'class_list': (image100.NAME,)}
 # Sets other than IMAGE-100, CINIC-10 and those of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
 READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load, digit_scenes.NAME: digit_scenes.load}
 _BUNDLED = dict(READERS)  # without a user's own
@@ -66,7 +70,13 @@ def _find(name: str, options) -> Source:
         return image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
     if name == cinic10.NAME:
         return cinic10.find(options.image_folder, options.data_dir, options.image_size)
-    own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME)
+    if name == mnist_scenes.NAME:
+        return mnist_scenes.find(options.data_dir, options.image_size, options.cache_dir)
+    if name == pascal_context.NAME:
+        return pascal_context.find(options.image_folder, options.image_size)
+    if name in tfds_dense.SETS:
+        return tfds_dense.find(name, options.data_dir, options.image_size)
+    own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME, mnist_scenes.NAME, pascal_context.NAME)
     return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
 
 

@@ -1,4 +1,4 @@
-"""Image-classification sets of tensorflow-datasets (TFDS), read without TensorFlow.
+"""Image-classification sets of tensorflow-datasets (TFDS), read without TensorFlow. For dense tasks: `tfds_dense`.
 
 Prepared data in TFDS's array_record format is read record by record; the images stay encoded until
 `semisfl_jax.data.decode` turns them into arrays.
@@ -61,7 +61,7 @@ def find(
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
     """
-    builder = _builder(name, data_dir, own_names, absent)
+    builder = open_builder(name, data_dir, own_names, absent)
     image, label = _check_features(name, builder)
     splits = builder.info.splits
     if 'train' not in splits or not splits['train'].num_examples:
@@ -78,7 +78,7 @@ def find(
         return _stream(builder, train, shape, image_size, lut), _stream(builder, test, shape, image_size, lut)
 
     canonical = alias or name
-    key = _cache_key(builder, canonical, image_size, classes)
+    key = cache_key(builder, canonical, image_size, classes)
     return Source(canonical, key, len(classes) or label.num_classes, open_streams)
 
 
@@ -94,8 +94,8 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), absent: str = ''):
-    """The TFDS builder of a data set, prepared first if necessary."""
+def open_builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), absent: str = ''):
+    """The TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
@@ -119,7 +119,24 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: st
         builders = tfds.list_builders(with_community_datasets=False)
         raise UserError(absent or _unknown(name, [*builders, *own_names])) from error
     except Exception as error:  # anything that a builder's own code raises
+        if isinstance(error, ModuleNotFoundError):  # the code may need TensorFlow; prepared files tell as much as it
+            if builder := _from_files(name, directory):
+                return builder
+            if importlib.util.find_spec('tensorflow') is None:
+                raise UserError(_not_prepared(name, f'{directory}/{name}')) from error
         raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
+
+
+def _from_files(name: str, directory: str):
+    """A builder that knows only the prepared files, None if there are none."""
+    import tensorflow_datasets as tfds
+
+    base, options = tfds.core.naming.parse_builder_name_kwargs(name, data_dir=directory)
+    try:
+        with _quiet():
+            return tfds.core.read_only_builder.builder_from_files(str(base), **options)
+    except tfds.core.DatasetNotFoundError:
+        return None
 
 
 def _unknown(name: str, names: list[str]) -> str:
@@ -131,17 +148,21 @@ def _unknown(name: str, names: list[str]) -> str:
 def _prepare(name: str, builder, directory: str) -> None:
     """Downloads and prepares the data set if TensorFlow, which TFDS needs for writing, is installed."""
     if importlib.util.find_spec('tensorflow') is None:
-        raise UserError(
-            f"data set '{name}' is not prepared, {builder.data_path} does not exist: point --config.data.data_dir or "
-            "TFDS_DATA_DIR at a directory that has it, or run `pip install '.[prepare]'` and this command again to "
-            'download and prepare it, or try made-up images with --config.data.fake=True'
-        )
+        raise UserError(_not_prepared(name, builder.data_path))
     logging.info('preparing %s in %s', name, directory)
     try:
         _hide_accelerators()
         builder.download_and_prepare(file_format='array_record')
     except Exception as error:  # network, disk, missing manual downloads, missing packages
         raise UserError(f"data set '{name}' cannot be prepared in {directory}: {_first_line(error)}") from error
+
+
+def _not_prepared(name: str, path) -> str:
+    return (
+        f"data set '{name}' is not prepared, {path} does not exist: point --config.data.data_dir or "
+        "TFDS_DATA_DIR at a directory that has it, or run `pip install '.[prepare]'` and this command again to "
+        'download and prepare it, or try made-up images with --config.data.fake=True'
+    )
 
 
 def _hide_accelerators() -> None:
@@ -177,13 +198,17 @@ def _check_features(name: str, builder):
     return image, label
 
 
-def _source(builder, split: str):
-    """The records of a split, images still encoded."""
+def open_split(builder, split: str, images: tuple[str, ...] = ('image',)):
+    """The records of a split, with `images`, the names of such features, still encoded.
+
+    Raises:
+      UserError: the data set is prepared in another format.
+    """
     import tensorflow_datasets as tfds
 
     try:
         with _quiet():
-            return builder.as_data_source(split=split, decoders={'image': tfds.decode.SkipDecoding()})
+            return builder.as_data_source(split=split, decoders={name: tfds.decode.SkipDecoding() for name in images})
     except NotImplementedError as error:
         raise UserError(
             f"data set '{builder.info.full_name}' in {builder.data_path} is not in the array_record format, the only "
@@ -192,10 +217,22 @@ def _source(builder, split: str):
         ) from error
 
 
-def _records(builder, source, rows: np.ndarray) -> list[dict]:
+def read(builder, source, rows: np.ndarray, images: tuple[str, ...] = ('image',), other: str = 'label') -> list[dict]:
+    """The records `rows` of what `open_split` returned.
+
+    Args:
+      builder: of the data set.
+      source: the split.
+      rows: numbers of records.
+      images: names of features that hold an encoded image.
+      other: name of a feature that no record lacks.
+
+    Raises:
+      UserError: a file is damaged.
+    """
     try:
         records = source.__getitems__(rows.tolist())
-        if all(record['image'] and record['label'] is not None for record in records):
+        if all(record[other] is not None and all(record[name] for name in images) for record in records):
             return records
         reason = 'a record is empty'
     except Exception as error:  # the C++ reader raises various errors for a damaged or missing file
@@ -210,10 +247,10 @@ def _unreadable(builder, reason: str) -> str:
 
 def _labels(builder, split: str) -> np.ndarray:
     """Labels [n] int32 of a split, without decoding images."""
-    source = _source(builder, split)
+    source = open_split(builder, split)
     rows = np.arange(len(source))
     blocks = [rows[start : start + LABELS_AT_ONCE] for start in range(0, len(rows), LABELS_AT_ONCE)]
-    return np.array([r['label'] for block in blocks for r in _records(builder, source, block)], np.int32)
+    return np.array([r['label'] for block in blocks for r in read(builder, source, block)], np.int32)
 
 
 def _test_split(builder) -> str:
@@ -221,8 +258,8 @@ def _test_split(builder) -> str:
     for split in ('test', 'validation'):
         info = builder.info.splits.get(split)
         if info and info.num_examples:
-            source = _source(builder, split)
-            if _records(builder, source, np.arange(1))[0]['label'] >= 0:
+            source = open_split(builder, split)
+            if read(builder, source, np.arange(1))[0]['label'] >= 0:
                 return split
     return ''
 
@@ -254,7 +291,7 @@ def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:
 
 def _first_shape(builder, channels: int) -> tuple[int, int, int]:
     """Shape of the first image, for features that do not specify it."""
-    record = _records(builder, _source(builder, 'train'), np.arange(1))[0]
+    record = read(builder, open_split(builder, 'train'), np.arange(1))[0]
     return decode(record['image'], 0, channels).shape
 
 
@@ -263,16 +300,16 @@ def _stream(builder, parts: list, shape: tuple[int, int, int], image_size: int, 
 
     def chunks() -> Iterator[Chunk]:
         for split, rows in parts:
-            source = _source(builder, split)
+            source = open_split(builder, split)
             for start in range(0, len(rows), CHUNK):
-                records = _records(builder, source, rows[start : start + CHUNK])
+                records = read(builder, source, rows[start : start + CHUNK])
                 labels = lut[[int(r['label']) for r in records]]
                 yield decode_chunk([r['image'] for r in records], shape, image_size), labels
 
     return Stream(sum(len(rows) for _, rows in parts), shape, chunks)
 
 
-def _cache_key(builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
+def cache_key(builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
     """Name of the cache entry: readable, and different if the content of the prepared files differs.
 
     Contents are compared by the size, the beginning and the end of every file.

@@ -1,0 +1,193 @@
+"""PASCAL-Context for several tasks, from a folder with the annotations of Maninis et al. (2019).
+
+That is the layout of the archive PASCAL_MT.tgz, which codes of multi-task learning read:
+
+    ImageSets/Context/{train,val}.txt     ids of the images, 4,998 and 5,105
+    JPEGImages/ID.jpg
+    semseg/VOC12/ID.png                   0 background, 1 to 20 VOC's classes, 255 ignored
+    semseg/pascal-context/ID.png          the same, for images that VOC12/ lacks
+    human_parts/ID.mat                    PASCAL-Part's objects, or ID.png with classes 0 to 6
+    sal_distill/ID.png                    saliency, 0 to 255
+    pascal-context/trainval/ID.mat        LabelMap, the classes of PASCAL-Context, whose borders are the edges
+
+Maninis et al., Attentive Single-Tasking of Multiple Tasks, CVPR 2019.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from semisfl_jax import user_files
+from semisfl_jax.data import dense, maps
+from semisfl_jax.data.decode import Source, Stream, decode
+from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED
+
+NAME = 'pascal_context'
+IMAGE_SIZE = 512
+VERSION = 1  # to be increased when the same files give other bytes, so that caches are renewed
+OUTPUTS = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
+SPLITS = ('train', 'val')
+LISTS = 'ImageSets/Context'
+LIST_BYTES = 2**22  # of a list of ids: 5,105 are 60 kB
+# Where the files of an image may be: the first that exists counts
+PLACES = {
+    'image': ('JPEGImages/{}.jpg',),
+    'semseg': ('semseg/VOC12/{}.png', 'semseg/pascal-context/{}.png'),
+    'parts': ('human_parts/{}.mat', 'human_parts/{}.png'),
+    'saliency': ('sal_distill/{}.png',),
+    'edges': ('pascal-context/trainval/{}.mat',),
+}
+SALIENT = 128  # level from which a pixel is salient
+PERSON = 15  # number of VOC's class
+# Head, torso, upper arms, lower arms, upper legs, lower legs; names of PASCAL-Part, 'l' and 'r' for left and right
+PART_NAMES = {
+    1: 'head hair mouth nose lear rear lebrow rebrow leye reye',
+    2: 'torso neck',
+    3: 'luarm ruarm',
+    4: 'llarm rlarm lhand rhand',
+    5: 'luleg ruleg',
+    6: 'llleg rlleg lfoot rfoot',
+}
+PARTS = {name: number for number, names in PART_NAMES.items() for name in names.split()}
+
+_ABSENT = (
+    f"data set '{NAME}' needs --config.data.image_folder, the folder of PASCAL_MT.tgz (Maninis et al., Attentive "
+    'Single-Tasking of Multiple Tasks, 2019), with ImageSets/Context/train.txt and JPEGImages/, or '
+    '--config.data.fake=True for made-up images'
+)
+
+
+def find(image_folder: str, image_size: int) -> Source:
+    """Finds PASCAL-Context. The label of an image is its largest class of VOC, 0 if it shows none.
+
+    Args:
+      image_folder: the folder; its lists of ids may be replaced by others.
+      image_size: side, 0 for 512.
+
+    Raises:
+      UserError: a list or a file is missing, or the lists share an image.
+    """
+    if not image_folder:
+        raise UserError(_ABSENT)
+    folder, size = Path(image_folder).expanduser(), image_size or IMAGE_SIZE
+    ids = {split: _ids(folder, split) for split in SPLITS}
+    if twice := sorted(set(ids['train']) & set(ids['val'])):
+        raise UserError(f"the image '{twice[0]}' is in both lists of '{folder / LISTS}': take it out of one")
+    listing = {
+        path: _sizes(path) for places in PLACES.values() for path in ((folder / place).parent for place in places)
+    }
+    files = {split: [_files(folder, name, split, listing) for name in ids[split]] for split in SPLITS}
+    digest = hashlib.sha256(repr((VERSION, size)).encode())
+    for paths in (*files['train'], *files['val']):
+        for path in paths.values():
+            digest.update(f'|{path.relative_to(folder)} {listing[path.parent][path.name]}|'.encode())
+
+    def open_streams() -> tuple[Stream, Stream]:
+        return _stream(files['train'], size), _stream(files['val'], size)
+
+    return Source(NAME, f'{NAME}-{size}px-{digest.hexdigest()[:12]}', OUTPUTS['semseg'], open_streams, OUTPUTS)
+
+
+def _ids(folder: Path, split: str) -> list[str]:
+    path = folder / LISTS / f'{split}.txt'
+    ids = user_files.read_text(str(path), 'config.data.image_folder', LIST_BYTES).split()
+    if not ids or len(set(ids)) < len(ids):
+        raise UserError(f"the list '{path}' must name at least one image, one on a line, and none twice")
+    return ids
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The files of a folder and their sizes in bytes; none if there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+    except OSError:
+        return {}
+
+
+def _files(folder: Path, name: str, split: str, listing: dict[Path, dict[str, int]]) -> dict[str, Path]:
+    """The files of an image, by what they hold."""
+    found = {}
+    for what, places in PLACES.items():
+        paths = [folder / place.format(name) for place in places]
+        present = [path for path in paths if path.name in listing.get(path.parent, ())]
+        if not present:
+            raise UserError(
+                f"'{paths[0]}' is missing, an image of {LISTS}/{split}.txt: complete "
+                'config.data.image_folder, or take the image out of the list'
+            )
+        found[what] = present[0]
+    return found
+
+
+def _stream(files: list[dict[str, Path]], size: int) -> Stream:
+    def blocks() -> Iterator[list[dict[str, Path]]]:
+        for start in range(0, len(files), dense.AT_ONCE):
+            yield files[start : start + dense.AT_ONCE]
+
+    return dense.stream(len(files), size, tuple(OUTPUTS), blocks, functools.partial(_read, size=size))
+
+
+def _read(files: dict[str, Path], size: int) -> dense.Example:
+    semseg = dense.decode_map(files['semseg'], size)
+    dense.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
+    classes = maps.nearest(_label_map(files['edges']), size)
+    targets = {
+        'semseg': semseg,
+        'parts': _parts(files['parts'], size),
+        'saliency': (dense.decode_map(files['saliency'], size) >= SALIENT).astype(np.uint8),
+        'edges': maps.borders(classes).astype(np.uint8),
+    }
+    return dense.Example(decode(files['image'], size, 3), dense.largest_class(semseg, first=1), targets)
+
+
+def _parts(path: Path, size: int) -> np.ndarray:
+    """The parts of people [S, S] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
+    if path.suffix == '.png':
+        parts = dense.check_classes(dense.decode_map(path, size), OUTPUTS['parts'], f"the map '{path}'")
+    else:
+        parts = maps.nearest(_people(path), size)
+    return parts if parts.any() else np.full_like(parts, IGNORED)
+
+
+def _people(path: Path) -> np.ndarray:
+    """The parts of people in a file of PASCAL-Part [H, W] uint8; where parts overlap, the later one counts."""
+    try:
+        objects = _structs(_load(path, 'anno')['objects'])
+        parts = np.zeros(objects[0]['mask'].shape if objects else (1, 1), np.uint8)
+        for person in objects:
+            for part in _structs(person['parts']) if person['class_ind'] == PERSON else ():
+                parts[part['mask'].astype(bool)] = PARTS[part['part_name']]
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(f"'{path}' is not an annotation of PASCAL-Part ({error!r}): copy the data set again") from error
+    return parts
+
+
+def _structs(values) -> list[dict]:
+    """The elements of an array of MATLAB structs, of which SciPy unpacks a single one."""
+    return [values] if isinstance(values, dict) else list(values)
+
+
+def _label_map(path: Path) -> np.ndarray:
+    label_map = _load(path, 'LabelMap')
+    if not isinstance(label_map, np.ndarray) or label_map.ndim != 2 or not label_map.size:
+        raise UserError(f"LabelMap in '{path}' is no map of classes: copy the data set again")
+    return label_map
+
+
+def _load(path: Path, variable: str):
+    """A variable of a MATLAB file."""
+    from scipy.io import loadmat  # slow to import, and only this set needs it
+
+    try:
+        return loadmat(path, simplify_cells=True, variable_names=[variable])[variable]
+    except Exception as error:  # SciPy raises errors of many types for a damaged file
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"'{path}' has no readable variable {variable} ({reason}): copy the data set again") from error

@@ -1,0 +1,141 @@
+"""Two sets of tensorflow-datasets (TFDS) with target maps, read without TensorFlow.
+
+oxford_iiit_pet: breeds of cats and dogs, with the trimap of every image. A trimap's border is a band, in which the
+outline runs somewhere; so there is no task 'edges'.
+
+coco/2017_panoptic: COCO's images with the segments of every thing and of all stuff. Pixels of no segment have no truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from semisfl_jax.data import dense, maps, tfds_source
+from semisfl_jax.data.decode import Source, Stream, decode
+from semisfl_jax.errors import UserError
+from semisfl_jax.tasks import IGNORED
+
+PETS, COCO = 'oxford_iiit_pet', 'coco/2017_panoptic'
+VERSION = 1  # to be increased when the same files give other bytes, so that caches are renewed
+PET, AROUND, BORDER = 1, 2, 3  # in a trimap
+THINGS = 80  # COCO's first classes; stuff follows
+CLASSES = 133
+
+
+class Set(NamedTuple):
+    """How a set is read."""
+
+    size: int  # side of its images, unless config.data.image_size gives another
+    num_classes: int  # of labels
+    outputs: Mapping[str, int]
+    splits: tuple[str, str]  # for training and testing
+    images: tuple[str, str]  # names of the features that are images
+    other: str  # name of a further feature
+    read: Callable[[dict[str, Any], int], dense.Example]  # a record, its images encoded, and the side
+
+
+def find(name: str, data_dir: str, image_size: int) -> Source:
+    """Finds a set, preparing it first where TensorFlow is installed.
+
+    Args:
+      name: a key of SETS.
+      data_dir: TFDS data directory, as in `tfds_source.find`.
+      image_size: side to resize to, 0 for that of the set.
+
+    Raises:
+      UserError: not prepared, prepared in another format, or without the features or splits that the tasks need.
+    """
+    found = SETS[name]
+    builder, size = tfds_source.open_builder(name, data_dir), image_size or found.size
+    _check(name, builder, found)
+
+    def open_streams() -> tuple[Stream, Stream]:
+        train, test = (_stream(builder, split, found, size) for split in found.splits)
+        return train, test
+
+    digest = hashlib.sha256(repr((VERSION, tuple(found.outputs))).encode()).hexdigest()[:4]
+    key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
+    return Source(name, key, found.num_classes, open_streams, found.outputs)
+
+
+def _check(name: str, builder, found: Set) -> None:
+    needed, present = {*found.images, found.other}, set(builder.info.features)
+    if missing := sorted(needed - present):
+        raise UserError(f"data set '{name}' in {builder.data_path} lacks the feature '{missing[0]}': prepare it again")
+    splits = builder.info.splits
+    for split in found.splits:
+        if split not in splits or not splits[split].num_examples:
+            raise UserError(f"data set '{name}' in {builder.data_path} lacks the split '{split}': prepare it again")
+
+
+def _stream(builder, split: str, found: Set, size: int) -> Stream:
+    count = builder.info.splits[split].num_examples
+
+    def blocks() -> Iterator[list[dict[str, Any]]]:
+        source = tfds_source.open_split(builder, split, found.images)
+        for start in range(0, count, dense.AT_ONCE):
+            rows = np.arange(start, min(start + dense.AT_ONCE, count))
+            yield tfds_source.read(builder, source, rows, found.images, found.other)
+
+    return dense.stream(count, size, tuple(found.outputs), blocks, lambda record: found.read(record, size))
+
+
+def _read_pet(record: dict[str, Any], size: int) -> dense.Example:
+    """semseg: 0 around, 1 pet, 2 the border between them. saliency: the pet; no truth on the border."""
+    trimap = dense.decode_map(record['segmentation_mask'], size)
+    if not np.isin(trimap, (PET, AROUND, BORDER)).all():
+        raise UserError(f"a trimap of data set '{PETS}' has numbers other than 1, 2 and 3: prepare it again")
+    targets = {
+        'semseg': np.array([0, 1, 0, 2], np.uint8)[trimap],
+        'saliency': np.array([0, 1, 0, IGNORED], np.uint8)[trimap],
+    }
+    return dense.Example(decode(record['image'], size, 3), int(record['label']), targets)
+
+
+def _read_coco(record: dict[str, Any], size: int) -> dense.Example:
+    """semseg: COCO's 80 things, then its 53 kinds of stuff. stuff: 0 things, then those kinds. edges: of segments.
+
+    The label is the class that most pixels have, -1 if there is no segment.
+    """
+    color = maps.nearest(decode(record['panoptic_image'], 0, 3), size).astype(np.int64)
+    segments = color @ np.array([1, 256, 256**2])  # 0: none
+    ids, labels = (np.asarray(record['panoptic_objects'][key], np.int64) for key in ('id', 'label'))
+    order = np.argsort(ids)
+    numbers, classes = np.append(0, ids[order]), np.append(IGNORED, labels[order])
+    places = np.searchsorted(numbers, segments).clip(max=len(numbers) - 1)
+    if (numbers[places] != segments).any() or (labels < 0).any() or (labels >= CLASSES).any():
+        raise UserError(f"an image of data set '{COCO}' has a segment of unknown class: prepare it again")
+    semseg = classes[places].astype(np.uint8)
+    known = semseg != IGNORED
+    targets = {
+        'semseg': semseg,
+        'stuff': np.where(known, np.maximum(semseg.astype(np.int64) - THINGS + 1, 0), IGNORED).astype(np.uint8),
+        'edges': maps.known_borders(segments, known),
+    }
+    return dense.Example(decode(record['image'], size, 3), dense.largest_class(semseg, default=-1), targets)
+
+
+SETS = {
+    PETS: Set(
+        size=128,
+        num_classes=37,
+        outputs={'semseg': 3, 'saliency': 1},
+        splits=('train', 'test'),
+        images=('image', 'segmentation_mask'),
+        other='label',
+        read=_read_pet,
+    ),
+    COCO: Set(
+        size=256,
+        num_classes=CLASSES,
+        outputs={'semseg': CLASSES, 'stuff': 1 + CLASSES - THINGS, 'edges': 1},
+        splits=('train', 'validation'),
+        images=('image', 'panoptic_image'),
+        other='panoptic_objects',
+        read=_read_coco,
+    ),
+}

@@ -1,0 +1,264 @@
+"""PASCAL-Context from a folder of the layout that codes of multi-task learning read: a small made-up one."""
+
+import numpy as np
+import pytest
+import scipy.io
+from PIL import Image
+
+from configs.default import get_config
+from semisfl_jax import data
+from semisfl_jax.errors import UserError
+
+IDS = {'train': ['2008_000002', '2008_000003', '2008_000007', '2010_000001'], 'val': ['2008_000008', '2009_000005']}
+SIDE = 12  # a third of the images: whole numbers of pixels
+
+
+def voc(row):
+    """A third of the picture is background, then class 1 + row, then one line ignored, then class 20."""
+    classes = np.zeros((36, 36), np.uint8)
+    classes[12:24] = 1 + row
+    classes[24:27] = 255
+    classes[27:] = 20
+    return classes
+
+
+def palette(classes):
+    image = Image.fromarray(classes)
+    image.putpalette([value for k in range(256) for value in (k, 255 - k, 7 * k % 256)])
+    return image
+
+
+def struct(**fields):
+    """A MATLAB struct array [1, n] as a file holds it, of lists of the fields' values."""
+    count = len(next(iter(fields.values())))
+    array = np.zeros((1, count), [(name, object) for name in fields])
+    for name, values in fields.items():
+        for row, value in enumerate(values):
+            array[0, row][name] = value
+    return array
+
+
+def mask(rows, columns):
+    made = np.zeros((36, 36), np.uint8)
+    made[slice(*rows), slice(*columns)] = 1
+    return made
+
+
+def anno(kind, names, masks):
+    """An image with one cat that has a head, and one or two objects of class `kind` with the parts given."""
+    parts = struct(part_name=names, mask=masks) if names else np.zeros((0, 0))
+    cat = struct(part_name=['head'], mask=[mask((0, 36), (0, 36))])
+    whole = mask((0, 36), (0, 36))
+    objects = struct(**{'class': ['cat', 'x'], 'class_ind': [8, kind], 'mask': [whole, whole], 'parts': [cat, parts]})
+    return {'imname': 'x', 'objects': objects}
+
+
+def make(root, size=(36, 36)):
+    """Writes the folder. Image number r is plain, of level 40r; the last of 'train' has its classes elsewhere."""
+    for folder in ('ImageSets/Context', 'JPEGImages', 'semseg/VOC12', 'semseg/pascal-context', 'human_parts'):
+        (root / folder).mkdir(parents=True)
+    for folder in ('sal_distill', 'pascal-context/trainval'):
+        (root / folder).mkdir(parents=True)
+    for split, ids in IDS.items():
+        (root / 'ImageSets/Context' / f'{split}.txt').write_text('\n'.join(ids) + '\n')
+    for row, name in enumerate(IDS['train'] + IDS['val']):
+        level = np.full((*size, 3), 40 * row, np.uint8)
+        Image.fromarray(level).save(root / f'JPEGImages/{name}.jpg', quality=100)
+        where = 'pascal-context' if name == '2010_000001' else 'VOC12'
+        palette(voc(row)).save(root / f'semseg/{where}/{name}.png')
+        saliency = np.zeros((36, 36), np.uint8)
+        saliency[:, 6:12], saliency[:, 12:18], saliency[:, 18:] = 127, 128, 255
+        Image.fromarray(saliency).save(root / f'sal_distill/{name}.png')
+        label_map = np.full((36, 36), 400, np.uint16)  # beyond 8 bits
+        label_map[:, 15:] = 144  # equal to 400 in its lowest 8 bits
+        label_map[30:, 15:] = 2
+        scipy.io.savemat(root / f'pascal-context/trainval/{name}.mat', {'LabelMap': label_map})
+        people = {
+            '2008_000002': anno(
+                15, ['hair', 'neck', 'rfoot'], [mask((0, 9), (0, 9)), mask((6, 12), (0, 9)), mask((30, 36), (33, 36))]
+            ),
+            '2008_000003': anno(15, ['luarm'], [mask((3, 6), (0, 36))]),
+            '2008_000007': anno(15, [], []),
+        }.get(name, anno(12, ['luarm'], [mask((3, 6), (0, 36))]))
+        scipy.io.savemat(root / f'human_parts/{name}.mat', {'anno': people})
+    return root
+
+
+def options_of(root, **changes):
+    options = get_config().data
+    options.update(name='pascal_context', image_folder=str(root / 'PASCAL_MT'), cache_dir=str(root / 'cache'))
+    options.update(image_size=SIDE)
+    options.update(changes)
+    return options
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make(tmp_path / 'PASCAL_MT')
+    return tmp_path
+
+
+def test_images_and_maps_are_read_in_the_order_of_the_lists(folder):
+    loaded = data.load(options_of(folder))
+    assert (loaded.name, loaded.num_classes, loaded.fake) == ('pascal_context', 21, False)
+    assert {task: targets.outputs for task, targets in loaded.targets.items()} == {
+        'semseg': 21,
+        'parts': 7,
+        'saliency': 1,
+        'edges': 1,
+    }
+    assert loaded.train_images.shape == (4, 12, 12, 3)
+    assert loaded.test_images.shape == (2, 12, 12, 3)
+    levels = loaded.train_images[:, 0, 0, 0].tolist() + loaded.test_images[:, 0, 0, 0].tolist()
+    assert levels == pytest.approx([0, 40, 80, 120, 160, 200], abs=1)
+    # Of 36 rows, class 1 + r has 12 and class 20 has 9; of classes alike in number the background does not count.
+    assert loaded.train_labels.tolist() == [1, 2, 3, 4]
+    assert loaded.test_labels.tolist() == [5, 6]
+    for row, semseg in enumerate([*loaded.targets['semseg'].train, *loaded.targets['semseg'].test]):
+        np.testing.assert_array_equal(semseg, np.repeat([0, 1 + row, 255, 20], [4, 4, 1, 3])[:, None] * np.ones(12))
+    for saliency in loaded.targets['saliency'].train:
+        np.testing.assert_array_equal(saliency, np.ones((12, 1)) * np.repeat([0, 1], [4, 8]))  # above one half
+
+
+def test_edges_are_one_pixel_wide(folder):
+    """LabelMap at a side of 12: columns 0 to 4 are class 400; the others 144, from row 10 on 2."""
+    expected = np.zeros((12, 12), int)
+    expected[:, 4] = 1
+    expected[9, 5:] = 1
+    for edges in data.load(options_of(folder)).targets['edges'].train:
+        np.testing.assert_array_equal(edges, expected)
+
+
+def test_parts_are_those_of_people(folder):
+    parts = data.load(options_of(folder)).targets['parts']
+    first, second = np.zeros((2, 12, 12), int)
+    first[0:2, 0:3] = 1  # hair: head
+    first[2:4, 0:3] = 2  # neck: torso, which is listed later and covers hair
+    first[10:12, 11] = 6
+    second[1, :] = 3
+    np.testing.assert_array_equal(parts.train[0], first)
+    np.testing.assert_array_equal(parts.train[1], second)
+    assert (parts.train[2] == 255).all()  # a person without parts
+    assert (parts.train[3] == 255).all()  # a dog with a part of a person's name
+    assert (parts.test == 255).all()
+
+
+def test_a_single_object_with_a_single_part(folder):
+    """SciPy unpacks arrays of one element."""
+    whole = mask((0, 36), (0, 36))
+    parts = struct(part_name=['torso'], mask=[mask((0, 36), (0, 3))])
+    objects = struct(**{'class': ['person'], 'class_ind': [15], 'mask': [whole], 'parts': [parts]})
+    file = folder / 'PASCAL_MT/human_parts/2008_000008.mat'
+    scipy.io.savemat(file, {'anno': {'imname': 'x', 'objects': objects}})
+    expected = np.zeros((12, 12), int)
+    expected[:, 0] = 2
+    np.testing.assert_array_equal(data.load(options_of(folder)).targets['parts'].test[0], expected)
+
+
+def test_every_part_of_a_person_has_a_class(folder):
+    """PASCAL-Part's 24 names, in the six classes of the papers."""
+    classes = {
+        1: ('head', 'leye', 'reye', 'lear', 'rear', 'lebrow', 'rebrow', 'nose', 'mouth', 'hair'),
+        2: ('torso', 'neck'),
+        3: ('luarm', 'ruarm'),
+        4: ('llarm', 'rlarm', 'lhand', 'rhand'),
+        5: ('luleg', 'ruleg'),
+        6: ('llleg', 'rlleg', 'lfoot', 'rfoot'),
+    }
+    names = [(name, number) for number, group in classes.items() for name in group]
+    assert len(names) == 24
+    masks = [mask((row, row + 1), (0, 36)) for row in range(24)]
+    people = {'anno': anno(15, [name for name, _ in names], masks)}
+    scipy.io.savemat(folder / 'PASCAL_MT/human_parts/2008_000008.mat', people)
+    parts = data.load(options_of(folder, image_size=36)).targets['parts'].test[0]
+    assert parts[:, 7].tolist() == [number for _, number in names] + [0] * 12
+
+
+def test_parts_may_be_pngs(folder):
+    classes = np.repeat(np.arange(6, dtype=np.uint8), 6)[:, None] * np.ones(36, np.uint8)
+    (folder / 'PASCAL_MT/human_parts/2009_000005.mat').unlink()
+    palette(classes).save(folder / 'PASCAL_MT/human_parts/2009_000005.png')
+    np.testing.assert_array_equal(data.load(options_of(folder)).targets['parts'].test[1], classes[1::3, 1::3])
+
+
+def test_the_default_side_and_other_lists(folder):
+    (folder / 'PASCAL_MT/ImageSets/Context/train.txt').write_text('2010_000001\n')
+    options = options_of(folder, image_size=0)
+    assert data.shape(options) == ((512, 512, 3), 21)
+    loaded = data.load(options)
+    assert loaded.train_images.shape == (1, 512, 512, 3)
+    assert loaded.targets['parts'].train.shape == (1, 512, 512)
+    assert loaded.train_labels.tolist() == [4]
+    assert loaded.targets['edges'].train.sum() == pytest.approx(512 + 299, abs=3)  # thin, although enlarged
+
+
+def test_maps_are_cached(folder, monkeypatch):
+    first = data.load(options_of(folder))
+    monkeypatch.setattr('semisfl_jax.data.pascal_context.decode', lambda *_: pytest.fail('decoded again'))
+    assert data.load(options_of(folder)).checksum == first.checksum
+    with pytest.raises(pytest.fail.Exception):
+        data.load(options_of(folder, image_size=6))
+
+
+def test_made_up_images_have_its_shapes(tmp_path):
+    options = options_of(tmp_path, image_folder='', fake=True, fake_size=30)
+    made = data.load(options)
+    assert made.train_images.shape == (30, 12, 12, 3)
+    assert [made.targets[task].outputs for task in ('semseg', 'parts', 'saliency', 'edges')] == [21, 7, 1, 1]
+    options.update(fake_size=0, image_size=0)
+    outline = data.outline(options)
+    assert (outline.image, outline.classes, outline.train, outline.test) == ((512, 512, 3), 21, 4998, 5105)
+
+
+FIRST = '2008_000002'
+
+
+@pytest.mark.parametrize(
+    ('spoil', 'message'),
+    [
+        (lambda root: (root / 'ImageSets/Context/val.txt').unlink(), 'val.txt'),
+        (lambda root: (root / 'ImageSets/Context/val.txt').write_text('\n'), 'must name at least one image'),
+        (lambda root: (root / 'ImageSets/Context/val.txt').write_text(f'{FIRST}\n'), f"'{FIRST}' is in both lists"),
+        (
+            lambda root: (root / f'JPEGImages/{FIRST}.jpg').unlink(),
+            rf'JPEGImages/{FIRST}.jpg. is missing, .*train\.txt',
+        ),
+        (lambda root: (root / f'semseg/VOC12/{FIRST}.png').unlink(), f'semseg/VOC12/{FIRST}.png. is missing'),
+        (lambda root: (root / 'sal_distill').rename(root / 'saliency'), f'sal_distill/{FIRST}.png. is missing'),
+        (lambda root: (root / f'sal_distill/{FIRST}.png').write_bytes(b'GIF'), f'sal_distill/{FIRST}.png. cannot be'),
+        (
+            lambda root: (root / f'human_parts/{FIRST}.mat').write_bytes(b'x'),
+            f'human_parts/{FIRST}.mat. has no readable',
+        ),
+        (
+            lambda root: scipy.io.savemat(root / f'pascal-context/trainval/{FIRST}.mat', {'Labels': np.eye(3)}),
+            f'trainval/{FIRST}.mat. has no readable variable LabelMap',
+        ),
+        (
+            lambda root: scipy.io.savemat(
+                root / f'human_parts/{FIRST}.mat', {'anno': anno(15, ['wing'], [mask((0, 1), (0, 1))])}
+            ),
+            f"human_parts/{FIRST}.mat. is not an annotation of PASCAL-Part .*'wing'",
+        ),
+        (
+            lambda root: palette(np.full((36, 36), 21, np.uint8)).save(root / f'semseg/VOC12/{FIRST}.png'),
+            f'{FIRST}.png. has class 21, but classes are 0 to 20, or 255',
+        ),
+        (
+            lambda root: Image.new('RGB', (36, 36)).save(root / f'sal_distill/{FIRST}.png'),
+            f'sal_distill/{FIRST}.png. has pixels of mode RGB',
+        ),
+    ],
+)
+def test_an_incomplete_folder_is_one_clear_line(folder, spoil, message):
+    spoil(folder / 'PASCAL_MT')
+    with pytest.raises(UserError, match=message) as caught:
+        data.load(options_of(folder))
+    assert '\n' not in str(caught.value)
+
+
+def test_without_a_folder_one_line_says_what_is_needed(tmp_path):
+    with pytest.raises(UserError, match=r"'pascal_context' needs --config.data.image_folder.*PASCAL_MT.*fake=True"):
+        data.load(options_of(tmp_path, image_folder=''))
+    with pytest.raises(UserError, match=r'nowhere.*train\.txt'):
+        data.load(options_of(tmp_path, image_folder=str(tmp_path / 'nowhere')))
