@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from configs.studies import paper
-from semisfl_jax import diagnostics
+from semisfl_jax import diagnostics, tasks
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.plots import (
     curves,
@@ -37,9 +37,10 @@ def run(name, seed=0, but=()):
         share = level * number / ROUNDS
         record = {'round': number, 'k_s': 100 - number, 'teacher_accuracy': share, 'mask_rate': share}
         record |= {'bytes_up': number * 2**30, 'bytes_down': number * 2**31, 'simulated_seconds': 60.0 * number}
+        record |= dict.fromkeys((tasks.score_key(name, tasks.score(name).name) for name in tasks.DENSE), share)
         record |= {'pseudo_label_accuracy': share, **dict.fromkeys(LOSSES, 12345.678 * level / number)}
         records.append({key: value for key, value in record.items() if key not in but})
-    return runs_lib.Run(f'{name}{seed}', {}, seed, 'teacher', records)
+    return runs_lib.Run(f'{name}{seed}', {'data.tasks': list(tasks.DENSE)}, seed, 'teacher', records)
 
 
 def groups(*names, **but):
@@ -203,7 +204,8 @@ def study_of(rows, columns, measures=(ACCURACY,)):
         tables.append(Table(measure.kind, tuple(cells), figures=('values', curves_of, 'k_s')))
         for cell in cells:
             members = {seed: run(cell.row + cell.column, seed) for seed in (0, 1)}
-            results[measure.kind, cell.row, cell.column] = collect.Found(members, (0, 1), [], '', [])
+            reference = {seed: run('another', seed) for seed in (0, 1)}
+            results[measure.kind, cell.row, cell.column] = collect.Found(members, (0, 1), [], '', [], reference)
     return tables, results
 
 
@@ -297,7 +299,8 @@ def test_nothing_is_cut_off_losses_and_spreads_of_studies(monkeypatch):
 
 def test_nothing_is_cut_off_what_studies_measure(monkeypatch):
     targets = {'minutes': 0.2, 'gigabytes': 0.2, 'rounds': 0.2, 'accuracy_after': 1}
-    kinds = [Measure(kind, targets.get(kind, 0.0)) for kind in collect.KINDS]
+    gains = {'delta_m': 'a row'}
+    kinds = [Measure(kind, targets.get(kind, 0.0), gains.get(kind, '')) for kind in collect.KINDS]
     made = study_figures(monkeypatch, *study_of(ROWS[1:4], ('SVHN', 'a column of a study with a long name'), kinds))
     values = [figure for name, figure in made.items() if name.endswith('values')]
     assert len(values) == len(kinds)

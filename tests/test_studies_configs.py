@@ -15,6 +15,7 @@ from semisfl_jax.studies import collect, document, plan, report, spec
 from tests import runs
 from tests.studies_words import parse, study
 from tests.test_studies_labeled import CELLS as CELLS_OF_OTHERS
+from tests.test_studies_mfed import CELLS as CELLS_OF_TASKS
 
 NAMES = (
     *('table2', 'table3', 'table4', 'table5', 'table6', 'fig5_6_cost', 'fig9_labels', 'fig10_client_labels'),
@@ -63,8 +64,9 @@ def test_every_study_resolves(name, scale):
 def test_every_study_is_known():
     files = {path.stem for path in (runs.ROOT / 'configs/studies').glob('*.py')}
     others = {name for name in files if name.startswith(('shvr_', 'feddure_'))}  # tests/test_studies_labeled.py
-    assert files - others - {'__init__', 'paper', 'scales', 'shvr', 'feddure'} == set(NAMES)
-    assert others == set(CELLS_OF_OTHERS)
+    of_tasks = {name for name in files if name.startswith('mfed_')}  # tests/test_studies_mfed.py
+    assert files - others - of_tasks - {'__init__', 'paper', 'scales', 'shvr', 'feddure', 'mfed'} == set(NAMES)
+    assert (others, of_tasks) == (set(CELLS_OF_OTHERS), set(CELLS_OF_TASKS))
 
 
 @pytest.mark.parametrize(

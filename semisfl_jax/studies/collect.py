@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from semisfl_jax import own_files, runs
+from semisfl_jax import own_files, runs, tasks
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
@@ -28,6 +29,7 @@ class Found(NamedTuple):
     jobs: list[plan.Job]
     missing: str  # why runs are missing, '' if none is
     made: list[dict[str, str]]  # provenance of its finished runs, without duplicates
+    reference: Mapping[int, Run] = MappingProxyType({})  # those of the row that its measure is a gain over
 
 
 def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Found]:
@@ -57,7 +59,18 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
                 missing.append(faults.get(job.name, fault))
         seeds = tuple(seed for job in jobs for seed in job.seeds)
         results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made)
+    for table in study.tables:
+        for cell in table.cells:
+            if row := cell.measure.reference:
+                place = (table.title, cell.row, cell.column)
+                results[place] = _beside(results[place], results[table.title, row, cell.column], row)
     return results
+
+
+def _beside(result: Found, other: Found, row: str) -> Found:
+    """The results of a cell that is a gain over `row`, with those of that row."""
+    missing = result.missing or (other.missing and f'{row}: {other.missing}')
+    return result._replace(reference=other.runs, missing=missing)
 
 
 def _why(missing: list[str]) -> str:
@@ -140,12 +153,45 @@ def _lacking(key: str) -> Callable[[Run, float], float | None]:
     return read
 
 
+def _last(key: str, scale: float) -> Callable[[Run, float], float | None]:
+    """The last value of a score, which is that after the last round."""
+
+    def read(run: Run, target: float) -> float | None:
+        values = [record[key] for record in run.records if record.get(key) is not None]
+        return scale * values[-1] if values else None
+
+    return read
+
+
+def _delta_m(run: Run, reference: Run) -> float | None:
+    """Over another run, in all tasks of the run."""
+    scores, others = {}, {}
+    for name in run.settings['data.tasks']:
+        score, other = (TASKS[name].read(of, 0.0) for of in (run, reference))
+        if score is None or not other:  # of 0, there is no relative gain
+            return None
+        scores[name], others[name] = score, other
+    return tasks.delta_m(scores, others, {name: tasks.score(name).higher_is_better for name in scores})
+
+
 class Kind(NamedTuple):
     """A quantity of a run."""
 
     title: str
     unit: str
-    read: Callable[[Run, float], float | None]  # run, target -> value, None if the run has none
+    # run, target -> value, None if the run has none; for a measure with a reference: run, the reference's run
+    read: Callable[[Run, Any], float | None]
+    group: str = ''  # kinds of one group stand in one figure, under its name; '': each in its own
+
+
+def _of_task(name: str) -> Kind:
+    score = tasks.score(name)
+    read = _last(tasks.score_key(name, score.name), score.scale)
+    group = 'score after the last round' if score.percent else ''
+    return Kind(f'{name} {score.label} after the last round', score.unit or 'of the range', read, group)
+
+
+TASKS = {name: _of_task(name) for name in tasks.DENSE}
 
 
 KINDS = {
@@ -160,6 +206,8 @@ KINDS = {
         'traffic to a target accuracy', 'GiB', _on_the_way(lambda r: (r['bytes_up'] + r['bytes_down']) / metrics.GIB)
     ),
     'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
+    **{tasks.score_key(name, tasks.score(name).name): kind for name, kind in TASKS.items()},
+    'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),
     'impurity': Kind(f'wrong among the confident, last {LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
 }
 
@@ -167,5 +215,7 @@ KINDS = {
 def values(result: Found, measure: Measure) -> dict[int, float]:
     """Seed -> value, for the seeds that have one."""
     read = KINDS[measure.kind].read
-    all_ = {seed: read(run, measure.target) for seed, run in sorted(result.runs.items())}
+    seeds = sorted(result.runs.keys() & result.reference.keys() if measure.reference else result.runs)
+    second = result.reference if measure.reference else dict.fromkeys(seeds, measure.target)
+    all_ = {seed: read(result.runs[seed], second[seed]) for seed in seeds}
     return {seed: value for seed, value in all_.items() if value is not None}

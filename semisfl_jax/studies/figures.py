@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from semisfl_jax import tasks
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.plots import curves, grids, looks, style
@@ -21,6 +22,7 @@ from semisfl_jax.studies.spec import Cell, Study, Table
 NAMES = {
     'values': 'All values with standard errors',
     'accuracy_rounds': 'Test accuracy against rounds',
+    'score_rounds': "A task's score on the test set against rounds",
     'accuracy_gigabytes': 'Test accuracy against traffic',
     'accuracy_minutes': 'Test accuracy against simulated time',
     'k_s': 'Supervised steps per round',
@@ -58,26 +60,40 @@ def draw(study: Study, results: Mapping[Place, Found]) -> Iterator[Figure]:
 def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Suffix of the file name, title, and drawing function: a figure for each kind of values or column of curves."""
     if name == 'values':
-        kinds = dict.fromkeys(cell.measure.kind for cell in table.cells)
-        for kind in kinds:
-            cells = _run(table, results, kind)
+        quantities = dict.fromkeys(_quantity(cell) for cell in table.cells)
+        for quantity in quantities:
+            cells = _run(table, results, quantity)
             title = 'hollow: the paper' if any(cell.paper for cell in cells) else ''
-            yield ('' if len(kinds) == 1 else kind), title, partial(_values, table, results, cells)
+            yield (
+                ('' if len(quantities) == 1 else quantity.replace(' ', '-')),
+                title,
+                partial(_values, table, results, cells),
+            )
         return
     drawn = set()
     for column in table.columns:
+        of_task = next(cell.measure.kind for cell in table.cells if cell.column == column)
+        if name == 'score_rounds' and tasks.split_key(of_task) is None:
+            continue
         groups = {row: results[table.title, row, column].runs for row in table.rows if table.at(row, column)}
         groups = {row: runs for row, runs in groups.items() if runs}
         title = re.split(' to |, T = ', column)[0] if table.cells[0].measure.target else column
-        folders = tuple(str(run.folder) for runs in groups.values() for run in runs.values())
-        if folders and folders not in drawn:  # columns that read several values from the same runs share a figure
-            drawn.add(folders)
-            yield _slug(title), title, partial(_curves, name, groups, looks.of(table.rows))
+        key = of_task if name == 'score_rounds' else ''
+        source = (key, *(str(run.folder) for runs in groups.values() for run in runs.values()))
+        if groups and source not in drawn:  # columns that read several values from the same runs share a figure
+            drawn.add(source)
+            yield _slug(title), title, partial(_curves, name, groups, looks.of(table.rows), key)
 
 
-def _run(table: Table, results: Mapping[Place, Found], kind: str) -> list[Cell]:
-    """Cells of a kind of measure, in columns where any has a value; columns with only the paper's are omitted."""
-    cells = [cell for cell in table.cells if cell.measure.kind == kind]
+def _quantity(cell: Cell) -> str:
+    """What stands in one figure of values: a kind of measure, or a group of them."""
+    kind = cell.measure.kind
+    return collect.KINDS[kind].group or kind
+
+
+def _run(table: Table, results: Mapping[Place, Found], quantity: str) -> list[Cell]:
+    """Cells of a quantity, in columns where any has a value; columns with only the paper's are omitted."""
+    cells = [cell for cell in table.cells if _quantity(cell) == quantity]
     columns = {
         cell.column for cell in cells if collect.values(results[table.title, cell.row, cell.column], cell.measure)
     }
@@ -103,12 +119,16 @@ def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]):
         ours[row], paper[row] = (mean, error), published
     figure, ax = style.figure(width='page' if len(columns) > 2 else 'column', height=2.8)
     kind = collect.KINDS[chosen[0].measure.kind]
-    grids.points(ax, columns, ours, paper, f'{kind.title[0].upper()}{kind.title[1:]} ({kind.unit})')
+    title = kind.group or kind.title
+    grids.points(ax, columns, ours, paper, f'{title[0].upper()}{title[1:]} ({kind.unit})')
     return figure
 
 
-def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look]):
-    """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them."""
+def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str = ''):
+    """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them.
+
+    `of_task`: key of a task's score, '' for that of the headline.
+    """
     figure, ax = style.figure()
     if name == 'spread_rounds':
         spreads = [plots_collect.spread(group, runs) for group, runs in groups.items()]
@@ -117,7 +137,7 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
         )
         return figure
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    key = {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, plots_collect.SCORE)
+    key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, plots_collect.SCORE)
     group_curves = plots_collect.curves(groups, key, x)
     group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
     if name == 'k_s':
@@ -125,7 +145,8 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     elif name == 'loss_rounds':
         curves.loss(ax, group_curves)
     else:
-        curves.score(ax, group_curves, x, plots_collect.score(groups))
+        task = tasks.split_key(of_task)
+        curves.score(ax, group_curves, x, task.score if task else plots_collect.score(groups))
     return figure
 
 

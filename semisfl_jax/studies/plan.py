@@ -17,7 +17,7 @@ RUNS = 'cells'  # folder of all runs under the root of studies
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
 # Seeds share a program if rounds are small: it compiles once, and an accelerator is better utilized. Larger models fill
 # a device by themselves, and several would only multiply the memory.
-TOGETHER = frozenset({'small_cnn', 'cnn', 'mlp200'})
+TOGETHER = frozenset({'small_cnn', 'cnn', 'mlp200', 'scene_net'})
 
 
 class Job(NamedTuple):
@@ -36,7 +36,8 @@ class Job(NamedTuple):
 
     def command(self) -> str:
         """The command that executes the run on any machine, from the root of the repository."""
-        return ' '.join(['python launch.py', f'--config=configs/{self.base}.py', *self.options(hidden=False)])
+        options = [f'"{option}"' if "'" in option else option for option in self.options(hidden=False)]  # for a shell
+        return ' '.join(['python launch.py', f'--config=configs/{self.base}.py', *options])
 
 
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:
@@ -136,5 +137,5 @@ def report_name(study: Study, given: Mapping[str, Any]) -> str:
 
 
 def _word(value: Any) -> str:
-    """A value as written on the command line."""
-    return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)
+    """A value as written on the command line: 0,1,2 or 'semseg','edges'."""
+    return ','.join(map(repr, value)) if isinstance(value, tuple) else str(value)

@@ -291,9 +291,9 @@ def _hardware(result: Found) -> str:
 
 
 def _paper(paper: Paper, unit: str) -> str:
-    """Mean and standard error or deviation as printed in the paper: percentages with one decimal, or two if it has
-    deviations."""
-    digits = ('.1f' if paper.deviation is None else '.2f') if unit == '%' else 'g'
+    """Mean and standard error or deviation as printed in the paper."""
+    decimals = paper.decimals or (1 if paper.deviation is None else 2)
+    digits = f'.{decimals}f' if unit == '%' else 'g'
     mean, spread = format(paper.mean, digits), paper.error if paper.deviation is None else paper.deviation
     return mean if spread is None else f'{mean} ({spread:{digits}})'
 

@@ -23,8 +23,9 @@ class Paper(NamedTuple):
     mean: float
     error: float | None  # standard error, if given
     data: str  # config.data.name
-    labels: int  # config.data.num_labeled
+    labels: int | None  # config.data.num_labeled; None: it had a truth for all images
     deviation: float | None = None  # standard deviation over its runs, if that is what it gives
+    decimals: int | None = None  # of a percentage as printed; None: one, or two with deviations
 
 
 class Measure(NamedTuple):
@@ -32,6 +33,7 @@ class Measure(NamedTuple):
 
     kind: str = 'accuracy'
     target: float = 0.0  # accuracy to reach, a share in [0, 1], for kinds that measure the cost until then
+    reference: str = ''  # row of the same column whose run of the same seed it is a gain over, for 'delta_m'
 
 
 ACCURACY = Measure()
@@ -53,12 +55,10 @@ class Cell:
     def paper(self) -> Paper | None:
         """The paper's number, None if the run has different data: another set or label count, or made-up images."""
         data, published = self.config.data, self.published
-        same_data = (
-            published is not None
-            and (data.name, data.num_labeled) == (published.data, published.labels)
-            and not data.fake
-        )
-        return published if same_data else None
+        if published is None or data.name != published.data or data.fake:
+            return None
+        all_of_it = published.labels is None and not data.num_unlabeled
+        return published if all_of_it or data.num_labeled == published.labels else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +104,8 @@ class Study:
     def part(self, rows: Collection[str], columns: Collection[str]) -> Study:
         """The study restricted to some rows and columns of its tables, under a different name if any cell is left out.
 
+        A gain over a row that is left out is left out, too.
+
         Raises:
           UserError: a row or column that no table has, or no cell is left.
         """
@@ -116,7 +118,8 @@ class Study:
                     )
         tables = []
         for table in self.tables:
-            cells = tuple(cell for cell in table.cells if cell.row in rows and cell.column in columns)
+            chosen = (cell for cell in table.cells if cell.row in rows and cell.column in columns)
+            cells = tuple(cell for cell in chosen if cell.measure.reference in ('', *rows))
             reference = table.reference if table.reference in rows else ''
             tables += [dataclasses.replace(table, cells=cells, reference=reference)] if cells else []
         if not tables:

@@ -1,6 +1,6 @@
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
-from semisfl_jax.tasks.catalog import NAMES, make
+from semisfl_jax.tasks.catalog import NAMES, make, score
 from semisfl_jax.tasks.classification import classification
 from semisfl_jax.tasks.gain import delta_m
 from semisfl_jax.tasks.panoptic import PanopticQuality, panoptic_quality
@@ -46,6 +46,7 @@ __all__ = [
     'delta_m',
     'make',
     'panoptic_quality',
+    'score',
     'score_key',
     'split_key',
 ]

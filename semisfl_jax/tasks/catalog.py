@@ -14,7 +14,7 @@ import scipy.special
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import dense_losses, edges, keypoints, scores
 from semisfl_jax.tasks.classification import classification
-from semisfl_jax.tasks.task import AP, IGNORED, IOU, MIOU, ODSF, RMSE, Task
+from semisfl_jax.tasks.task import AP, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Task
 from semisfl_jax.types import Array
 from semisfl_jax.wording import use_one_of
 
@@ -131,6 +131,12 @@ _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'keypoints': (_keypoints, 1, IGNORED - 1),
 }
 NAMES = tuple(_TASKS)
+
+
+def score(name: str) -> Score:
+    """The score that counts in a task, one of NAMES."""
+    build, fewest, _ = _TASKS[name]
+    return build(fewest).score
 
 
 def make(name: str, outputs: int) -> Task:

@@ -1,0 +1,115 @@
+"""What the studies of M-Fed have in common (Zhou et al., arXiv 2504.09800): protocol, methods, scales, numbers.
+
+`smoke` uses scenes of scikit-learn's digits, `cpu` scenes of MNIST's digits, both of 32x32 with a small network, and
+`full` the paper's data and models. All methods run with the protocol of M-Fed's experiments, the values of its
+`official` setting: five clients a task, and the paper's epochs and rounds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+from semisfl_jax.configs import default
+from semisfl_jax.configs.studies import scales
+
+from semisfl_jax import tasks
+from semisfl_jax.algorithms.m_fed import official
+from semisfl_jax.studies import spec
+from semisfl_jax.studies.spec import Cell, Measure, Paper, Study, Table
+
+COSTS = {  # for the error message of a missing scale
+    'smoke': 'scenes of digits, at most 40 minutes on 2 cores, no download',
+    'cpu': 'scenes of MNIST on CIFAR-10, both prepared beforehand, an hour or two on 2 cores',
+    'full': "the paper's data and models and three seeds, days on accelerators",
+}
+SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': (0, 1, 2)}
+WARNING = {
+    'smoke': "Data and scale are not the paper's: scenes of scikit-learn's digits and a small network, with the "
+    "paper's numbers of clients, epochs and rounds.",
+    'cpu': "Data and scale are not the paper's: scenes of MNIST's digits on CIFAR-10's photographs and a small "
+    "network, with the paper's numbers of clients, epochs and rounds.",
+    'full': '',
+}
+SCENES = {'smoke': 'digit_scenes', 'cpu': 'mnist_scenes'}  # file in configs/
+SIDE = 32  # of scenes, in place of 48
+LOCAL, FL, M_FED = 'Local', 'FL per task', 'M-Fed'
+METHODS = {  # row -> changes
+    LOCAL: {'algorithm': 'mfed_local'},
+    FL: {'algorithm': 'mfed_fl'},
+    M_FED: {'algorithm': 'm_fed'},
+}
+TITLES = {'semseg': 'Segm.', 'parts': 'Parts', 'saliency': 'Sal.', 'edges': 'Edges', 'stuff': 'Stuff'}  # of columns
+DELTA = 'Delta_m'
+TABLE_2 = {  # row -> column -> number, PASCAL-Context with ResNet-18
+    LOCAL: {'Segm.': 42.07, 'Parts': 50.74, 'Sal.': 58.50, 'Edges': 62.60, DELTA: 0.0},
+    FL: {'Segm.': 53.14, 'Parts': 55.76, 'Sal.': 61.40, 'Edges': 66.20, DELTA: 11.73},
+    M_FED: {'Segm.': 53.98, 'Parts': 55.93, 'Sal.': 61.56, 'Edges': 66.20, DELTA: 12.38},
+}
+TABLE_3 = {  # layers of ResNet -> row -> column -> number, COCO; its other columns have models of their own
+    50: {LOCAL: {'Stuff': 5.37}, FL: {'Stuff': 7.25}, M_FED: {'Stuff': 7.40}},
+    101: {LOCAL: {'Stuff': 15.45}, FL: {'Stuff': 16.26}, M_FED: {'Stuff': 16.62}},
+}
+NOTES = (
+    'Local: each of the five clients of a task trains a model of its own, and the score is the mean over these models '
+    "after the last round. The paper's Local is the optimum of each client, and does not say how they are summarized.",
+    'lambda in round t is lambda_0 1.05^t, t from 0. The paper gives neither number.',
+)
+OF_PAPER = "The paper's numbers are of one run each."  # at scale `full`, which shows them
+
+
+def cells(
+    scale: str,
+    base: str,
+    row: str,
+    changes: dict[str, Any],
+    names: Sequence[str],
+    over: str,
+    numbers: dict[str, float] | None = None,
+    ending: str = '',
+) -> list[Cell]:
+    """The cells of a row: the score of each task, and Delta_m; all are read from the same runs.
+
+    Args:
+      scale: of SEEDS.
+      base: file in configs/; at small scales always that of SCENES.
+      row: its name.
+      changes: of the protocol.
+      names: of the tasks.
+      over: row over which Delta_m is the gain.
+      numbers: of the paper, by column.
+      ending: of the names of columns.
+    """
+    file = importlib.import_module(f'semisfl_jax.configs.{SCENES.get(scale, base)}')
+    paper = spec.flat(importlib.import_module(f'semisfl_jax.configs.{base}').get_config())
+    unchanged, config = file.get_config(), file.get_config()
+    config.update_from_flattened_dict({'data.tasks': tuple(names)} | changes)
+    protocol = official(spec.flat(config) | {'data.name': paper['data.name']})
+    config.update_from_flattened_dict(
+        protocol | {'seeds': SEEDS[scale]} | ({'data.image_size': SIDE} if scale in SCENES else {}) | changes
+    )
+    measures = {TITLES[name]: Measure(tasks.score_key(name, tasks.score(name).name)) for name in names}
+    measures[DELTA] = Measure('delta_m', reference=over)
+    made = []
+    for column, measure in measures.items():
+        number = (numbers or {}).get(column)
+        published = None if number is None else Paper(number, None, paper['data.name'], None, decimals=2)
+        made.append(spec.cell(row, column + ending, SCENES.get(scale, base), config, unchanged, published, measure))
+    return made
+
+
+def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Sequence[str] = ()) -> ConfigDict:
+    """What a file in configs/studies returns, as `scales.study`."""
+    config = default.get_config()
+    config.seeds = SEEDS[scale]
+    notes = (*NOTES, *notes, *((OF_PAPER,) if scale == 'full' else ()))
+    with config.unlocked():
+        config.study = Study(name, scale, title, tuple(tables), notes, WARNING[scale])
+    return config
+
+
+def check(scale: str) -> None:
+    """Raises UserError for an unknown scale, or for none."""
+    scales.check(scale, COSTS)
