@@ -76,9 +76,9 @@ def test_few_images_make_as_many_iterations_as_many(scale):
 @pytest.mark.parametrize(
     ('name', 'table', 'row', 'column', 'number'),
     [
-        ('mfed_table2', 0, 'Local', 'Segm.', 42.07),
+        ('mfed_table2', 0, 'Local', 'Segmentation', 42.07),
         ('mfed_table2', 0, 'FL per task', 'Parts', 55.76),
-        ('mfed_table2', 0, 'M-Fed', 'Sal.', 61.56),
+        ('mfed_table2', 0, 'M-Fed', 'Saliency', 61.56),
         ('mfed_table2', 0, 'M-Fed', 'Edges', 66.20),
         ('mfed_table2', 0, 'FL per task', 'Delta_m', 11.73),
         ('mfed_table2', 0, 'M-Fed', 'Delta_m', 12.38),
@@ -158,4 +158,4 @@ def test_a_shell_reads_the_command():
 def test_a_gain_over_a_row_that_is_left_out_is_left_out():
     command = parse('mfed_table2', 'smoke')
     part = command.config.study.part(['M-Fed', 'FL per task'], command.config.study.tables[0].columns)
-    assert part.tables[0].columns == ['Segm.', 'Parts', 'Sal.', 'Edges']
+    assert part.tables[0].columns == ['Segmentation', 'Parts', 'Saliency', 'Edges']

@@ -41,12 +41,18 @@ METHODS = {  # row -> changes
     FL: {'algorithm': 'mfed_fl'},
     M_FED: {'algorithm': 'm_fed'},
 }
-TITLES = {'semseg': 'Segm.', 'parts': 'Parts', 'saliency': 'Sal.', 'edges': 'Edges', 'stuff': 'Stuff'}  # of columns
+TITLES = {
+    'semseg': 'Segmentation',
+    'parts': 'Parts',
+    'saliency': 'Saliency',
+    'edges': 'Edges',
+    'stuff': 'Stuff',
+}  # of columns
 DELTA = 'Delta_m'
 TABLE_2 = {  # row -> column -> number, PASCAL-Context with ResNet-18
-    LOCAL: {'Segm.': 42.07, 'Parts': 50.74, 'Sal.': 58.50, 'Edges': 62.60, DELTA: 0.0},
-    FL: {'Segm.': 53.14, 'Parts': 55.76, 'Sal.': 61.40, 'Edges': 66.20, DELTA: 11.73},
-    M_FED: {'Segm.': 53.98, 'Parts': 55.93, 'Sal.': 61.56, 'Edges': 66.20, DELTA: 12.38},
+    LOCAL: {'Segmentation': 42.07, 'Parts': 50.74, 'Saliency': 58.50, 'Edges': 62.60, DELTA: 0.0},
+    FL: {'Segmentation': 53.14, 'Parts': 55.76, 'Saliency': 61.40, 'Edges': 66.20, DELTA: 11.73},
+    M_FED: {'Segmentation': 53.98, 'Parts': 55.93, 'Saliency': 61.56, 'Edges': 66.20, DELTA: 12.38},
 }
 TABLE_3 = {  # layers of ResNet -> row -> column -> number, COCO; its other columns have models of their own
     50: {LOCAL: {'Stuff': 5.37}, FL: {'Stuff': 7.25}, M_FED: {'Stuff': 7.40}},

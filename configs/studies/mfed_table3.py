@@ -32,7 +32,8 @@ def get_config(scale: str = '') -> ConfigDict:
     notes = [
         "Of the paper's four tasks, instance and panoptic segmentation and keypoints are left out, and so are their "
         'numbers and its Delta_m: their models are not in this package.',
-        "The paper's stuff shares an encoder with those three tasks, and has the classes of COCO-Stuff; here it shares "
-        'one with semantic segmentation, and has the 53 classes of the panoptic annotations.',
+        "The paper's stuff shares an encoder with those three tasks; here it shares one with semantic segmentation.",
     ]
+    if scale == 'full':
+        notes.append('The paper has the classes of COCO-Stuff; here stuff has the 53 of the panoptic annotations.')
     return mfed.study('mfed_table3', scale, 'M-Fed, Table 3, in part', tables, notes)
