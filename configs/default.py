@@ -82,8 +82,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # fit the 4x4 pooling of resnet9; 0: no padding
     config.data.class_list = ''  # image100: a text file with one WordNet id per line
     config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012;
-    # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory; pascal_context: the folder
-    # of PASCAL_MT.tgz, with ImageSets/Context/ and JPEGImages/
+    # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory; pascal_context: the
+    # folder of PASCAL_MT.tgz, with ImageSets/Context/ and JPEGImages/
 
     # --- federation
     config.federation = ConfigDict()
