@@ -139,11 +139,12 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # (first) round is repeated until it is long enough, then shuffled, so that a batch may contain an image twice; an
     # incomplete last batch is dropped
 
-    # --- optimization: fresh momentum each round, cosine from lr to lr_min over lr_rounds
+    # --- optimization: fresh momentum each round, lr falls to lr_min over lr_rounds
     config.optimizer = 'sgd'  # 'sgd' | 'adam', with momentum as beta_1 and nesterov=False
     config.lr = 0.02
     config.lr_min = 0.005
     config.lr_rounds = 1000  # later rounds stay at lr_min; 0 means `rounds`
+    config.lr_schedule = 'cosine'  # how it falls: 'cosine' | 'poly': as (1 - round / lr_rounds)^0.9
     config.momentum = 0.9
     config.nesterov = True
     config.weight_decay = 5e-4

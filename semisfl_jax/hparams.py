@@ -32,6 +32,8 @@ class Uda:
     tsa: str = 'off'
 
 
+LR_SCHEDULES = ('cosine', 'poly')
+POLY_POWER = 0.9
 GROUPS = {'local': Local, 'uda': Uda}  # option groups shared by several methods
 
 
@@ -52,6 +54,7 @@ class HParams:
     lr: float = 0.02
     lr_min: float = 0.005
     lr_rounds: int = 1000
+    lr_schedule: str = 'cosine'
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4
@@ -117,8 +120,11 @@ def _labeled_rows(config) -> int:
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
-    """Cosine from `lr` in round 0 to `lr_min` from round `lr_rounds` on (Section V-C; the floor is from the code)."""
+    """From `lr` in round 0 to `lr_min` from round `lr_rounds` on: along a cosine (SemiSFL, Section V-C; the floor is
+    from the code), or with `lr_schedule` 'poly' along (1 - progress)^0.9, as in codes of segmentation."""
     progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
+    if hparams.lr_schedule == 'poly':
+        return hparams.lr_min + (hparams.lr - hparams.lr_min) * (1.0 - progress) ** POLY_POWER
     return hparams.lr_min + 0.5 * (hparams.lr - hparams.lr_min) * (1.0 + jnp.cos(jnp.pi * progress))
 
 

@@ -169,6 +169,7 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('lr', 0.0),
         ('lr', math.inf),
         ('lr_min', 0.03),
+        ('lr_schedule', 'step'),
         ('momentum', 1.0),
         ('weight_decay', -1e-4),
         ('threshold', -0.1),

@@ -6,7 +6,7 @@ from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, presets
-from tests import runs
+from tests import needs, runs
 
 OFFICIAL_METHODS = [name for name, method in algorithms.METHODS.items() if not isinstance(method.official, str)]
 OFFICIAL = ('--config.setting=official', '--config.algorithm=fedprox')
@@ -62,6 +62,26 @@ def test_the_setting_of_splitfed():
     assert (config.data.client_labels, config.k_s, config.splitfed.version) == (-1, 0, 'v2')
 
 
+@pytest.mark.parametrize('name', ['m_fed', 'mfed_fl', 'mfed_local'])
+@pytest.mark.parametrize(('base', 'counts'), [('pascal_context', (20, 5, 20)), ('coco_panoptic', (10, 1, 12))])
+def test_the_setting_of_m_fed(name, base, counts):
+    """Five clients a task, all active; PASCAL-Context: four tasks, 5 epochs, 20 rounds; COCO: here two, 1 epoch, 12
+    rounds. So have the configurations, and what the paper does not give stays theirs."""
+    words = ['launch.py', f'--config={runs.ROOT}/configs/{base}.py', f'--config.algorithm={name}']
+    for given in ((), ('--config.setting=official',)):
+        config = command_line.parse([*words, *given]).config
+        config_lib.check(config)
+        federation = config.federation
+        assert (federation.num_clients, config.local.epochs, config.rounds) == counts
+        assert (federation.num_active, federation.partition) == (counts[0], 'uniform')
+        assert (config.optimizer, config.lr, config.lr_schedule, config.batch_size) == ('adam', 1e-4, 'poly', 12)
+        assert (config.mfed.weight, config.mfed.growth) == (0.01, 1.05)
+    scenes = f'--config={runs.ROOT}/configs/digit_scenes.py'
+    config = command_line.parse(['launch.py', scenes, *words[2:], '--config.setting=official']).config
+    assert (config.federation.num_clients, config.local.epochs, config.rounds) == (35, 5, 20)  # seven tasks
+    assert (config.lr, config.batch_size, config.lr_rounds) == (1e-3, 16, 0)
+
+
 def test_the_command_line_goes_before():
     config = parse(*OFFICIAL, '--config.lr=0.01', '--config.federation.num_clients=20', '--config.threshold=0.5')
     assert (config.lr, config.federation.num_clients, config.threshold) == (0.01, 20, 0.5)
@@ -110,12 +130,15 @@ def test_a_dirichlet_partition_is_that_of_the_authors(name):
 @pytest.mark.parametrize('name', OFFICIAL_METHODS)
 def test_a_program_applies_it_itself(name):
     config = default.get_config()
+    if algorithms.get(name).dense:
+        config.update_from_flattened_dict(needs.changes(name))
     config.algorithm, config.setting = name, 'official'
     presets.apply(config)
     config_lib.check(config)
     # fedmatch leaves the labels where they are
     expected = {'fedmatch': (1e-3, 0, 40), 'splitfed': (1e-4, -1, 0), 'semifl': (0.03, 0, 80)}
     expected |= dict.fromkeys(('fed_shvr', 'fed_sh', 'fed_svr'), (0.01, 4000, 0))
+    expected |= dict.fromkeys(('m_fed', 'mfed_fl', 'mfed_local'), (0.02, -1, 0))  # theirs is that of the configuration
     assert (config.lr, config.data.client_labels, config.k_s) == expected.get(name, (5e-4, 4000, 0))
 
 

@@ -263,6 +263,10 @@ def test_learning_rate():
     for h in (0, 1, 500, 999, 1000, 2000):
         expected = 0.005 + 0.5 * 0.015 * (1 + np.cos(np.pi * min(h / 1000, 1)))
         np.testing.assert_allclose(learning_rate(hparams, jnp.int32(h)), expected, rtol=1e-5)
+    poly = HParams(lr=1e-4, lr_min=1e-5, lr_rounds=20, lr_schedule='poly')
+    for h in (0, 1, 10, 19, 20, 30):
+        expected = 1e-5 + 9e-5 * (1 - min(h / 20, 1)) ** 0.9
+        np.testing.assert_allclose(learning_rate(poly, jnp.int32(h)), expected, rtol=1e-5)
 
 
 @pytest.mark.slow

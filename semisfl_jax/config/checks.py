@@ -25,6 +25,7 @@ from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
 from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import LR_SCHEDULES
 from semisfl_jax.parallel import compilation
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.objective import OBJECTIVES
@@ -47,6 +48,7 @@ _CHOICES = {
     'k_s_rule': ('auto', *frequency.RULES),
     'setting': presets.SETTINGS,
     'optimizer': ('sgd', 'adam'),
+    'lr_schedule': LR_SCHEDULES,
     'local.objective': OBJECTIVES,
     'local.steps': ('auto', *sampling.STEPS),
     'local.weighting': ('auto', 'samples', 'uniform'),

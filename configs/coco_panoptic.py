@@ -1,0 +1,36 @@
+"""COCO, two dense tasks, DeepLabV3 on ResNet-50; for an accelerator.
+
+    python launch.py --config=configs/coco_panoptic.py --config.data.data_dir=DIR --config.model.weights=FILE
+    python launch.py --config=configs/coco_panoptic.py --config.model.name=deeplabv3_resnet101
+    python launch.py --config=configs/coco_panoptic.py --config.data.fake=True --config.data.fake_size=20 \\
+        --config.data.image_size=64 --config.batch_size=2 --config.rounds=1
+
+DIR has coco/2017_panoptic as prepared for tensorflow-datasets: 118,287 images for training, 5,000 for testing, here of
+256x256; FILE is a state dict of torchvision's ResNet-50, trained on ImageNet. Each task has five clients, which pass
+once over their images in each of 12 rounds, as in M-Fed's Table 3. The paper's other tasks on COCO are instance and
+panoptic segmentation and keypoints of persons, whose models are not in this package; its stuff has the classes of
+COCO-Stuff, here it has the 53 of panoptic segmentation, and a task of semantic segmentation stands beside it. The
+optimizer is that of configs/pascal_context.py. The images and maps, about 40 GB, are on the accelerator.
+"""
+
+from ml_collections import ConfigDict
+from semisfl_jax.configs import pascal_context
+
+
+def get_config(settings: str = 'paper') -> ConfigDict:
+    """`settings`: 'paper' or 'code'; no code of M-Fed's authors is public, and both are the same."""
+    config = pascal_context.get_config(settings)
+    config.rounds = 12
+    config.eval_every = 4
+    config.checkpoint_every = 4
+
+    config.data.name = 'coco/2017_panoptic'
+    config.data.tasks = ('stuff', 'semseg')
+
+    config.federation.num_clients = 10
+    config.federation.num_active = 10
+
+    config.model.name = 'deeplabv3_resnet50'
+
+    config.local.epochs = 1
+    return config
