@@ -23,7 +23,7 @@ class Method:
 
 
 def methods(names: tuple[str, ...] = ()) -> list[Method]:
-    """Every form of every method, or only the named ones: 'fedavg' (all its forms) or 'fedavg:uda'.
+    """Every form of every method of classification, or only the named ones: 'fedavg' (all its forms) or 'fedavg:uda'.
 
     Raises:
       KeyError: a name that no method has.
@@ -31,6 +31,7 @@ def methods(names: tuple[str, ...] = ()) -> list[Method]:
     every = [
         Method(name, form, tuple({**method.needs, **keys}.items()))
         for name, method in algorithms.METHODS.items()
+        if not method.dense
         for form, keys in method.variants.items()
     ]
     known_names = {name for method in every for name in (method.name, method.algorithm)}

@@ -53,7 +53,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- data
     config.data = ConfigDict()
-    config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'cinic10', 'svhn_cropped' or another TFDS image set
+    config.data.name = 'cifar10'  # 'digits', 'stl10', 'image100', 'cinic10', 'svhn_cropped' or another TFDS image set |
+    # with dense tasks: 'digit_scenes', 'mnist_scenes', 'pascal_context', 'oxford_iiit_pet', 'coco/2017_panoptic'
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, or if unset the default of tensorflow-datasets
     config.data.num_labeled = 4000  # labeled images in total, taken from the training split; unused if all images
     # belong to clients that know their labels (client_labels=-1 with k_s=0)
@@ -73,14 +74,16 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # each of several `seeds` has its own split; 0 or more: one split for all of them
     config.data.partition_file = ''  # use the split in this partition.npz instead of drawing one
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
-    config.data.image_size = 0  # resize to this side, at most 4096 (image100 and unequal images), 0: keep
+    config.data.image_size = 0  # resize to this side, at most 4096 (image100 and unequal images), 0: keep; sets with
+    # dense tasks: 48 pixels in scenes, 512 in pascal_context, 256 in coco, 128 in oxford_iiit_pet
     config.data.pad_to = (
         0  # pad with zeros to this side, after resizing, the image in the center: 32 makes 28x28 images
     )
     # fit the 4x4 pooling of resnet9; 0: no padding
     config.data.class_list = ''  # image100: a text file with one WordNet id per line
     config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012;
-    # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory
+    # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory; pascal_context: the
+    # folder of PASCAL_MT.tgz, with ImageSets/Context/ and JPEGImages/
 
     # --- federation
     config.federation = ConfigDict()

@@ -92,6 +92,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` lo
         studies as studies,
     )
     from semisfl_jax import (
+        tasks as tasks,
+    )
+    from semisfl_jax import (
         training as training,
     )
     from semisfl_jax import (
@@ -153,6 +156,7 @@ _MODULES = [
     'runs',
     'sampling',
     'studies',
+    'tasks',
     'training',
     'trees',
     'types',

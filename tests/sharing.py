@@ -6,7 +6,7 @@ anew. Only tests make so many runs in a process.
 
 import functools
 
-from semisfl_jax import algorithms, models, parallel
+from semisfl_jax import algorithms, models, parallel, tasks
 from semisfl_jax.parallel import compilation
 from semisfl_jax.training import experiment
 
@@ -67,6 +67,8 @@ def share(patch):
     """Shares the parts from here on."""
     for module, name, key in (
         (models, 'build', of_name(models.ARCHITECTURES)),
+        (models, 'build_dense', of_name(models.DENSE_ARCHITECTURES)),
+        (tasks, 'make', all_of_them),
         (experiment, 'views', of_views),
         (algorithms, 'build', of_name(algorithms.METHODS)),
         (parallel, 'client_axis', all_of_them),

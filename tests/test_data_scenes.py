@@ -285,7 +285,6 @@ def test_scenes_at_another_side_show_the_same(ingredients):
 
 def test_padding_has_no_truth(monkeypatch, loaded):
     monkeypatch.setattr(digit_scenes, 'COUNTS', {'train': 6, 'test': 3})
-    monkeypatch.setattr(digit_scenes, 'NAME', 'digit_scenes')
     padded = data.load(options_of(pad_to=51))
     assert padded.train_images.shape == (6, 51, 51, 3)
     inside = slice(1, 49)  # 3 pixels more: one before, two behind

@@ -161,7 +161,7 @@ def blocks(name):
 @pytest.fixture
 def registries():
     """Puts the dictionaries back afterwards."""
-    ours = algorithms.METHODS, models.ARCHITECTURES, data.READERS, data.PARTITIONS
+    ours = algorithms.METHODS, models.ARCHITECTURES, models.DENSE_ARCHITECTURES, data.READERS, data.PARTITIONS
     before = [dict(registry) for registry in ours]
     yield
     for registry, entries in zip(ours, before, strict=True):

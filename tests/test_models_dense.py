@@ -243,9 +243,8 @@ def test_bfloat16_computes_in_bfloat16_and_gives_float32():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['deeplabv3_resnet18', 'deeplabv3plus_resnet50'])
-def test_a_step_of_a_whole_model(name):
-    model = models.build_dense(name, 4, (32, 32, 3), dtype='bfloat16')
+def test_a_step_of_a_whole_model():
+    model = models.build_dense('deeplabv3plus_resnet18', 4, (32, 32, 3), dtype='bfloat16')
     variables = jax.jit(model.init)(jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
 

@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import data
 from semisfl_jax.data import dataset
+from semisfl_jax.models import dense_zoo
 
 NAME, SIDE, TRAIN, TEST = 'toy_scenes', 16, 48, 12
 TASKS = ('semseg', 'depth')
@@ -48,6 +51,34 @@ def load(image_size=0):
         'depth': dataset.Targets(depth[:TRAIN], depth[TRAIN:], 1),
     }
     return dataclasses.replace(made, targets=targets)
+
+
+class Encoder(nn.Module):
+    """Two maps, of single pixels and of 2 x 2 at half the size: a model that compiles at once."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        fine = nn.relu(nn.Dense(6)(images))
+        norm = nn.BatchNorm(not train, momentum=0.9)
+        return fine, norm(nn.relu(nn.Dense(6)(fine[:, ::2, ::2])))
+
+
+class Decoder(nn.Module):
+    outputs: int
+
+    @nn.compact
+    def __call__(self, maps, train):
+        fine, coarse = maps
+        return nn.Dense(self.outputs)(jnp.concatenate([fine, coarse.repeat(2, 1).repeat(2, 2)], axis=-1))
+
+
+def small_model(patch):
+    """Puts the small model in the place of `scene_net`."""
+
+    def build(outputs, compute, output_stride):
+        return dense_zoo.EncoderDecoder(Encoder(), Decoder(outputs))
+
+    patch.setitem(dense_zoo.DENSE_ARCHITECTURES, 'scene_net', build)
 
 
 data.READERS.setdefault(NAME, load)

@@ -279,7 +279,7 @@ METHOD = register(
         build=m_fed,
         title='M-Fed',
         source='Zhou et al., Multi-task Federated Learning with Encoder-Decoder Structure: Enabling Collaborative '
-        'Learning Across Different Tasks, 2025',
+        'Learning Across Different Tasks, arXiv 2504.09800',
         options=MFedOptions,
         group='mfed',
         uses=('local', 'sampling', 'tasks'),

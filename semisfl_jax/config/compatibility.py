@@ -51,8 +51,8 @@ def check(flat: dict[str, Any]) -> None:
     presets.check(flat)
     method = algorithms.get(flat['algorithm'])
     _check_unused(method, flat)
-    _check_labels(method, flat)
     _check_tasks(method, flat)
+    _check_labels(method, flat)
     method.check(flat)
     if flat['sampling'] == 'replicated' and flat['local.epochs']:
         raise UserError(

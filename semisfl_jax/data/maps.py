@@ -11,7 +11,7 @@ from semisfl_jax.tasks import IGNORED
 
 def nearest(values: np.ndarray, size: int) -> np.ndarray:
     """A map [H, W, ...] resized to size × size: each pixel takes the value under its center; 0 keeps the size."""
-    if not size:
+    if not size or values.shape[:2] == (size, size):
         return values
     rows, columns = ((2 * np.arange(size) + 1) * length // (2 * size) for length in values.shape[:2])
     return values[rows[:, None], columns]

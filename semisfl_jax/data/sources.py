@@ -25,7 +25,7 @@ from semisfl_jax.errors import UserError
 ALIASES = {'svhn': 'svhn_cropped'}
 # key -> sets that read it
 OWNERS = {'image_folder': (image100.NAME, cinic10.NAME, pascal_context.NAME), 'class_list': (image100.NAME,)}
-# Sets other than IMAGE-100, CINIC-10 and those of TFDS: name -> function (side to resize to, 0 to keep) -> Dataset
+# Sets that are neither prepared nor in a folder: name -> function (side to resize to, 0 to keep) -> Dataset
 READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load, digit_scenes.NAME: digit_scenes.load}
 _BUNDLED = dict(READERS)  # without a user's own
 
