@@ -1,6 +1,6 @@
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
-from semisfl_jax.tasks.catalog import NAMES, make
+from semisfl_jax.tasks.catalog import NAMES, make, smallest
 from semisfl_jax.tasks.classification import classification
 from semisfl_jax.tasks.gain import delta_m
 from semisfl_jax.tasks.panoptic import PanopticQuality, panoptic_quality
@@ -47,5 +47,6 @@ __all__ = [
     'make',
     'panoptic_quality',
     'score_key',
+    'smallest',
     'split_key',
 ]
