@@ -86,7 +86,7 @@ def predictions(images: np.ndarray, rows: Sequence[Row], title: str = '') -> Any
     write(GAP, TOP / 2, title, fontsize=8)
     write(GAP, TOP + height / 2, 'Image')
     for ax, image in zip(line(TOP), images, strict=True):
-        ax.imshow(image, interpolation='nearest')
+        ax.imshow(image)
     top = TOP + height + TASK_GAP
     for task, *both in rows:
         write(GAP, top + height + GAP / 2, textwrap.fill(task.title, 13))
@@ -112,11 +112,12 @@ def draw(ax, task: Task, values: np.ndarray, image: np.ndarray):
     missing = values == IGNORED  # predictions have no such value
     ax.patch.set(facecolor=style.NOTHING, hatch='/////', edgecolor='white')  # seen where pixels are transparent
     if task.name != 'keypoints':
-        ax.imshow(np.ma.masked_array(values, missing), interpolation='nearest', **_colors(task))
+        between = 'nearest' if task.name in CLASSES else None  # there is nothing between two classes
+        ax.imshow(np.ma.masked_array(values, missing), interpolation=between, **_colors(task))
         return ax
     faded = FADE * 255 + (1 - FADE) * image.astype(np.float64)
     alpha = np.where(missing, 0, 255)[..., None]
-    ax.imshow(np.concatenate([faded, alpha], axis=-1).astype(np.uint8), interpolation='nearest')
+    ax.imshow(np.concatenate([faded, alpha], axis=-1).astype(np.uint8))
     y, x = np.nonzero(~missing & (values > 0))
     ax.scatter(x, y, c=values[y, x], s=9, linewidths=0.5, edgecolors='white', zorder=3, **_colors(task))
     return ax
