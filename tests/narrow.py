@@ -68,7 +68,7 @@ def build(family, algorithm, devices=1, partition='uniform', convolution='auto',
     config_lib.check(config)
     families, narrow = zoo.ARCHITECTURES, FAMILIES.get(family) and partial(getattr(zoo, family), **FAMILIES[family])
     if family in DENSE:
-        families, narrow = dense_zoo.DENSE_ARCHITECTURES, partial(_encoder_decoder, *DENSE[family])
+        families, narrow = dense_zoo.DENSE_ARCHITECTURES, partial(encoder_decoder, *DENSE[family])
     before = families[family]
     families[family] = narrow
     try:
@@ -77,7 +77,7 @@ def build(family, algorithm, devices=1, partition='uniform', convolution='auto',
         families[family] = before
 
 
-def _encoder_decoder(encoder, decoder, outputs, compute, output_stride):
+def encoder_decoder(encoder, decoder, outputs, compute, output_stride):
     return dense_zoo.EncoderDecoder(encoder(compute=compute), decoder(outputs, compute=compute))
 
 

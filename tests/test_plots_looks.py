@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from configs.studies import paper
-from semisfl_jax import diagnostics, tasks
+from semisfl_jax import algorithms, diagnostics, tasks
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.plots import (
     curves,
@@ -127,8 +127,14 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
     }
 
 
-def test_methods_differ_in_color_and_in_gray():
-    methods = list(looks.of_methods().values())
+def methods_of(kind):
+    """The looks of methods of one kind: those of the other are judged by other scores, and in no figure with them."""
+    return [look for name, look in looks.of_methods().items() if algorithms.get(name).dense == (kind == 'dense')]
+
+
+@pytest.mark.parametrize('kind', ['classification', 'dense'])
+def test_methods_differ_in_color_and_in_gray(kind):
+    methods = methods_of(kind)
     assert len({look.color for look in methods}) == len({look.marker for look in methods}) == len(methods)
     others = list(looks.of([f'x={number}' for number in range(12)]).values())
     everything = [*methods, *others]
@@ -172,7 +178,9 @@ def lab(color, eyes):
 
 @pytest.mark.parametrize('eyes', EYES)
 @pytest.mark.parametrize(
-    'colors', [[look.color for look in looks.of_methods().values()], looks.CYCLE], ids=['methods', 'others']
+    'colors',
+    [*([look.color for look in methods_of(kind)] for kind in ('classification', 'dense')), looks.CYCLE],
+    ids=['classification', 'dense', 'others'],
 )
 def test_colors_are_told_apart_without_color_vision(colors, eyes):
     """A difference of 2.3 can just be seen in patches beside each other; lines need several times that."""
@@ -273,7 +281,7 @@ def test_nothing_is_cut_off_figures_of_runs(name, names):
     assert len(figure.legends[0].get_texts()) == len(names)
 
 
-@pytest.mark.parametrize('count', slow_but([1, 3, 5, 7, 10], 1, 10))
+@pytest.mark.parametrize('count', slow_but([1, 3, 5, 7, 10, len(LOSSES)], 1, 10))
 def test_nothing_is_cut_off_any_number_of_losses(count):
     assert_nothing_is_cut(figure_of('losses', groups(*FIVE, **dict.fromkeys(FIVE, LOSSES[count:]))))
 

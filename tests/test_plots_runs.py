@@ -94,7 +94,8 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
         absent = set()
     for name in absent:
         assert f'not drawn  {name}: {folder}/metrics.jsonl has no ' in printed
-    expected = {f'{name}.{kind}' for name in set(draw.NAMES) - absent for kind in ('png', 'svg')}
+    dense = {'scores', 'predictions'}
+    expected = {f'{name}.{kind}' for name in set(draw.NAMES) - absent - dense for kind in ('png', 'svg')}
     assert {path.name for path in tmp_path.iterdir()} == expected
     assert all(str(tmp_path / name) in printed for name in expected)
     assert runs.files(folder) == before, 'drawing leaves a run as it is'

@@ -293,6 +293,6 @@ METHOD = register(
         official=official,
         price=price,
         metrics=METRICS,
-        look=Look('#882255', 'o', '-'),
+        look=Look('#882266', 'o', '-'),
     )
 )

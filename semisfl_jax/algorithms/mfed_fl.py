@@ -32,6 +32,6 @@ METHOD = register(
         check=m_fed.check,
         official=m_fed.METHOD.official,
         price=m_fed.price,
-        look=Look('#44AA99', 's', '--'),
+        look=Look('#33A0A0', 's', '--'),
     )
 )

@@ -84,6 +84,6 @@ METHOD = register(
         check=m_fed.check,
         official=m_fed.METHOD.official,
         price=price,
-        look=Look('#DDCC77', '^', ':'),
+        look=Look('#AA8800', '^', ':'),
     )
 )

@@ -99,6 +99,11 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
             raise UserError(f"config.data.tasks: '{task}' is unknown; {use_one_of(task, DENSE)}")
         if named.count(task) > 1:
             raise UserError(f"config.data.tasks names '{task}' twice; name each task once")
+    if flat['diagnostics_every']:
+        raise UserError(
+            f'config.diagnostics_every={flat["diagnostics_every"]}: diagnostics are of class labels, but {method.name} '
+            'trains dense tasks; use 0'
+        )
     if name not in models.DENSE_NAMES:
         raise UserError(
             f"config.model.name='{name}' classifies images, but {method.name} needs a model that puts out maps; "

@@ -10,8 +10,9 @@ In a notebook, or for custom figures, each plot is a function that takes data an
         plots.curves.score(ax, plots.collect.curves(groups, 'score'))
 
 `style` defines the common style, `looks` the colors, markers and dashes of methods and other groups, `legends` the
-legend below a figure; `curves`, `partitions`, `inside` (diagnostics), `features` and `grids` (tables) draw; `collect`
-reads their data from runs; `draw` maps names to figures. matplotlib is imported when the first figure is made.
+legend below a figure; `curves`, `partitions`, `inside` (diagnostics), `features`, `maps` (dense tasks) and `grids`
+(tables) draw; `collect` reads their data from runs; `draw` maps names to figures. matplotlib is imported when the first
+figure is made.
 """
 
 from semisfl_jax.plots import (
@@ -23,8 +24,21 @@ from semisfl_jax.plots import (
     inside,
     legends,
     looks,
+    maps,
     partitions,
     style,
 )
 
-__all__ = ['collect', 'curves', 'draw', 'features', 'grids', 'inside', 'legends', 'looks', 'partitions', 'style']
+__all__ = [
+    'collect',
+    'curves',
+    'draw',
+    'features',
+    'grids',
+    'inside',
+    'legends',
+    'looks',
+    'maps',
+    'partitions',
+    'style',
+]

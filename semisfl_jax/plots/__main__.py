@@ -5,10 +5,15 @@ seeds stands for the runs of each. Runs that differ in nothing but the seed are 
 error; figures of one run show the first seed of each group.
 
     accuracy_rounds, accuracy_gigabytes, accuracy_minutes   test accuracy against rounds, traffic, simulated time
+    scores                                                  of each dense task over rounds
     k_s, pseudo_labels, losses                              over rounds
     partition                                               who holds what
     confusion, classes, clients, mask_history, queue, gap   diagnostics, of runs with config.diagnostics_every
     features                                                t-SNE of student and teacher before and after training
+    predictions                                             of dense tasks, beside the truths of some test images
+
+Of runs that are judged by another score than accuracy, the first three show that, and their files are named by it:
+--only=accuracy_rounds draws miou_rounds.png.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ import numpy as np
 
 from semisfl_jax import data, diagnostics
 from semisfl_jax.errors import UserError
-from semisfl_jax.plots import features, looks
+from semisfl_jax.plots import features, looks, maps
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
-from semisfl_jax.tasks import Score
+from semisfl_jax.tasks import DENSE, Score, score_key, smallest
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import load, metrics
 
@@ -56,6 +56,8 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
         for record in run.records:
             if all(record.get(field) is not None for field in (*needed, wanted)):
                 table[record['round']] = place(*(record[field] for field in needed)), record[wanted]
+        if x == 'gigabytes' and table and not any(traffic for traffic, _ in table.values()):
+            raise NotApplicable(f'{run.folder} sends nothing')
         if not table:
             missing = [field for field in (*needed, wanted) if all(record.get(field) is None for record in run.records)]
             noted = all(any(field in record for record in run.records) for field in missing)
@@ -133,6 +135,17 @@ def losses(groups: Groups) -> dict[str, list[Curve]]:
         except UserError:
             continue
     return curves_by_loss
+
+
+def task_scores(groups: Groups) -> dict[str, list[Curve]]:
+    """The curves of the scores that count in dense tasks, by task, of all tasks that any group has."""
+    curves_by_task = {}
+    for name in DENSE:
+        try:
+            curves_by_task[name] = curves(groups, score_key(name, smallest(name).score.name))
+        except UserError:
+            continue
+    return curves_by_task
 
 
 def holdings(folder: Path) -> np.ndarray:
@@ -216,3 +229,43 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
     _, initial = load.state(folder, trial, round_number=0)
     spaces = [embed('Before training', initial.student), embed(f'Student, round {number}', final.student)]
     return [*spaces, embed(f'Teacher, round {number}', final.teacher)] if final.teacher else spaces
+
+
+class Predictions(NamedTuple):
+    """Test images, and what the models of dense tasks make of them."""
+
+    images: np.ndarray  # [n, H, W, C] uint8
+    rows: list[maps.Row]  # by task
+    round: int  # after which
+    models: int  # of each task, the first of which is taken
+
+
+def predictions(folder: Path) -> Predictions:
+    """Predictions at the last checkpoint on the first test images that differ in their largest object's class.
+
+    Args:
+      folder: of a run of one seed, with dense tasks.
+
+    Raises:
+      UserError: the run, its data or a checkpoint is missing.
+    """
+    trial = load.experiment(folder)
+    number, state = load.state(folder, trial)
+    of_tasks = trial.algorithm.tasks
+    rows = various(trial.dataset.test_labels, maps.count(len(of_tasks), *trial.dataset.test_images.shape[1:3]))
+    images, drawn, models = trial.dataset.test_images[rows], [], 1
+    outputs = jax.device_get(jax.jit(trial.algorithm.predict)(state, images))
+    for name, task in of_tasks.items():  # in their order, which compiled functions do not keep
+        assert task.show  # of every dense task
+        of_models = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
+        models, first = len(of_models), of_models[0]
+        drawn.append(maps.Row(task, trial.test_truth[name][rows], task.show(first)))
+    return Predictions(images, drawn, number, models)
+
+
+def various(labels: np.ndarray, most: int) -> np.ndarray:
+    """Rows, ascending: the first of each label, then the first of the others, until there are `most` or no more."""
+    _, first = np.unique(labels, return_index=True)
+    first = np.sort(first)[:most]
+    others = np.setdiff1d(np.arange(len(labels)), first)[: most - len(first)]
+    return np.sort(np.concatenate([first, others]))

@@ -5,14 +5,15 @@ Every function draws its data on Axes and returns them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax.plots import legends, looks
 from semisfl_jax.plots.looks import Look
-from semisfl_jax.tasks import ACCURACY, Score
+from semisfl_jax.tasks import ACCURACY, DENSE, Score, smallest
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
@@ -25,8 +26,11 @@ LOSS_LABELS = {
     'loss_agreement': 'Clients: agreement',
     'loss_inter_client': 'Clients: inter-client',
     'loss_client_labels': 'Clients: own labels',
+    **{f'{name}_loss': smallest(name).title for name in DENSE},
     'loss_local': 'Clients: total',
 }
+LETTERS = 24  # beside one of several rows of panels
+MEAN_LOSS = 'Mean over tasks'  # instead of their total, in a figure with losses of dense tasks
 
 
 class Curve(NamedTuple):
@@ -126,18 +130,45 @@ def losses(axes, by_name: Mapping[str, Sequence[Curve]]):
       axes: as many Axes as there are losses, or more.
       by_name: name in metrics.jsonl -> curves.
     """
-    styled = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
-    for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
-        lines(ax, [next(styled) for _ in curves])
-        ax.set_title(LOSS_LABELS.get(name, name))
+    dense = any(f'{name}_loss' in by_name for name in DENSE)
+    for ax, name in _panels(axes, by_name):
+        ax.set_title(MEAN_LOSS if dense and name == 'loss_local' else LOSS_LABELS.get(name, name))
         place = ax.get_subplotspec()
         if place is None or place.is_first_col():
             ax.set_ylabel('Loss')
+    return axes[: len(by_name)]
+
+
+def scores(axes, by_task: Mapping[str, Sequence[Curve]]):
+    """A panel for each dense task with the score that counts in it, and one legend for all; surplus panels are removed.
+
+    Args:
+      axes: as many Axes as there are tasks, or more.
+      by_task: name of a task -> curves.
+    """
+    for ax, name in _panels(axes, by_task, scale=lambda name: smallest(name).score.scale):
+        task = smallest(name)
+        ax.set_title(task.title)
+        ax.set_ylabel(textwrap.fill(f'Test {task.score.label}{_unit(task.score)}', LETTERS))
+    return axes[: len(by_task)]
+
+
+def _panels(
+    axes, by_name: Mapping[str, Sequence[Curve]], scale: Callable[[str], float] = lambda name: 1.0
+) -> Iterator[tuple[Any, str]]:
+    """Draws the curves of each name against rounds, with the legend; surplus panels are removed.
+
+    Returns:
+      Pairs of Axes and name.
+    """
+    styled = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
+    for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
+        lines(ax, [next(styled) for _ in curves], scale=scale(name))
         _x(ax, 'round')
     for ax in axes[len(by_name) :]:
         ax.remove()
     legends.below(axes[0].figure)
-    return axes[: len(by_name)]
+    return zip(axes, by_name, strict=False)
 
 
 def _unit(kind: Score) -> str:

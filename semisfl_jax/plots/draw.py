@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from semisfl_jax.plots import (
     features,
     inside,
     legends,
+    looks,
+    maps,
     partitions,
     style,
 )
 from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
+from semisfl_jax.tasks import ACCURACY, DENSE
 
 MOST_PANELS = 4  # side by side on a page
 MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
@@ -35,8 +39,11 @@ def _score(x: str) -> Callable[[Groups], Any]:
 
 
 def _k_s(groups: Groups):
+    steps = collect.curves(groups, 'k_s')
+    if not any(curve.mean.any() for curve in steps):
+        raise UserError('no run has supervised steps at the server (k_s=0)')
     figure, ax = style.figure()
-    curves.k_s(ax, collect.curves(groups, 'k_s'))
+    curves.k_s(ax, steps)
     return figure
 
 
@@ -54,10 +61,24 @@ def _pseudo_labels(groups: Groups):
 def _losses(groups: Groups):
     if not (losses := collect.losses(groups)):
         raise UserError('no run has a loss in its metrics.jsonl')
-    rows = -(-len(losses) // MOST_PANELS)
-    figure, axes = style.figure(rows, -(-len(losses) // rows), 'page', 1.9)
-    curves.losses(np.atleast_1d(axes).ravel(), losses)
+    figure, axes = _panels(len(losses))
+    curves.losses(axes, losses)
     return figure
+
+
+def _scores(groups: Groups):
+    if not (scores := collect.task_scores(groups)):
+        raise UserError('no run has dense tasks')
+    figure, axes = _panels(len(scores))
+    curves.scores(axes, scores)
+    return figure
+
+
+def _panels(count: int) -> tuple[Any, np.ndarray]:
+    """A figure as wide as a page, and the Axes of at least `count` panels."""
+    rows = -(-count // MOST_PANELS)
+    figure, axes = style.figure(rows, -(-count // rows), 'page', 1.9)
+    return figure, np.atleast_1d(axes).ravel()
 
 
 def _partition(run: Run):
@@ -146,11 +167,20 @@ def _features(run: Run):
     return figure
 
 
+def _predictions(run: Run):
+    if run.headline not in DENSE:
+        raise UserError(f'{run.folder} has no dense tasks')
+    images, rows, number, models = collect.predictions(run.folder)
+    which = f', the first of the {models} models of each task' if models > 1 else ''
+    return maps.predictions(images, rows, f'{looks.title(run.settings["algorithm"])}, round {number}{which}')
+
+
 # Figures with a line for every group of runs, and figures of one run (that of the lowest seed of a group).
 OF_GROUPS: dict[str, Callable[[Groups], Any]] = {
     'accuracy_rounds': _score('round'),
     'accuracy_gigabytes': _score('gigabytes'),
     'accuracy_minutes': _score('minutes'),
+    'scores': _scores,
     'k_s': _k_s,
     'pseudo_labels': _pseudo_labels,
     'losses': _losses,
@@ -164,8 +194,10 @@ OF_RUN: dict[str, Callable[[Run], Any]] = {
     'queue': _queue,
     'gap': _gap,
     'features': _features,
+    'predictions': _predictions,
 }
 NAMES = (*OF_GROUPS, *OF_RUN)
+DIAGNOSTICS = ('confusion', 'classes', 'clients', 'mask_history', 'queue', 'gap')
 
 
 def figures(groups: Groups, names: tuple[str, ...] = NAMES) -> Iterator[tuple[str, Any]]:
@@ -177,14 +209,29 @@ def figures(groups: Groups, names: tuple[str, ...] = NAMES) -> Iterator[tuple[st
 
     Returns:
       Pairs of a file name without extension and a matplotlib Figure, or the UserError explaining why there is none.
+      The file name is that of the figure, with the score for 'accuracy' where all runs are judged by another one, and
+      with the group where there are several.
     """
     for name in names:
         if name in OF_GROUPS:
-            yield name, _attempt(OF_GROUPS[name], groups)
+            yield _stem(name, groups), _attempt(OF_GROUPS[name], groups)
             continue
         for group, runs in groups.items():
             stem = name if len(groups) == 1 else f'{name}-{slug(group)}'
-            yield stem, _attempt(OF_RUN[name], runs[min(runs)])
+            yield stem, _attempt(partial(_of_run, name), runs[min(runs)])
+
+
+def _of_run(name: str, run: Run) -> Any:
+    if name in DIAGNOSTICS and run.headline in DENSE:
+        raise UserError(f'{run.folder} has dense tasks; diagnostics are of classification')
+    return OF_RUN[name](run)
+
+
+def _stem(name: str, groups: Groups) -> str:
+    """The file name of a figure of groups: 'miou_rounds' for 'accuracy_rounds' if they are judged by mIoU."""
+    kind, *axis = name.split('_')
+    scores = {run.score.name for runs in groups.values() for run in runs.values()}
+    return '_'.join([*scores, *axis]) if kind == ACCURACY.name and len(scores) == 1 else name
 
 
 def slug(text: str) -> str:

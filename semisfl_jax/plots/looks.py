@@ -1,7 +1,8 @@
 """The look of every method and group of runs: title, color, marker and dash, the same in all figures.
 
 A method has one look everywhere, given in its record: seven of Okabe and Ito's colors and others far from these,
-distinguishable also with red-green color blindness; in grayscale, markers distinguish them. All other groups,
+distinguishable also with red-green color blindness; in grayscale, markers distinguish them. Methods of dense tasks,
+which are in no figure with those of classification, are told apart from one another alone. All other groups,
 including methods without a look, take theirs from a cycle of other colors, in the order in which a figure names them.
 Variants of one method ('SemiSFL, k_s=20' and 'SemiSFL, k_s=40') share a color, and differ in marker and dash.
 """

@@ -1,6 +1,6 @@
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
-from semisfl_jax.tasks.catalog import NAMES, make, score
+from semisfl_jax.tasks.catalog import NAMES, make, score, smallest
 from semisfl_jax.tasks.classification import classification
 from semisfl_jax.tasks.gain import delta_m
 from semisfl_jax.tasks.panoptic import PanopticQuality, panoptic_quality
@@ -48,5 +48,6 @@ __all__ = [
     'panoptic_quality',
     'score',
     'score_key',
+    'smallest',
     'split_key',
 ]

@@ -135,8 +135,7 @@ NAMES = tuple(_TASKS)
 
 def score(name: str) -> Score:
     """The score that counts in a task, one of NAMES."""
-    build, fewest, _ = _TASKS[name]
-    return build(fewest).score
+    return smallest(name).score
 
 
 def make(name: str, outputs: int) -> Task:
@@ -156,3 +155,9 @@ def make(name: str, outputs: int) -> Task:
         demand = f'{fewest}' if fewest == most else f'{fewest} to {most}'
         raise UserError(f"task '{name}' cannot have {outputs} outputs per pixel or image: use {demand}")
     return build(outputs)
+
+
+def smallest(name: str) -> Task:
+    """The task `name` with the fewest outputs, for what does not depend on them: its title and its score."""
+    build, fewest, _ = _TASKS[name]
+    return build(fewest)

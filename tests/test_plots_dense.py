@@ -1,0 +1,317 @@
+"""Figures of dense tasks: predictions beside truths, a score for each task, and what does not apply to them."""
+
+import itertools
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+
+import launch
+from configs import default
+from semisfl_jax import config as config_lib
+from semisfl_jax import phases, tasks
+from semisfl_jax import runs as runs_lib
+from semisfl_jax.errors import UserError
+from semisfl_jax.models import dense_zoo
+from semisfl_jax.plots import __main__ as command
+from semisfl_jax.plots import collect, draw, maps, style
+from semisfl_jax.training import experiment, load
+from tests import narrow, needs, runs, toy_scenes
+from tests.test_plots_runs import made_up
+
+GIB = 1024**3
+
+
+@pytest.fixture(autouse=True)
+def in_style():
+    with style.context():
+        yield
+
+
+def dense(seed=0, algorithm='m_fed', miou=(0.25, 0.5), sent=GIB):
+    """A made-up run of two rounds with semantic segmentation, its headline, and depth."""
+    records = []
+    for number, value in enumerate(miou, start=1):
+        scores = {'semseg_miou': value, 'semseg_pixelaccuracy': 0.9, 'depth_rmse': value / 2}
+        losses = {'semseg_loss': 3 * value, 'depth_loss': value, 'loss_local': 2 * value}
+        traffic = {'bytes_up': number * sent, 'bytes_down': number * sent, 'simulated_seconds': 60.0 * number}
+        records.append({'round': number, 'k_s': 0, **scores, **losses, **traffic})
+    return runs_lib.Run(f'run{seed}', {'algorithm': algorithm}, seed, 'semseg', records, tasks.MIOU)
+
+
+def figures_of(groups, *names):
+    return dict(draw.figures(groups, names))
+
+
+# --- curves
+
+
+def test_each_task_has_a_panel_with_its_score():
+    groups = {'algorithm=m_fed': {0: dense(), 1: dense(1, miou=(0.35, 0.7))}}
+    groups['algorithm=mfed_fl'] = {0: dense(algorithm='mfed_fl', miou=(0.1, 0.2))}
+    figure = figures_of(groups, 'scores')['scores']
+    semseg, depth = figure.axes
+    assert [ax.get_title() for ax in figure.axes] == ['Semantic segmentation', 'Depth']
+    assert [ax.get_ylabel() for ax in figure.axes] == ['Test mIoU (%)', 'Test RMSE']
+    np.testing.assert_allclose([line.get_ydata() for line in semseg.lines], [[30, 60], [10, 20]])
+    np.testing.assert_allclose([line.get_ydata() for line in depth.lines], [[0.15, 0.3], [0.05, 0.1]])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['M-Fed', 'FL per task']
+
+
+def test_losses_are_those_of_tasks_and_their_mean():
+    figure = figures_of({'m_fed': {0: dense()}}, 'losses')['losses']
+    assert [ax.get_title() for ax in figure.axes] == ['Semantic segmentation', 'Depth', 'Mean over tasks']
+    np.testing.assert_allclose([ax.lines[0].get_ydata() for ax in figure.axes], [[0.75, 1.5], [0.25, 0.5], [0.5, 1]])
+
+
+def test_the_file_is_named_by_the_score():
+    names = ('accuracy_rounds', 'accuracy_gigabytes', 'accuracy_minutes')
+    drawn = figures_of({'m_fed': {0: dense()}}, *names)
+    assert list(drawn) == ['miou_rounds', 'miou_gigabytes', 'miou_minutes']
+    assert drawn['miou_rounds'].axes[0].get_ylabel() == 'Test mIoU (%)'
+    np.testing.assert_array_equal(drawn['miou_gigabytes'].axes[0].lines[0].get_xdata(), [2, 4])
+    assert list(figures_of({'semisfl': {0: made_up(0, [0.5, 0.7])}}, *names)) == list(names)
+    mixed = {'algorithm=m_fed': {0: dense()}, 'algorithm=semisfl': {0: made_up(0, [0.5, 0.7])}}
+    (error,) = figures_of(mixed, 'accuracy_rounds').values()
+    assert str(error) == 'the runs are judged by accuracy and miou, which no figure can have on one axis'
+
+
+def test_who_sends_nothing_has_no_line_against_traffic():
+    groups = {'algorithm=m_fed': {0: dense()}, 'algorithm=mfed_local': {0: dense(algorithm='mfed_local', sent=0)}}
+    drawn = figures_of(groups, 'accuracy_rounds', 'accuracy_gigabytes')
+    assert [line.get_label() for line in drawn['miou_rounds'].axes[0].lines] == ['M-Fed', 'Local']
+    assert [line.get_label() for line in drawn['miou_gigabytes'].axes[0].lines] == ['M-Fed']
+    (error,) = figures_of({'mfed_local': groups['algorithm=mfed_local']}, 'accuracy_gigabytes').values()
+    assert str(error) == 'run0 sends nothing'
+
+
+def test_what_does_not_apply_says_why():
+    of_dense = figures_of({'m_fed': {0: dense()}}, 'k_s', *draw.DIAGNOSTICS)
+    assert str(of_dense.pop('k_s')) == 'no run has supervised steps at the server (k_s=0)'
+    assert {str(error) for error in of_dense.values()} == {'run0 has dense tasks; diagnostics are of classification'}
+    of_classes = figures_of({'semisfl': {0: made_up(0, [0.5, 0.7])}}, 'scores', 'predictions')
+    assert {name: str(error) for name, error in of_classes.items()} == {
+        'scores': 'no run has dense tasks',
+        'predictions': 'run0 has no dense tasks',
+    }
+
+
+def test_dense_tasks_have_no_diagnostics():
+    config = default.get_config()
+    config.update_from_flattened_dict(narrow.ROUND | needs.changes('m_fed') | {'diagnostics_every': 5})
+    with pytest.raises(UserError, match='diagnostics_every=5: diagnostics are of class labels, but m_fed trains dense'):
+        config_lib.check(config)
+
+
+# --- maps
+
+
+@pytest.fixture
+def ax():
+    return style.figure()[1]
+
+
+def shown(image):
+    """[H, W, 4] colors, as a picture has them."""
+    return np.round(image.to_rgba(image.get_array()), 2)
+
+
+RED = np.full((2, 2, 3), (200, 0, 0), np.uint8)
+WHITE, CLEAR = [1, 1, 1, 1], [0, 0, 0, 0]
+
+
+def test_classes_have_their_colors_and_pixels_without_truth_are_hatched(ax):
+    maps.draw(ax, tasks.make('semseg', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
+    first, second = ([*np.round(to_rgb(color), 2), 1] for color in ('#0072B2', '#D55E00'))
+    np.testing.assert_array_equal(shown(ax.images[0]), [[WHITE, first], [second, CLEAR]])
+    assert ax.patch.get_hatch()
+    assert ax.patch.get_facecolor()[:3] == to_rgb(style.NOTHING)
+
+
+def test_all_stuff_is_colored(ax):
+    maps.draw(ax, tasks.make('stuff', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
+    np.testing.assert_array_equal(shown(ax.images[0])[0, 0], [*np.round(to_rgb('#0072B2'), 2), 1])
+
+
+@pytest.mark.parametrize('name', ['saliency', 'edges'])
+def test_probabilities_are_white_to_black(ax, name):
+    maps.draw(ax, tasks.make(name, 1), np.array([[0.0, 0.5], [1.0, 255]]), RED)
+    (white, gray), (black, nothing) = shown(ax.images[0])
+    assert (white.tolist(), black.tolist(), nothing.tolist()) == (WHITE, [0, 0, 0, 1], CLEAR)
+    assert 0.4 < gray[0] == gray[1] == gray[2] < 0.6
+
+
+def test_depth_grows_brighter(ax):
+    maps.draw(ax, tasks.make('depth', 1), np.array([[0, 127], [254, 255]], np.uint8), RED)
+    colors = shown(ax.images[0])
+    bright = colors[..., :3] @ [0.2126, 0.7152, 0.0722]
+    assert bright[0, 0] < bright[0, 1] - 0.2 < bright[1, 0] - 0.4
+    assert colors[1, 1].tolist() == CLEAR
+
+
+def test_keypoints_are_dots_on_the_faded_image(ax):
+    maps.draw(ax, tasks.make('keypoints', 2), np.array([[0, 2], [1, 255]], np.uint8), RED)
+    (dots,) = ax.collections
+    dots.update_scalarmappable()
+    assert dots.get_offsets().tolist() == [[1, 0], [0, 1]]  # column, row
+    np.testing.assert_allclose(dots.get_facecolors()[:, :3], [to_rgb('#D55E00'), to_rgb('#0072B2')])
+    faded = [235, 165, 165, 255]  # 0.65 * 255 = 165.75, and 0.35 * 200 = 70 more, rounded down
+    assert ax.images[0].get_array().tolist() == [[faded, faded], [faded, [235, 165, 165, 0]]]
+
+
+def test_colors_of_classes_differ():
+    colors = [to_rgb(color) for color in maps.class_colors(255, background=True)]
+    assert len(set(colors)) == 255
+    assert colors[0] == (1, 1, 1)
+    few = np.array(colors[:11])
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(few, 2)) > 0.25
+
+
+@pytest.mark.parametrize(
+    ('name', 'outputs', 'numbers'),
+    [
+        ('semseg', 3, ['0', '1', '2']),
+        ('stuff', 40, [str(number) for number in range(0, 40, 4)]),
+        ('keypoints', 2, ['1', '2']),
+        ('depth', 1, ['1', '0']),
+        ('edges', 1, ['1', '0']),
+    ],
+)
+def test_a_key_numbers_the_colors_downward_and_scales_upward(ax, name, outputs, numbers):
+    maps.key(ax, tasks.make(name, outputs))
+    places = {text.get_text(): text.get_position()[1] for text in ax.get_yticklabels()}
+    assert list(places) == numbers
+    bottom, top = ax.get_ylim()
+    down = [(top - at) / (top - bottom) for at in places.values()]  # share of the height, from the top
+    assert down == sorted(down)
+    picture = shown(ax.images[0])
+    assert ax.images[0].origin == 'upper'
+    last = picture[min(int(down[-1] * len(picture)), len(picture) - 1), 0]
+    np.testing.assert_array_equal(last, color_of(name, outputs, float(numbers[-1])))
+
+
+def color_of(name, outputs, value):
+    """The color of a value in a map; of keypoints, of the dot."""
+    _, ax = style.figure()
+    maps.draw(ax, tasks.make(name, outputs), np.full((1, 1), value), RED[:1, :1])
+    if not ax.collections:
+        return shown(ax.images[0])[0, 0]
+    ax.collections[0].update_scalarmappable()
+    return np.round(ax.collections[0].get_facecolors()[0], 2)
+
+
+@pytest.mark.parametrize(('number', 'images'), [(1, 6), (2, 6), (7, 11)])
+def test_the_figure_is_a_page_wide_and_at_most_as_tall(number, images):
+    """With 7 tasks there are 15 rows; 15 of 9.2 / 15 inches and less fit, and 11 images of that fill the width."""
+    names = ('semseg', *(name for name in tasks.DENSE if name != 'semseg'))[:number]
+    assert maps.count(number, 8, 8) == images
+    made = [maps.Row(tasks.smallest(name), *np.zeros((2, images, 8, 8), np.uint8)) for name in names]
+    figure = maps.predictions(np.zeros((images, 8, 8, 1), np.uint8), made, 'A title')
+    assert figure.get_figwidth() == 7.16
+    assert figure.get_figheight() <= 9.2
+    canvas = FigureCanvasAgg(figure)
+    renderer = canvas.get_renderer()
+    panels = [ax.get_window_extent(renderer) for ax in figure.axes]
+    boxes = [text.get_window_extent(renderer) for text in figure.texts]
+    boxes += [ax.get_tightbbox(renderer) for ax in figure.axes]
+    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in boxes)
+    assert len(panels) == images + number * (2 * images + 1)
+    for a, b in itertools.combinations([*boxes[: len(figure.texts)], *panels], 2):
+        assert min(min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)) <= 0
+    np.testing.assert_allclose([panel.width for panel in panels[:images]], [panels[0].height] * images)
+
+
+@pytest.mark.parametrize(('most', 'rows'), [(2, [0, 2]), (4, [0, 1, 2, 5]), (9, range(6))])
+def test_images_are_the_first_of_each_label(most, rows):
+    assert collect.various(np.array([3, 3, 1, 3, 1, 2]), most).tolist() == list(rows)
+
+
+def test_of_several_models_the_first_is_drawn(monkeypatch):
+    """Images of one pixel, whose number is their row; the models of a task add 1 and 2 to it, or to logit 2."""
+    images = np.arange(8, dtype=np.uint8).reshape(8, 1, 1, 1)
+    truth = {'semseg': images[..., 0] % 3, 'depth': images[..., 0]}
+
+    def predict(state, images):
+        depth = images.astype(jnp.float32) / 100
+        semseg = jnp.concatenate([0 * depth, 0 * depth, state + 0 * depth], axis=-1)
+        return {'semseg': (semseg, -semseg), 'depth': (depth + 0.01, depth + 0.02)}
+
+    trial = SimpleNamespace(
+        algorithm=SimpleNamespace(
+            predict=predict, tasks={n: tasks.make(n, k) for n, k in (('semseg', 3), ('depth', 1))}
+        ),
+        dataset=SimpleNamespace(test_images=images, test_labels=np.array([5, 5, 5, 5, 5, 5, 7, 6])),
+        test_truth=truth,
+    )
+    monkeypatch.setattr(load, 'experiment', lambda folder: trial)
+    monkeypatch.setattr(load, 'state', lambda folder, built: (9, jnp.float32(1)))
+    drawn = collect.predictions('run')
+    rows = [0, 1, 2, 3, 6, 7]
+    assert (drawn.round, drawn.models, drawn.images.ravel().tolist()) == (9, 2, rows)
+    assert [row.task.name for row in drawn.rows] == ['semseg', 'depth']
+    for row in drawn.rows:
+        np.testing.assert_array_equal(row.truth, truth[row.task.name][rows])
+    semseg, depth = (row.predicted.ravel() for row in drawn.rows)
+    assert semseg.tolist() == [2] * 6  # the second model has 0
+    np.testing.assert_allclose(depth, [2.54 * (row + 1) for row in rows], rtol=1e-6)
+
+
+# --- a real run
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """One round of local training: two clients for each of two tasks, of a narrow model."""
+    made = tmp_path_factory.mktemp('dense') / 'run'
+    small = {'rounds': 1, 'federation.num_clients': 4, 'federation.num_active': 4, 'batch_size': 8, **runs.PLAIN}
+    small = toy_scenes.NEEDS | {'algorithm': 'mfed_local', 'data.num_labeled': 48} | small
+    words = [f'--config.{key}={value}' for key, value in small.items()]
+    families = dense_zoo.DENSE_ARCHITECTURES
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(families, 'scene_net', partial(narrow.encoder_decoder, *narrow.DENSE['scene_net']))
+        assert (
+            launch.main(['launch.py', f'--config={runs.ROOT}/configs/digit_scenes.py', f'--workdir={made}', *words])
+            == 0
+        )
+        yield made
+
+
+@pytest.mark.slow
+def test_the_command_draws_a_dense_run(folder, tmp_path, capsys):
+    capsys.readouterr()
+    assert command.main(['plots', str(folder), f'--out={tmp_path}']) == 0
+    printed = capsys.readouterr().out
+    files = {'miou_rounds', 'miou_minutes', 'scores', 'losses', 'partition', 'predictions'}
+    assert {path.stem for path in tmp_path.iterdir()} == files
+    assert f'not drawn  miou_gigabytes: {folder} sends nothing\n' in printed
+
+
+@pytest.mark.slow
+def test_predictions_are_those_of_the_first_model(folder):
+    """Of the two clients of a task; what a map shows of outputs is computed here."""
+    with style.context():
+        figure = figures_of({'mfed_local': {0: runs_lib.read(folder)}}, 'predictions')['predictions']
+    truths = toy_scenes.load().targets
+    trial = load.experiment(folder)
+    _, state = load.state(folder, trial)
+    images, views = trial.dataset.test_images, experiment.views(trial.config.augment, trial.dataset)
+    assert figure.texts[0].get_text() == 'Local, round 1, the first of the 2 models of each task'
+    assert [text.get_text() for text in figure.texts if text.get_fontsize() == 8][1:] == [
+        'Image',
+        'Semantic\nsegmentation',
+        'Depth',
+    ]
+    rows = [0, 1, 2, 3, 4, 5]
+    pictures = [np.ma.getdata(ax.images[0].get_array()) for ax in figure.axes]
+    np.testing.assert_array_equal(pictures[:6], images[rows])
+    for start, (name, model) in zip((6, 19), zip(('semseg', 'depth'), trial.model, strict=True), strict=True):
+        np.testing.assert_array_equal(pictures[start : start + 6], truths[name].test[rows])
+        first = jax.tree.map(lambda leaf: leaf[0], state.clients[name])
+        outputs = np.asarray(phases.predict(model.model, views, first, images[rows]))
+        expected = outputs.argmax(-1) if name == 'semseg' else 254 * outputs[..., 0].clip(0, 1)
+        np.testing.assert_allclose(pictures[start + 6 : start + 12], expected, atol=1e-3)
