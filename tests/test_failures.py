@@ -28,7 +28,7 @@ from tests import runs, toy
 from tests.marks import slow_but
 from tests.test_semisfl import assert_trees_close, start
 
-WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients]
+WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients and not method.dense]  # of images
 KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep
 
 

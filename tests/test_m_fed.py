@@ -253,3 +253,17 @@ def test_tasks_start_with_one_encoder_and_decoders_of_their_own():
     alone = algorithms.build('m_fed', task_models(('depth',)), VIEWS, hparams(3)).init(rng.root(0))
     jax.tree.map(np.testing.assert_array_equal, part(alone.student, 'depth'), part(state.student, 'depth'))
     assert isinstance(state, phases.State)
+
+
+@pytest.mark.parametrize('name', ['m_fed', 'mfed_local'])
+def test_a_failed_client_is_as_if_it_had_other_images_and_one_compilation_serves_all_cohorts(name):
+    algorithm = algorithms.build(name, task_models(), VIEWS, hparams())
+    step, key = jax.jit(algorithm.round), rng.root(0)
+    data, state = federation(), algorithm.init(key)
+    own = data.index[3, : SIZES[3]]
+    changed = data.replace(client_images=data.client_images.at[own].set(255))
+    lost = cohort(lost=[3])
+    results = [step(key, state, images, lost, jnp.int32(0)) for images in (data, changed)]
+    jax.tree.map(np.testing.assert_array_equal, *results)
+    step(key, state, changed, cohort(lost=[0]), jnp.int32(3))
+    assert step._cache_size() == 1
