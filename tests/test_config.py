@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import default
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms import method as method_lib
@@ -205,6 +205,18 @@ def test_a_wrong_value_is_refused_with_its_key_and_value(key, value):
     assert f'{key}=' in str(error.value)
     assert str(value) in str(error.value)
     assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize('registry', ['ARCHITECTURES', 'DENSE_ARCHITECTURES'])
+def test_a_model_that_a_user_registers_is_a_choice(registry, monkeypatch):
+    config = default.get_config()
+    config.model.name = 'qq'
+    with pytest.raises(UserError, match=r"config.model.name='qq' is unknown; use one of small_cnn, .*resnet101$"):
+        config_lib.check(config)
+    monkeypatch.setitem(getattr(models, registry), 'qq', None)
+    assert 'qq' in checks._CHOICES['model.name']
+    if registry == 'ARCHITECTURES':
+        config_lib.check(config)
 
 
 def test_a_client_batch_must_be_divisible_into_its_parts():

@@ -73,9 +73,9 @@ def test_rounds_of(families):
 def test_every_method_and_every_family_is_there():
     families = ' '.join(GROUPS).split()
     assert sorted(families) == sorted((*narrow.FAMILIES, *narrow.DENSE))
-    assert set(narrow.FAMILIES) == set(models.NAMES) - {'vgg16', 'mlp200'}
+    assert set(narrow.FAMILIES) == set(models.ARCHITECTURES) - {'vgg16', 'mlp200'}
     assert set(narrow.DENSE) == {
-        name for name in models.DENSE_NAMES if not name.startswith('deeplab')
+        name for name in models.DENSE_ARCHITECTURES if not name.startswith('deeplab')
     }  # in their tests
     assert {name for name, _ in SELECTION} == set(algorithms.METHODS)
     assert {family for _, family in SELECTION} <= set(families)

@@ -289,8 +289,8 @@ def test_names():
     assert (
         'scene_net',
         *(f'deeplab{head}_resnet{depth}' for head in ('v3', 'v3plus') for depth in (18, 50, 101)),
-    ) == models.DENSE_NAMES
-    assert not set(models.DENSE_NAMES) & set(models.NAMES)
+    ) == tuple(models.DENSE_ARCHITECTURES)
+    assert not set(models.DENSE_ARCHITECTURES) & set(models.ARCHITECTURES)
 
 
 @pytest.mark.parametrize(

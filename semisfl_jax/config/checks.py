@@ -41,7 +41,7 @@ _CHOICES = {
     'federation.labeled_partition': LABELED_PARTITIONS,
     'federation.ignored_labeled': IGNORED_LABELED,
     'federation.client_map': parallel.CLIENT_MAPS,
-    'model.name': (*models.ARCHITECTURES, *models.DENSE_NAMES),
+    'model.name': models.EVERY_ARCHITECTURE,
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,
     'model.batch_norm_variance': models.BATCH_NORM_VARIANCES,

@@ -83,10 +83,10 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
     """Checks that data and model of a method of dense tasks are dense, and no other's model."""
     name, named = flat['model.name'], tuple(flat['data.tasks'])
     if not method.dense:
-        if name in models.DENSE_NAMES:
+        if name in models.DENSE_ARCHITECTURES:
             raise UserError(
                 f"config.model.name='{name}' puts out maps, but {method.name} classifies images; use one of "
-                + ', '.join(models.NAMES)
+                + ', '.join(models.ARCHITECTURES)
             )
         return
     if not named:
@@ -104,10 +104,10 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
             f'config.diagnostics_every={flat["diagnostics_every"]}: diagnostics are of class labels, but {method.name} '
             'trains dense tasks; use 0'
         )
-    if name not in models.DENSE_NAMES:
+    if name not in models.DENSE_ARCHITECTURES:
         raise UserError(
             f"config.model.name='{name}' classifies images, but {method.name} needs a model that puts out maps; "
-            + use_one_of(name, models.DENSE_NAMES)
+            + use_one_of(name, models.DENSE_ARCHITECTURES)
         )
 
 

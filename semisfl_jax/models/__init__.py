@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 
 from semisfl_jax.errors import UserError
@@ -16,8 +20,8 @@ from semisfl_jax.models.weights import load_encoder
 from semisfl_jax.wording import use_one_of
 
 ARCHITECTURES = zoo.ARCHITECTURES
-NAMES = tuple(ARCHITECTURES)
-DENSE_NAMES = tuple(DENSE_ARCHITECTURES)
+# A view of both, so that what a user registers in one of them later is in it too
+EVERY_ARCHITECTURE: Mapping[str, Any] = ChainMap[str, Any](DENSE_ARCHITECTURES, ARCHITECTURES)
 PROJECTIONS = ('mlp', 'linear', 'none')
 CONVOLUTIONS = ('auto', *LOWERINGS)
 
@@ -93,8 +97,7 @@ __all__ = [
     'BATCH_NORM_VARIANCES',
     'CONVOLUTIONS',
     'DENSE_ARCHITECTURES',
-    'DENSE_NAMES',
-    'NAMES',
+    'EVERY_ARCHITECTURE',
     'OUTPUT_STRIDES',
     'PROJECTIONS',
     'Compute',
