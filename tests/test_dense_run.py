@@ -1,5 +1,6 @@
 """Runs of dense tasks by the command: resumed, with images on the host, several seeds, failures, files and messages."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -130,3 +131,18 @@ def test_wrong_input_is_one_line(tmp_path, capsys, wrong, said):
     assert said in error
     assert '\n' not in error
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('split', ['training', 'test'])
+def test_maps_with_numbers_of_no_class_are_one_line(tmp_path, capsys, monkeypatch, split):
+    made = toy_scenes.load()
+    semseg = made.targets['semseg']
+    spoiled = (semseg.train if split == 'training' else semseg.test).copy()
+    spoiled[-1, 0, :2] = 255, 3  # no truth, and a fourth class
+    semseg = semseg._replace(**{'train' if split == 'training' else 'test': spoiled})
+    spoiled = dataclasses.replace(made, targets={**made.targets, 'semseg': semseg})
+    monkeypatch.setitem(data.READERS, toy_scenes.NAME, lambda image_size: spoiled)
+    assert train(tmp_path / 'run') == 2
+    error = capsys.readouterr().err.strip()
+    assert f"'semseg': a {split} map has the number 3, but with 3 outputs the largest is 2 (255: no truth)" in error
+    assert '\n' not in error

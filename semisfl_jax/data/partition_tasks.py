@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import rng
+from semisfl_jax import rng, tasks
 from semisfl_jax.data.dataset import ROWS_AT_ONCE, Dataset
 from semisfl_jax.errors import UserError
-from semisfl_jax.tasks import IGNORED
 
 
 def make(dataset: Dataset, names: Sequence[str], chosen: dict, split: Callable[[Dataset, dict], Any]) -> Any:
@@ -56,11 +55,25 @@ def make(dataset: Dataset, names: Sequence[str], chosen: dict, split: Callable[[
 
 
 def check(dataset: Dataset, names: Sequence[str]) -> None:
-    """Raises UserError if the data set lacks one of these tasks."""
+    """Raises UserError if the data set lacks one of these tasks, or has maps with numbers that a task does not have."""
     for name in names:
         if name not in dataset.targets:
             has = f'it has {", ".join(dataset.targets)}' if dataset.targets else 'it has no dense task'
             raise UserError(f"config.data.tasks: data set '{dataset.name}' has no task '{name}'; {has}")
+        target = dataset.targets[name]
+        largest = tasks.make(name, target.outputs).largest
+        for split, found in (('training', target.train), ('test', target.test)):
+            if largest is not None and (beyond := _largest(found)) > largest:
+                raise UserError(
+                    f"data set '{dataset.name}', task '{name}': a {split} map has the number {beyond}, but with "
+                    f'{target.outputs} outputs the largest is {largest} ({tasks.IGNORED}: no truth); mend the reader'
+                )
+
+
+def _largest(target: np.ndarray) -> int:
+    """The largest number of maps [n, H, W] that is a truth."""
+    blocks = (target[start : start + ROWS_AT_ONCE] for start in range(0, len(target), ROWS_AT_ONCE))
+    return max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks)
 
 
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
@@ -71,7 +84,7 @@ def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
     """
     target = dataset.targets[name].train
     known = [
-        (target[start : start + ROWS_AT_ONCE] != IGNORED).any(axis=(1, 2))
+        (target[start : start + ROWS_AT_ONCE] != tasks.IGNORED).any(axis=(1, 2))
         for start in range(0, len(target), ROWS_AT_ONCE)
     ]
     rows = np.flatnonzero(np.concatenate(known))

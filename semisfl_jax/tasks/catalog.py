@@ -35,6 +35,7 @@ def _classes(name: str, title: str) -> Callable[[int], Task]:
             scorer=scores.confusion(outputs),
             show=lambda logits: np.argmax(logits, axis=-1).astype(np.uint8),
             pseudo_label=_likely_class,
+            largest=outputs - 1,
         )
 
     return build
@@ -51,6 +52,7 @@ def _saliency(outputs: int) -> Task:
         scorer=scores.saliency(),
         show=_probability,
         pseudo_label=_likely_side,
+        largest=1,
     )
 
 
@@ -65,6 +67,7 @@ def _edges(outputs: int) -> Task:
         scorer=edges.scorer(),
         show=_probability,
         pseudo_label=_likely_side,
+        largest=1,
     )
 
 
@@ -91,6 +94,7 @@ def _keypoints(outputs: int) -> Task:
         score=AP,
         scorer=keypoints.scorer(),
         show=_points,
+        largest=outputs,
     )
 
 

@@ -83,6 +83,7 @@ class Task:
         target's units.
       pseudo_label: outputs, threshold -> targets that the outputs themselves suggest, where their probability reaches
         the threshold; elsewhere IGNORED, or -1 if the task is not dense. None: the task has no such thing.
+      largest: the largest number that a dense target may have beside IGNORED. None: any.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Task:
     scorer: Scorer
     show: Callable[[Any], Any] | None = None
     pseudo_label: Callable[[Array, float], Array] | None = None
+    largest: int | None = None
 
 
 ACCURACY = Score('accuracy', 'accuracy')
