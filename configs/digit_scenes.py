@@ -33,11 +33,11 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     config.k_s = 0
     config.local.epochs = 1
-    config.batch_size = 16
+    config.batch_size = 8
     config.optimizer = 'adam'
     config.nesterov = False
-    config.lr = 1e-3
-    config.lr_min = 1e-4
+    config.lr = 3e-3
+    config.lr_min = 3e-4
     config.lr_rounds = 0
     config.weight_decay = 0.0
 
