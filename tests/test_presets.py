@@ -79,7 +79,7 @@ def test_the_setting_of_m_fed(name, base, counts):
     scenes = f'--config={runs.ROOT}/configs/digit_scenes.py'
     config = command_line.parse(['launch.py', scenes, *words[2:], '--config.setting=official']).config
     assert (config.federation.num_clients, config.local.epochs, config.rounds) == (35, 5, 20)  # seven tasks
-    assert (config.lr, config.batch_size, config.lr_rounds) == (1e-3, 16, 0)
+    assert (config.lr, config.batch_size, config.lr_rounds) == (3e-3, 8, 0)
 
 
 def test_the_command_line_goes_before():
