@@ -184,6 +184,19 @@ def test_images_that_nobody_gets_take_no_memory():
     assert shares['images'] == 20_000 * 3072
 
 
+@pytest.mark.parametrize(('residency', 'training'), [('device', 4998), ('host', 0)])
+def test_maps_of_dense_tasks_take_memory(residency, training):
+    """A byte a pixel and task, beside the three of the image: for the test set, and where clients' images are."""
+    config = get('pascal_context')
+    config.data.residency = residency
+    config = config_lib.resolve(config)
+    outputs = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
+    loaded = data.Outline((512, 512, 3), 20, 4998, 5105, in_memory=False, most_held=1000, outputs=outputs)
+    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
+    assert shares['images'] == 3 * 512**2 * (training + 5105)
+    assert shares['maps of the tasks'] == 4 * 512**2 * (training + 5105)
+
+
 def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, tmp_path, capsys):
     """Features of 1,000 images behind the first layer are 1,000 * 8 * 8 * 16 float32, 4 MiB; all else takes less."""
     changes = {'algorithm': 'supervised_only', 'server_batch_size': 1000}

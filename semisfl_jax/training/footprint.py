@@ -55,8 +55,10 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
         trials_per_device * size_of(part)
         for part in (method.state, getattr(method.state, 'memory', ()), getattr(method.state, 'clients', ()))
     )
+    on_device = _images(config, images, method)
     all_shares = [
-        Share('images', _images(config, images, method)),
+        Share('images', on_device * images.pixels),
+        Share('maps of the tasks', on_device * len(config.data.tasks) * math.prod(images.image[:2])),
         Share('images in host memory', images.in_memory * images.pixels * (images.train + images.test), on_host=True),
         Share('models of the server', carried - queue - client_state),
         Share('queue', queue),
@@ -81,14 +83,16 @@ def size_of(tree: Any) -> int:
 
 
 def _images(config: ConfigDict, images: Outline, method: Method) -> int:
-    """Bytes of images on the device: the test set, and the images of server and clients."""
+    """Number of images on the device: the test set, and the images of server and clients."""
     train = images.train
     at_server = max(0, config.data.num_labeled - max(0, config.data.client_labels))
+    if config.data.client_labels == -1 and not config.k_s:  # none are set aside for the server
+        at_server = 0
     if config.data.num_unlabeled:
         train = min(train, config.data.num_unlabeled + (at_server if config.k_s else 0))
     if config.data.residency == 'host' or not method.uses_clients:
         train = min(train, at_server)
-    return images.pixels * (train + images.test)
+    return train + images.test
 
 
 def _server_steps(hparams: HParams, method: Method) -> int:

@@ -39,6 +39,7 @@ _KNOBS = (
 )
 _SPARING = {  # a large share -> how to reduce it
     'images': "data.residency='host', fewer data.fake_size or a smaller data.image_size",
+    'maps of the tasks': "data.residency='host', fewer data.tasks or a smaller data.image_size",
     'images in host memory': 'fewer data.fake_size or a smaller data.image_size',
     'models of the server': 'a smaller model.name or model.projection_dim',
     'queue': 'a smaller queue_size',
