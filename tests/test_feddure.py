@@ -85,6 +85,18 @@ def moves(one, other):
     return np.max([np.abs(np.asarray(a - b)).reshape(len(a), -1).max(axis=1) for a, b in pairs], axis=0)
 
 
+def test_the_order_of_the_cohort_and_its_padding_change_nothing():
+    """Every F-reg stays with its client."""
+    run, state, _ = start(**CASES['sgd'])
+    state, _ = one_round(run, state, *ROUNDS[0])
+    cohorts = [toy.cohort(ids, [1] * len(ids)) for ids in ([1, 2, 4], [4, 1, 2], [1, 2, 4, 4, 3])]
+    cohorts[-1] = cohorts[-1]._replace(weight=jnp.array([1.0, 1.0, 1.0, 0.0, 0.0]))
+    plain, *others = (run(rng.root(0), state, FEDERATION, cohort, jnp.int32(0)) for cohort in cohorts)
+    assert moves(state.clients, plain[0].clients)[[1, 2, 4]].min() > 1e-3
+    for other in others:
+        chex.assert_trees_all_close(plain, other, rtol=1e-4, atol=1e-5)
+
+
 # --- its limits
 
 MODELS = {'matrices': linear.model, 'layers': toy.model}
