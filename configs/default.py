@@ -76,10 +76,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.cache_dir = ''  # decoded arrays, '' means ~/.cache/semisfl_jax
     config.data.image_size = 0  # resize to this side, at most 4096 (image100 and unequal images), 0: keep; sets with
     # dense tasks: 48 pixels in scenes, 512 in pascal_context, 256 in coco, 128 in oxford_iiit_pet
-    config.data.pad_to = (
-        0  # pad with zeros to this side, after resizing, the image in the center: 32 makes 28x28 images
-    )
-    # fit the 4x4 pooling of resnet9; 0: no padding
+    config.data.pad_to = 0  # pad with zeros to this side, after resizing, the image in the center: 32 makes 28x28
+    # images fit the 4x4 pooling of resnet9; 0: no padding
     config.data.class_list = ''  # image100: a text file with one WordNet id per line
     config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012;
     # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory; pascal_context: the
@@ -114,7 +112,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model = ConfigDict()
     config.model.name = 'alexnet'  # 'small_cnn' | 'cnn' | 'alexnet' | 'vgg13' | 'vgg16' | 'resnet9' (FedDure's) |
     # 'resnet9_plain' (FedMatch's, without BatchNorm and biases) | 'wresnet28x2' (SemiFL's) | 'mlp5000', 'cnn13'
-    # (Fed-SHVR's) | 'mlp200', for CPUs
+    # (Fed-SHVR's) | 'mlp200', for CPUs | 'mcmahan_cnn', 'mcmahan_2nn' (FedAvg's)
     config.model.split_index = config_dict.placeholder(int)  # layers at the client, a residual block counting as one;
     # None: the paper's cut, after the convolutions
     config.model.output_stride = 8  # dense tasks: of the encoder's last map: 8, 16 or 32 (dilation in place of stride)
@@ -195,10 +193,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.ema_decay = 0.99  # gamma
     config.ema_warmup = True  # a_t = min(1 - 1 / (t + 1), gamma)
     config.client_teacher_ema = False  # Eq. 8: clients also update their copy of the teacher bottom
-    config.client_teacher_bn = (
-        'eval'  # 'train': the teacher bottom at the clients uses batch statistics, and dropout if
-    )
-    # the model has any in it (cnn13)
+    config.client_teacher_bn = 'eval'  # 'train': the teacher bottom at the clients uses batch statistics, and dropout
+    # if the model has any in it (cnn13)
     config.server_teacher_bn = 'eval'  # 'train_first_round': so does the one at the server in the first round, and
     # updates its running statistics, as in the authors' code until it first tests the teacher in evaluation mode
 

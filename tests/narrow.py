@@ -20,7 +20,10 @@ from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
 from tests import needs, rows
 
-FAMILIES = {  # VGG16 differs from VGG13 in the number of layers alone, and mlp200 from mlp5000 in their width
+# VGG16 differs from VGG13 in the number of layers alone, the MLPs from mlp5000 in number and width, and FedAvg's CNN
+# from the one for SVHN in its padding
+LIKE_OTHERS = {'vgg16', 'mlp200', 'mcmahan_2nn', 'mcmahan_cnn'}
+FAMILIES = {
     'small_cnn': {'channels': (6, 8), 'dense': 12},
     'cnn': {'channels': (6, 8), 'dense': 12},
     'alexnet': {'channels': (6, 8, 8, 6, 6), 'dense': 16},

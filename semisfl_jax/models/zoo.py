@@ -42,6 +42,17 @@ def cnn(num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64)
     return _two_convolutions(conv, channels, dense, num_classes, compute)
 
 
+def mcmahan_cnn(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512
+) -> Architecture:
+    """FedAvg's CNN for MNIST (McMahan et al., 2017): 1,663,370 parameters at 28x28x1 and 10 classes.
+
+    Like `cnn`, with padded convolutions. The paper does not say how weights start: here as in the other models.
+    """
+    conv = partial(ConvLayer, kernel=5, padding=2, pool='floor', compute=compute)
+    return _two_convolutions(conv, channels, dense, num_classes, compute)
+
+
 def _two_convolutions(
     conv: Maker, channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
 ) -> Architecture:
@@ -169,6 +180,12 @@ def mlp200(num_classes: int, compute: Compute, dense: int = 200) -> Architecture
     return _one_hidden_layer(dense, num_classes, compute)
 
 
+def mcmahan_2nn(num_classes: int, compute: Compute, dense: int = 200) -> Architecture:
+    """FedAvg's MLP for MNIST, 784-200-200-10 (McMahan et al., 2017): 199,210 parameters at 28x28x1 and 10 classes."""
+    hidden = partial(DenseLayer, dense, compute=compute)
+    return Architecture((hidden, hidden, _classifier(num_classes, compute)), paper_split=2)
+
+
 def _one_hidden_layer(dense: int, num_classes: int, compute: Compute) -> Architecture:
     return Architecture((partial(DenseLayer, dense, compute=compute), _classifier(num_classes, compute)), paper_split=1)
 
@@ -213,4 +230,6 @@ ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
     'mlp5000': mlp5000,
     'mlp200': mlp200,
     'cnn13': cnn13,
+    'mcmahan_cnn': mcmahan_cnn,
+    'mcmahan_2nn': mcmahan_2nn,
 }
