@@ -2,8 +2,8 @@
 
 Kinds and order of layers, strides, dropout, BatchNorm and residual sums are the models' own, made by their own
 builders, and so is their number but in three families, where layers like the one before them are left out: VGG13 has
-six of its ten convolutions, the WideResNet two of four blocks in a stage, CNN13 six of its nine convolutions. Few
-channels and images of 16 x 16 make a round that runs in milliseconds and compiles in seconds.
+six of its ten convolutions, the WideResNet one of four blocks in a stage, CNN13 one of its two stages, of a single
+convolution. Few channels and images of 16 x 16 make a round that runs in milliseconds and compiles in seconds.
 """
 
 import functools
@@ -30,9 +30,9 @@ FAMILIES = {
     'vgg13': {'channels': (6, 6, 8, 8, 8), 'dense': 16, 'depths': (1, 1, 1, 1, 2)},
     'resnet9': {'channels': (4, 6, 8, 8)},
     'resnet9_plain': {'channels': (4, 6, 8, 8)},
-    'wresnet28x2': {'channels': (4, 6, 8, 10), 'depth': 2},
+    'wresnet28x2': {'channels': (4, 4, 6, 8), 'depth': 1},  # its blocks with and without a projection
     'mlp5000': {'dense': 12},
-    'cnn13': {'channels': (6, 6, 8, 8, 8), 'depths': (2, 1)},
+    'cnn13': {'channels': (6, 6, 8, 8), 'depths': (1,)},
 }
 DENSE = {'scene_net': (partial(scene_net.SceneEncoder, 4, (4, 6, 8)), partial(scene_net.SceneDecoder, width=6))}
 CLIENTS, ACTIVE, SIDE = 10, 8, 16
