@@ -33,7 +33,7 @@ SIZES = {'cpu': (10, 10), 'gpu': (100, 50)}  # default K_s and K_u
 
 flags.DEFINE_list('methods', [], 'what to measure, fedavg or fedavg:uda; empty: everything')
 flags.DEFINE_enum('data', 'fashion_mnist', DATA, 'configuration whose model and shapes are taken')
-flags.DEFINE_enum('model', '', ['', *models.NAMES], "config.model.name; '': the configuration's")
+flags.DEFINE_enum('model', '', ['', *models.ARCHITECTURES], "config.model.name; '': the configuration's")
 flags.DEFINE_integer('clients', 10, 'active clients', lower_bound=1)
 flags.DEFINE_integer('batch_size', 64, 'images per client and iteration, and per supervised step', lower_bound=1)
 flags.DEFINE_integer('k_s', 0, 'supervised steps; 0: 10 on a CPU, 100 on a GPU', lower_bound=0)

@@ -1,15 +1,15 @@
-"""FedAvg on MNIST, as in its paper (McMahan et al., 2017): all labels at 100 clients; minutes on 2 cores.
+"""FedAvg on MNIST as in its paper (McMahan et al., 2017): minutes on 2 cores.
 
     python launch.py --config=configs/fedavg.py --config.data.data_dir=DIR
     python launch.py --config=configs/fedavg.py --config.data.data_dir=DIR --config.federation.partition=classes
     python launch.py --config=configs/fedavg.py --config.data.data_dir=DIR --config.model.name=mcmahan_2nn
 
 DIR has MNIST as prepared for tensorflow-datasets; without it, --config.data.name=digits
---config.federation.num_clients=20 runs on scikit-learn's digits. Each of 100 clients has 600 images; in a round, 10 of
-them make one pass over theirs in batches of 10, with plain SGD and no augmentation, and the server averages their
-models. No image is at the server. With partition=classes every client has images of two digits, the paper's
-pathological non-IID split. The paper tunes the learning rate for each row of its tables and does not give it: here it
-is 0.1, a choice of ours.
+--config.federation.num_clients=20 runs on scikit-learn's digits. Each of 100 clients has 600 images with their labels;
+in a round, 10 of them make one pass over theirs in batches of 10, with plain SGD and no augmentation, and the server
+averages their models. No image is at the server. With partition=classes every client has images of two digits, the
+paper's pathological non-IID split. The paper tunes the learning rate for each row of its tables and does not give it:
+here it is 0.1, a choice of ours.
 """
 
 from ml_collections import ConfigDict

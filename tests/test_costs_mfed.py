@@ -6,7 +6,9 @@ import pytest
 from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import get_config
+from semisfl_jax.costs import pieces
 from semisfl_jax.costs.clients import whole
+from tests import toy_scenes
 
 MIB = 2**20
 SIDE = 64  # of images; bytes do not depend on it
@@ -82,3 +84,11 @@ def test_clients_pay_for_the_decoder_of_their_task():
     assert (found.bytes_down, found.bytes_up) == (of_all + 20 * 4 * ENCODER, of_all)
     found = bill(model, [1, 6])
     assert found.bytes_up == 2 * (4 * (ENCODER + DECODER) + STATISTICS) + 4 * OUTPUT * (7 + 1)
+
+
+def test_a_model_registered_anew_is_measured_anew(monkeypatch):
+    """Under the name of another one, as in a notebook whose cell runs again: 3 * 6 + 6 + 6 * 6 + 6 parameters of two
+    dense layers and 2 * 6 of a BatchNorm, in place of the 83,824 of scene_net's encoder."""
+    before = pieces.measure_dense('scene_net', 3, (16, 16, 3), 8).bottom_parameters
+    toy_scenes.small_model(monkeypatch)
+    assert (before, pieces.measure_dense('scene_net', 3, (16, 16, 3), 8).bottom_parameters) == (4 * 83_824, 4 * 78)

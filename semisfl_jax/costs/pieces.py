@@ -72,7 +72,6 @@ class Pieces:
         return 4 * self.feature_size
 
 
-@functools.cache
 def measure(
     name: str,
     num_classes: int,
@@ -86,17 +85,30 @@ def measure(
     Raises:
       UserError: as in `models.build`.
     """
-    model = models.build(name, num_classes, image_shape, split_index, projection, projection_dim, convolution='native')
-    return _measure(model, image_shape)
+    arguments = name, num_classes, image_shape, split_index, projection, projection_dim
+    return _measured(models.ARCHITECTURES.get(name), arguments)
 
 
-@functools.cache
 def measure_dense(name: str, outputs: int, image_shape: tuple[int, int, int], output_stride: int) -> Pieces:
     """Measures the pieces of a model for dense tasks, arguments as in `models.build_dense`.
 
     Raises:
       UserError: as in `models.build_dense`.
     """
+    return _measured_dense(models.DENSE_ARCHITECTURES.get(name), (name, outputs, image_shape, output_stride))
+
+
+# The builder is among the arguments because a notebook may register another one under the same name.
+@functools.cache
+def _measured(builder: Any, arguments: tuple[Any, ...]) -> Pieces:
+    name, num_classes, image_shape, split_index, projection, projection_dim = arguments
+    model = models.build(name, num_classes, image_shape, split_index, projection, projection_dim, convolution='native')
+    return _measure(model, image_shape)
+
+
+@functools.cache
+def _measured_dense(builder: Any, arguments: tuple[Any, ...]) -> Pieces:
+    name, outputs, image_shape, output_stride = arguments
     model = models.build_dense(name, outputs, image_shape, convolution='native', output_stride=output_stride)
     return _measure(model, image_shape)
 
