@@ -147,8 +147,8 @@ def bill(
 
 
 def work(model: CostModel, index: int, k_s: int, clients: Clients | None) -> tuple[float, float]:
-    """Operations of round `index` (0-based), arguments as in `bill`: of the K_s supervised steps, and of all that is done
-    for the clients, by themselves and by the server."""
+    """Operations of round `index` (0-based), arguments as in `bill`: of the K_s supervised steps, and of all that is
+    computed for the clients, by themselves and by the server."""
     context = _context(model, index, clients, None)
     supervised = k_s * supervised_work(context, model.clustering)
     if clients is None:

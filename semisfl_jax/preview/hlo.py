@@ -36,10 +36,11 @@ _BITS = {'pred': 8, 'token': 0}
 _COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) .*\{$')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$')
 _CALLED = re.compile(
-    r'\b(?:calls|to_apply|true_computation|false_computation|called_computations)=\{?((?:%?[\w.\-]+(?:, )?)+)'
+    r'\b(?:calls|to_apply|true_computation|false_computation|called_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)'
 )
 _BRANCHES = re.compile(r'\bbranch_computations=\{([^}]*)\}')
 _BODY = re.compile(r'\bbody=%?([\w.\-]+)')
+_CONDITION = re.compile(r'\bcondition=%?([\w.\-]+)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _NAME = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -59,12 +60,6 @@ class Instruction(NamedTuple):
         """Where it comes from in the program, 'jit(round_)/while/body/…'; '' if unknown."""
         match = _NAME.search(self.attributes)
         return match[1] if match else ''
-
-    @property
-    def trips(self) -> int:
-        """How often the body of this loop runs; 0: not known in advance."""
-        match = _TRIPS.search(self.attributes)
-        return int(match[1]) if match else 0
 
 
 class Module(NamedTuple):
@@ -140,6 +135,22 @@ def _body(loop: Instruction) -> str:
     return match[1]
 
 
+def _trips(module: Module, loop: Instruction) -> int:
+    """How often the body of a loop runs; 0: not known in advance.
+
+    Some compilers write it down, others leave it in the condition: a counter from 0, as all loops of JAX have, is less
+    than a constant.
+    """
+    if match := _TRIPS.search(loop.attributes):
+        return int(match[1])
+    condition = _CONDITION.search(loop.attributes)
+    instructions = module.computations.get(condition[1], []) if condition else []
+    constants = [instruction for instruction in instructions if instruction.kind == 'constant']
+    ascends = any('direction=LT' in instruction.attributes for instruction in instructions)
+    number = re.match(r'(\d+)\)', constants[0].attributes) if len(constants) == 1 and ascends else None
+    return int(number[1]) if number else 0
+
+
 def _called(instruction: Instruction) -> list[str]:
     """Computations that run once, at most, where this instruction stands; the body of a loop is none of them."""
     found = [*_CALLED.findall(instruction.attributes), *_BRANCHES.findall(instruction.attributes)]
@@ -163,11 +174,21 @@ def _loops_of(module: Module, phase: str) -> list[Instruction]:
             if loop.kind != 'while' or phase in loop.name:  # a loop inside the phase
                 continue
             inside = search(_body(loop))
-            around = any(phase in instruction.name for instruction in _directly(module, _body(loop)))
-            found += inside or ([loop] if around else [])
+            found += inside or ([loop] if _phase_of(module, loop) == phase else [])
         return found
 
     return search(module.entry)
+
+
+def _phase_of(module: Module, loop: Instruction) -> str:
+    """The phase that most instructions of a loop bear the name of, '' if none does.
+
+    Not simply any of them: phases share code, and the compiler may merge what is equal.
+    """
+    names = [instruction.name for instruction in _directly(module, _body(loop))]
+    numbers = {phase: sum(phase in name for name in names) for phase in PHASES}
+    most = max(numbers, key=lambda phase: numbers[phase])
+    return most if numbers[most] else ''
 
 
 def _count(module: Module, apart: set[str], name: str) -> Count:
@@ -185,8 +206,9 @@ def _count(module: Module, apart: set[str], name: str) -> Count:
     for instruction in module.computations.get(name, ()):
         if instruction.kind == 'while':
             if _body(instruction) not in apart:
-                add(_count(module, apart, _body(instruction)), instruction.trips or 1)
-                open_loops += not instruction.trips
+                trips = _trips(module, instruction)
+                add(_count(module, apart, _body(instruction)), trips or 1)
+                open_loops += not trips
         elif instruction.kind == 'conditional':
             add(max((_count(module, apart, branch) for branch in _called(instruction)), key=lambda c: c.kernels), 1)
         elif instruction.kind in ('call', 'async-start'):

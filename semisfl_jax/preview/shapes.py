@@ -83,15 +83,14 @@ def of_round(experiment: Experiment, devices: Devices) -> Round:
 
 def of_evaluation(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
     """The arguments of the evaluation: state, and the batches of the test set."""
-    dataset, batch_size = experiment.dataset, experiment.config.eval_batch_size
+    dataset, batch_size, copies = experiment.dataset, experiment.config.eval_batch_size, _copies(devices)
+
+    def batches(images, truth):
+        return batched(images, truth, batch_size, jnp.asarray)
+
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
-    batches = jax.eval_shape(
-        lambda images, truth: batched(images, truth, batch_size, jnp.asarray),
-        dataset.test_images,
-        experiment.test_truth,
-    )
-    copies = _copies(devices)
-    return _put(state, copies), _put(batches, copies)
+    test_set = jax.eval_shape(batches, dataset.test_images, experiment.test_truth)
+    return _put(state, copies), _put(test_set, copies)
 
 
 def _placed(shapes: Round, devices: Devices) -> Round:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,12 @@ class Target:
     source: str = ''  # of the numbers
     cores: str = ''  # GPUs: fields of XLA's GpuTargetConfigProto
 
+    @property
+    def usable(self) -> int | None:
+        """Bytes that JAX takes of it; None: unknown. Of a GPU three quarters, if $XLA_PYTHON_CLIENT_MEM_FRACTION does
+        not say otherwise."""
+        return self.memory * 3 // 4 if self.memory and self.platform == 'gpu' else self.memory
+
 
 class Devices(NamedTuple):
     """What shapes are placed on."""
@@ -50,14 +57,12 @@ class Devices(NamedTuple):
     mesh: Mesh | None  # of several devices
 
 
-def _gpu(
-    capability: str, cores: int, units: int, shared: int, optin: int, threads: int, cache: int, clock: float
-) -> str:
-    """The part of a GpuTargetConfigProto that `_gpu_text` does not know from the target."""
+def _gpu(capability: str, cores: int, units: int, shared: int, block: int, threads: int, l2: int, clock: float) -> str:
+    """The part of a GpuTargetConfigProto that differs between GPUs, beside what a Target says anyway."""
     return (
         f'cuda_compute_capability {{ {capability} }} core_count: {cores} fpus_per_core: {units} '
-        f'shared_memory_per_core: {shared} shared_memory_per_block_optin: {optin} threads_per_core_limit: {threads} '
-        f'l2_cache_size: {cache} clock_rate_ghz: {clock}'
+        f'shared_memory_per_core: {shared} shared_memory_per_block_optin: {block} threads_per_core_limit: {threads} '
+        f'l2_cache_size: {l2} clock_rate_ghz: {clock}'
     )
 
 
@@ -66,7 +71,7 @@ _HOPPER_PEAK = {'float32': 67e12, 'tf32': 494.5e12, 'bfloat16': 989.5e12}
 
 
 def _tpu_peak(bfloat16: float) -> dict[str, float]:
-    """A TPU multiplies in bfloat16; float32 takes six of these products at `config.precision` float32, three at tf32."""
+    """A TPU multiplies in bfloat16: a product of float32 takes six such, or three at `config.precision` tf32."""
     return {'float32': bfloat16 / 6, 'tf32': bfloat16 / 3, 'bfloat16': bfloat16}
 
 
@@ -169,6 +174,7 @@ def devices(target: Target, count: int) -> Devices:
 
 
 def _tpus(target: Target, count: int) -> Sequence[Any]:
+    os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')  # there is no TPU to ask what it is
     chips = next((chips for chips in _TPU_GRIDS if chips >= count), None)
     if chips is None:
         raise UserError(f'--devices={count} is more than the {max(_TPU_GRIDS)} chips of a {target.title}; use fewer')
@@ -178,9 +184,7 @@ def _tpus(target: Target, count: int) -> Sequence[Any]:
 def _gpus(target: Target, count: int) -> Sequence[Any]:
     if count > _GPUS:
         raise UserError(f'--devices={count} is more than the {_GPUS} GPUs of one machine; use {_GPUS} or fewer')
-    from jax._src import xla_bridge  # the plugin is otherwise looked for only where JAX may use it
-
-    xla_bridge.discover_pjrt_plugins()
+    jax.devices('cpu')  # on its first use, JAX looks for plugins
     described = topologies.get_topology_desc(
         platform='cuda', topology_name='', target_config=_gpu_text(target), topology=f'1x1x{count}'
     )
