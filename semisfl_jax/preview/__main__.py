@@ -97,7 +97,7 @@ def preview(asked: Request) -> None:
         need = fit.need(experiment, round_, evaluation)
         _say(report.programs({'round': round_, 'evaluation': evaluation}))
         _say(report.memory(need, target, experiment))
-        _say(report.kernels(round_.text))
+        _say(report.kernels(round_.text, experiment))
         _say(report.floors(floors.of_round(experiment), experiment, target))
         if not need.fits(target):
             assert target.usable

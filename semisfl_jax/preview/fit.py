@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 
+from semisfl_jax.preview import shapes
 from semisfl_jax.preview.program import Program
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training.experiment import Experiment
@@ -32,7 +33,8 @@ class Need(NamedTuple):
 def need(experiment: Experiment, round_: Program, evaluation: Program) -> Need:
     """What a run needs: data, state and both programs, and the larger of their intermediate results."""
     state = size_of(jax.eval_shape(experiment.algorithm.init, experiment.key))
-    test_set = max(0, evaluation.memory.arguments - state)
+    # TPUs pad arrays; of the state, the evaluation takes only what it reads
+    test_set = max(size_of(shapes.test_set(experiment)), evaluation.memory.arguments - state)
     programs = round_.memory, evaluation.memory
     at_work = max(memory.outputs + memory.temporary for memory in programs)
     code = sum(memory.code for memory in programs)

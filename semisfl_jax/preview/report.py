@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from semisfl_jax.preview import floors as floors_lib
@@ -44,8 +43,8 @@ def memory(need: Need, target: Target, experiment: Experiment) -> str:
     """Whether a run fits, and what else would."""
     if not target.usable:
         return f'memory: a device needs {size(need.total)}'
-    of = 'of the' if target.usable == target.memory else 'of the three quarters that JAX takes of a GPU,'
-    line = f'memory: a device needs {size(need.total)} {of} {size(target.usable)}'
+    of = '' if target.usable == target.memory else ', the three quarters of a GPU that JAX takes'
+    line = f'memory: a device needs {size(need.total)} of {size(target.usable)}{of}'
     if not need.fits(target):
         return f'{line}: too much'
     chunk, active = experiment.config.federation.client_chunk, experiment.config.federation.num_active
@@ -53,23 +52,25 @@ def memory(need: Need, target: Target, experiment: Experiment) -> str:
     trials = need.trials(target)
     if experiment.mesh or not trials:
         return f'{line}: fits, {clients}'
-    return f'{line}: fits, {clients}; about {trials} seeds at once, if each needs what this one does'
+    return f'{line}: fits, {clients}; about {trials:,} seeds at once, if each needs what this one does'
 
 
-def kernels(text: str) -> str:
-    """What the round launches and computes, by phase."""
+def kernels(text: str, experiment: Experiment) -> str:
+    """What the round launches, computes and exchanges, by phase."""
     counts = hlo.phases(hlo.parse(text))
-    head = ('', 'kernels', 'convolutions and products')
-    rows = [(_NAMES[phase], _kernels(count), _listed(count.products) or '-') for phase, count in counts.items()]
-    exchanged = [
-        f'{_NAMES[phase]}: {number} {kind}, {size(count.bytes[kind])}'
-        for phase, count in counts.items()
-        for kind, number in count.collectives.items()
-    ]
-    lines = [_table([head, *rows], left=3)]
-    if any(count.open_loops for count in counts.values()):
-        lines.append('+ with loops whose length is known only when they run, of which one iteration is counted')
-    lines.append('collectives: ' + ('; '.join(exchanged) or 'none'))
+    lines = []
+    for phase, count in counts.items():
+        open_loops = ', and one iteration of each loop whose length is not known before' if count.open_loops else ''
+        lines.append(f'{_NAMES[phase]}: {count.kernels:,} kernels{open_loops}')
+        lines += [f'  {number:>4} {kind}' for kind, number in sorted(count.products.items())]
+        lines += [
+            f'  {number:>4} {kind}, {size(count.bytes[kind])} together'
+            for kind, number in sorted(count.collectives.items())
+        ]
+    times = {'supervised_step': experiment.config.k_s, 'cross_entity_iteration': experiment.config.k_u, hlo.REST: 1}
+    if counts.keys() <= times.keys():
+        launches = sum(times[phase] * count.kernels for phase, count in counts.items())
+        lines.append(f'a round launches {launches:,} kernels')
     return '\n'.join(lines)
 
 
@@ -87,33 +88,22 @@ def floors(found: Floors | None, experiment: Experiment, target: Target) -> str:
             arithmetic, of_bytes = floors_lib.seconds(work, target, config.precision)
             cells = [cells[0], f'{1e3 * arithmetic:.3g} ms', cells[1], f'{1e3 * of_bytes:.3g} ms']
         rows.append((name, *cells))
-    lines = [_table(rows)]
+    lines = ['floors', _table(rows)]
     if target.bandwidth:
         hours = floors_lib.hours(found, experiment, target)
         lines.append(
-            f'floor of {config.rounds:,} rounds, not a forecast: {hours:.3g} hours, '
+            f'{config.rounds:,} rounds take no less than {hours:.3g} hours (a floor, not a forecast), '
             f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
             f'({target.source})'
         )
     return '\n'.join(lines)
 
 
-def _kernels(count: hlo.Count) -> str:
-    return f'{count.kernels:,}{"+" if count.open_loops else ""}'
-
-
-def _listed(products: Counter) -> str:
-    return ', '.join(f'{number} {kind}' for kind, number in sorted(products.items()))
-
-
-def _table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Rows of text in columns: the first to the left, and those from the `left`-th on, the others to the right."""
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text in columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place == 0 or (left > 1 and place >= left - 1) else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append('  '.join(cells).rstrip())
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append('  '.join([first.ljust(widths[0]), *cells]))
     return '\n'.join(lines)

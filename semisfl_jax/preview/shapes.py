@@ -83,14 +83,17 @@ def of_round(experiment: Experiment, devices: Devices) -> Round:
 
 def of_evaluation(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
     """The arguments of the evaluation: state, and the batches of the test set."""
-    dataset, batch_size, copies = experiment.dataset, experiment.config.eval_batch_size, _copies(devices)
+    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    return _put((state, test_set(experiment)), _copies(devices))
+
+
+def test_set(experiment: Experiment) -> Any:
+    """The batches of the test set, without a place."""
 
     def batches(images, truth):
-        return batched(images, truth, batch_size, jnp.asarray)
+        return batched(images, truth, experiment.config.eval_batch_size, jnp.asarray)
 
-    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
-    test_set = jax.eval_shape(batches, dataset.test_images, experiment.test_truth)
-    return _put(state, copies), _put(test_set, copies)
+    return jax.eval_shape(batches, experiment.dataset.test_images, experiment.test_truth)
 
 
 def _placed(shapes: Round, devices: Devices) -> Round:
