@@ -302,7 +302,7 @@ def test_the_command(capsys):
         'a supervised step',
         'a cross-entity iteration',
         'a round launches ',
-        'fits, all 3 active clients at once',
+        'fits: all 3 active clients at once',
         '8 supervised steps',
     ):
         assert part in printed
@@ -362,7 +362,7 @@ def test_a_run_that_does_not_fit(capsys, monkeypatch, compiled):
     monkeypatch.setattr(machine, 'host_memory', lambda: need - 1)
     assert main([*WORDS, '--target=cpu']) == 2
     printed = capsys.readouterr()
-    assert 'too much' in printed.out
+    assert 'fits: no\n' in printed.out
     assert_one_line(printed.err, ['does not fit', 'client_chunk=3', '--fit'])
     monkeypatch.setattr(machine, 'host_memory', lambda: 1000)
     assert main([*WORDS, '--target=cpu', '--fit']) == 2
@@ -401,5 +401,32 @@ def test_a_device_that_is_not_there(name, capsys):
     assert main([*WORDS, f'--target={name}']) == 0
     printed = capsys.readouterr().out
     assert f'on {targets.TARGETS[name].title}' in printed
-    assert 'fits, all 3 active clients at once' in printed
+    assert 'fits: all 3 active clients at once' in printed
     assert 'not a forecast' in printed
+
+
+@pytest.mark.parametrize(
+    ('message', 'words'),
+    [
+        ('INTERNAL: Mosaic failed', ['the round does not compile for a', 'Mosaic failed', 'another --target']),
+        ('RESOURCE_EXHAUSTED: 20G of 16G', ['the round does not fit into', '20G of 16G', 'client_chunk=3']),
+    ],
+)
+def test_a_compiler_that_refuses(message, words, capsys, monkeypatch):
+    def compile(self, **options):
+        raise jax.errors.JaxRuntimeError(message)
+
+    monkeypatch.setattr(jax.stages.Lowered, 'compile', compile)
+    assert main([*WORDS, '--target=cpu']) == 2
+    assert_one_line(capsys.readouterr().err, words)
+
+
+def test_a_compiler_that_does_not_start(capsys, monkeypatch):
+    def get_topology_desc(*arguments, **options):
+        raise jax.errors.JaxRuntimeError('ABORTED: no\nluck')
+
+    monkeypatch.setattr(targets, '_installed', lambda module: True)
+    monkeypatch.setattr(targets.topologies, 'get_topology_desc', get_topology_desc)
+    for name in ('v5e', 't4'):
+        assert main([*WORDS, f'--target={name}']) == 2
+        assert_one_line(capsys.readouterr().err, [f'--target={name} does not start (ABORTED: no luck)'])

@@ -78,7 +78,7 @@ def preview(asked: Request) -> None:
     """Compiles, and prints part by part.
 
     Raises:
-      UserError: the run does not fit into the target, or does not fit its devices otherwise.
+      UserError: the run does not compile for the target, or does not fit into its memory.
     """
     target = asked.target
     with machine.programs_for(target.platform):
@@ -86,14 +86,18 @@ def preview(asked: Request) -> None:
         experiment = shapes.experiment(asked.config, devices.mesh)
         _say(report.title(experiment, target))
         round_ = program.compile_round(experiment, target, devices)
-        if isinstance(round_, program.DoesNotFit):
-            raise UserError(_too_large(round_.reason, asked, devices))
+        if isinstance(round_, program.Refused):
+            if round_.for_memory:
+                raise UserError(_too_large(round_.reason, asked, devices))
+            raise UserError(_refused('round', round_, target))
         evaluation = program.compile_evaluation(experiment, target, devices)
-        if isinstance(evaluation, program.DoesNotFit):
-            raise UserError(
-                f'the evaluation does not fit into a {target.title} ({_reason(evaluation.reason)}); use less than '
-                f'eval_batch_size={asked.config.eval_batch_size}'
-            )
+        if isinstance(evaluation, program.Refused):
+            if evaluation.for_memory:
+                raise UserError(
+                    f'the evaluation does not fit into a {target.title} ({_reason(evaluation.reason)}); use less than '
+                    f'eval_batch_size={asked.config.eval_batch_size}'
+                )
+            raise UserError(_refused('evaluation', evaluation, target))
         need = fit.need(experiment, round_, evaluation)
         _say(report.programs({'round': round_, 'evaluation': evaluation}))
         _say(report.memory(need, target, experiment))
@@ -128,6 +132,10 @@ def _largest_chunk(asked: Request, devices: Devices) -> int:
         if isinstance(compiled, program.Program) and compiled.memory.total <= (asked.target.usable or 0):
             return chunk
     return 0
+
+
+def _refused(name: str, refused: program.Refused, target: Target) -> str:
+    return f'the {name} does not compile for a {target.title}: {_reason(refused.reason)}; try another --target'
 
 
 def _reason(text: str) -> str:

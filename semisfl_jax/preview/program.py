@@ -40,19 +40,20 @@ class Program(NamedTuple):
     text: str  # optimized HLO
 
 
-class DoesNotFit(NamedTuple):
-    """A program that the compiler refused for lack of memory."""
+class Refused(NamedTuple):
+    """A program that the compiler refused."""
 
     reason: str  # in its words
+    for_memory: bool  # whether it needs more than the device has
 
 
-def compile_round(experiment: Experiment, target: Target, devices: Devices) -> Program | DoesNotFit:
+def compile_round(experiment: Experiment, target: Target, devices: Devices) -> Program | Refused:
     """The round, with the state donated as in a run."""
     arguments = shapes.of_round(experiment, devices)
     return _compiled(experiment, experiment.algorithm.round, arguments, target, donate_argnums=1)
 
 
-def compile_evaluation(experiment: Experiment, target: Target, devices: Devices) -> Program | DoesNotFit:
+def compile_evaluation(experiment: Experiment, target: Target, devices: Devices) -> Program | Refused:
     """The evaluation on the whole test set."""
     counts = counting(experiment.algorithm.predict, experiment.task_of)
     return _compiled(experiment, counts, shapes.of_evaluation(experiment, devices), target)
@@ -60,16 +61,14 @@ def compile_evaluation(experiment: Experiment, target: Target, devices: Devices)
 
 def _compiled(
     experiment: Experiment, function: Callable, arguments: Any, target: Target, **options: Any
-) -> Program | DoesNotFit:
+) -> Program | Refused:
     start = time.monotonic()
     traced = simulation.compile_with(experiment.config)(function, **options).trace(*arguments)
     lowered = traced.lower(lowering_platforms=(_LOWERED_FOR[target.platform],))
     try:
         compiled = lowered.compile(compiler_options=_OPTIONS.get(target.platform))
     except jax.errors.JaxRuntimeError as error:
-        if 'RESOURCE_EXHAUSTED' not in str(error):
-            raise
-        return DoesNotFit(str(error))
+        return Refused(str(error), for_memory='RESOURCE_EXHAUSTED' in str(error))
     seconds = time.monotonic() - start
     return Program(seconds, _memory(compiled.memory_analysis()), compiled.as_text())
 

@@ -46,13 +46,13 @@ def memory(need: Need, target: Target, experiment: Experiment) -> str:
     of = '' if target.usable == target.memory else ', the three quarters of a GPU that JAX takes'
     line = f'memory: a device needs {size(need.total)} of {size(target.usable)}{of}'
     if not need.fits(target):
-        return f'{line}: too much'
+        return f'{line}\nfits: no'
     chunk, active = experiment.config.federation.client_chunk, experiment.config.federation.num_active
     clients = f'client_chunk={chunk}' if chunk else f'all {active} active clients at once (client_chunk=0)'
     trials = need.trials(target)
     if experiment.mesh or not trials:
-        return f'{line}: fits, {clients}'
-    return f'{line}: fits, {clients}; about {trials:,} seeds at once, if each needs what this one does'
+        return f'{line}\nfits: {clients}'
+    return f'{line}\nfits: {clients}; about {trials:,} seeds at once, if each needs what this one does'
 
 
 def kernels(text: str, experiment: Experiment) -> str:
@@ -92,7 +92,7 @@ def floors(found: Floors | None, experiment: Experiment, target: Target) -> str:
     if target.bandwidth:
         hours = floors_lib.hours(found, experiment, target)
         lines.append(
-            f'{config.rounds:,} rounds take no less than {hours:.3g} hours (a floor, not a forecast), '
+            f'{config.rounds:,} rounds take no less than {hours:.3g} hours: a floor, not a forecast\n'
             f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
             f'({target.source})'
         )

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from semisfl_jax import machine, parallel
 from semisfl_jax.errors import UserError
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.wording import shorten, use_one_of
 
 HERE = 'cpu'  # the machine at hand
 _PLUGINS = {  # platform of JAX -> modules of its compiler, one of which must be there, and the extra that installs it
@@ -26,6 +26,14 @@ _PLUGINS = {  # platform of JAX -> modules of its compiler, one of which must be
     'gpu': (('jax_plugins.xla_cuda13', 'jax_plugins.xla_cuda12'), 'preview-cuda'),
 }
 _TPU_GRIDS = {4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}  # chips -> topology
+_NO_TPU = {  # nothing asks what TPU this machine has, or takes it, or complains that there is none
+    'TPU_SKIP_MDS_QUERY': '1',
+    'TPU_WORKER_HOSTNAMES': 'localhost',
+    'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+    'TPU_STDERR_LOG_LEVEL': '3',
+    'TPU_MIN_LOG_LEVEL': '3',
+    'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+}
 _GPUS = 8  # of one machine
 
 
@@ -164,17 +172,22 @@ def devices(target: Target, count: int) -> Devices:
     """That many devices of a target, nothing of which need be present.
 
     Raises:
-      UserError: there are no machines of that many devices.
+      UserError: there are no machines of that many devices, or the compiler does not start.
     """
     if target.name == HERE:
         return Devices(jax.devices('cpu')[0], parallel.make_mesh(count))
-    topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)
+    try:
+        topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)
+    except (jax.errors.JaxRuntimeError, RuntimeError, NotImplementedError) as error:
+        reason = shorten(' '.join(str(error).split()))
+        raise UserError(f'the compiler for --target={target.name} does not start ({reason}); reinstall it') from error
     mesh = Mesh(np.array(topology[:count]), (parallel.AXIS,)) if count > 1 else None
     return Devices(topology[0], mesh)
 
 
 def _tpus(target: Target, count: int) -> Sequence[Any]:
-    os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')  # there is no TPU to ask what it is
+    for name, value in _NO_TPU.items():
+        os.environ.setdefault(name, value)
     chips = next((chips for chips in _TPU_GRIDS if chips >= count), None)
     if chips is None:
         raise UserError(f'--devices={count} is more than the {max(_TPU_GRIDS)} chips of a {target.title}; use fewer')
