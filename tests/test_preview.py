@@ -15,7 +15,7 @@ from benchmarks import arithmetic
 from configs import cifar10, svhn
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, machine, models, parallel
-from semisfl_jax.preview import fit, floors, hlo, program, shapes, targets
+from semisfl_jax.preview import fit, floors, hlo, program, report, shapes, targets
 from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
@@ -430,3 +430,12 @@ def test_a_compiler_that_does_not_start(capsys, monkeypatch):
     for name in ('v5e', 't4'):
         assert main([*WORDS, f'--target={name}']) == 2
         assert_one_line(capsys.readouterr().err, [f'--target={name} does not start (ABORTED: no luck)'])
+
+
+def test_durations():
+    assert [report._duration(hours) for hours in (30, 1, 0.5, 0.002)] == [
+        '30 hours',
+        '1 hours',
+        '30 minutes',
+        '7.2 seconds',
+    ]

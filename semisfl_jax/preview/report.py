@@ -92,11 +92,18 @@ def floors(found: Floors | None, experiment: Experiment, target: Target) -> str:
     if target.bandwidth:
         hours = floors_lib.hours(found, experiment, target)
         lines.append(
-            f'{config.rounds:,} rounds take no less than {hours:.3g} hours: a floor, not a forecast\n'
+            f'{config.rounds:,} rounds take no less than {_duration(hours)}: a floor, not a forecast\n'
             f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
             f'({target.source})'
         )
     return '\n'.join(lines)
+
+
+def _duration(hours: float) -> str:
+    for unit, seconds in (('hours', 3600), ('minutes', 60)):
+        if hours * 3600 >= seconds:
+            return f'{hours * 3600 / seconds:.3g} {unit}'
+    return f'{hours * 3600:.3g} seconds'
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
