@@ -231,14 +231,14 @@ def padding(model):
 @pytest.mark.parametrize(('model', 'config'), [('cnn', svhn.get_config()), ('alexnet', cifar10.get_config())])
 def test_arithmetic_by_hand(model, config):
     experiment = shapes.experiment(config_lib.resolve(config), None)
-    found = floors.of_round(experiment)
+    work = floors.of_round(experiment)
     first, lost = padding(model)
     supervised = 100 * 64 * (arithmetic.supervised(model) - 4 * lost + first)
     images = 10 * 64 * (arithmetic.cross_entity(model) - 4 * lost + first)
     clients = 50 * (images + arithmetic.similarity(10, 64))
-    assert found.supervised.operations == pytest.approx(supervised, rel=0.015)  # activations, pooling, losses
-    assert found.clients.operations == pytest.approx(clients, rel=0.015)
-    assert supervised < found.supervised.operations * 1.01
+    assert work.supervised.operations == pytest.approx(supervised, rel=0.015)  # activations, pooling, losses
+    assert work.clients.operations == pytest.approx(clients, rel=0.015)
+    assert supervised < work.supervised.operations * 1.01
 
 
 def test_bytes_by_hand():
@@ -248,16 +248,16 @@ def test_bytes_by_hand():
     bottom = 5 * 5 * 3 * 32 + 32 + 5 * 5 * 32 * 64 + 64
     top = 1600 * 512 + 512 + 512 * 10 + 10
     head = 1600 * 1600 + 1600 + 1600 * 128 + 128
-    kept = experiment.costs.pieces.whole_activations
-    found = floors.of_round(experiment)
+    activations = experiment.costs.pieces.whole_activations
+    work = floors.of_round(experiment)
     whole = bottom + top + head
-    assert found.supervised.bytes == 100 * (4 * 6 * whole + 2 * 64 * kept)
-    assert found.clients.bytes == 50 * (4 * 4 * (10 * bottom + top + head) + 2 * 640 * kept)
+    assert work.supervised.bytes == 100 * (4 * 6 * whole + 2 * 64 * activations)
+    assert work.clients.bytes == 50 * (4 * 4 * (10 * bottom + top + head) + 2 * 640 * activations)
     target = targets.TARGETS['h200']
-    per_round = max(found.supervised.operations / 494.5e12, found.supervised.bytes / 4.8e12)
-    per_round += max(found.clients.operations / 494.5e12, found.clients.bytes / 4.8e12)
+    per_round = max(work.supervised.operations / 494.5e12, work.supervised.bytes / 4.8e12)
+    per_round += max(work.clients.operations / 494.5e12, work.clients.bytes / 4.8e12)
     assert config.precision == 'tf32'
-    assert floors.hours(found, experiment, target) == pytest.approx(1000 * per_round / 3600)
+    assert floors.hours(work, experiment, target) == pytest.approx(1000 * per_round / 3600)
 
 
 def test_clients_are_divided_and_the_server_is_not():
@@ -367,6 +367,24 @@ def test_a_run_that_does_not_fit(capsys, monkeypatch, compiled):
     monkeypatch.setattr(machine, 'host_memory', lambda: 1000)
     assert main([*WORDS, '--target=cpu', '--fit']) == 2
     assert_one_line(capsys.readouterr().err, ['does not fit', 'not even one client at a time'])
+
+
+@pytest.mark.parametrize(('largest', 'words'), [(2, ['client_chunk=2 fits']), (0, ['not even one client'])])
+def test_a_chunk_that_fits(largest, words, capsys, monkeypatch, compiled):
+    """With 10 clients 5 are tried, then 2, then 1."""
+    _, round_, evaluation = compiled
+    tried = []
+
+    def compile_round(experiment, *others):
+        tried.append(experiment.config.federation.client_chunk)
+        fits = 0 < tried[-1] <= largest
+        return round_ if fits else program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
+
+    monkeypatch.setattr(program, 'compile_round', compile_round)
+    monkeypatch.setattr(program, 'compile_evaluation', lambda *arguments: evaluation)
+    assert main([*WORDS, '--target=cpu', '--fit', '--config.federation.num_active=10']) == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert tried == [0, 5, 2] + [1] * (not largest)
 
 
 @pytest.mark.slow

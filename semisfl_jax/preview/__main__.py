@@ -28,7 +28,10 @@ from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
+from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.wording import shorten, size
+
+_FLAGS = ('--target', '--devices', '--fit')
 
 
 class Request(NamedTuple):
@@ -62,9 +65,6 @@ def request(argv: list[str]) -> Request:
     config.parallel.devices = devices
     config_lib.check(config)
     return Request(config_lib.resolve(config), targets.get(name), devices, '--fit' in flags)
-
-
-_FLAGS = ('--target', '--devices', '--fit')
 
 
 def _number(word: str) -> int:
@@ -127,11 +127,17 @@ def _largest_chunk(asked: Request, devices: Devices) -> int:
     while chunk > 1:
         chunk //= 2
         config.federation.client_chunk = chunk
-        experiment = shapes.experiment(config, devices.mesh)
-        compiled = program.compile_round(experiment, asked.target, devices)
-        if isinstance(compiled, program.Program) and compiled.memory.total <= (asked.target.usable or 0):
+        if _fits(shapes.experiment(config, devices.mesh), asked.target, devices):
             return chunk
     return 0
+
+
+def _fits(experiment: Experiment, target: Target, devices: Devices) -> bool:
+    evaluation = program.compile_evaluation(experiment, target, devices)
+    if isinstance(evaluation, program.Refused):
+        return False
+    round_ = program.compile_round(experiment, target, devices)
+    return not isinstance(round_, program.Refused) and fit.need(experiment, round_, evaluation).fits(target)
 
 
 def _refused(name: str, refused: program.Refused, target: Target) -> str:

@@ -17,7 +17,7 @@ class Need(NamedTuple):
     """Bytes that a run needs on one device."""
 
     total: int
-    shared: int  # part of `total`: images and labels, of which several trials have one copy
+    shared: int  # part of `total`: images, labels and code, of which several trials have one copy
 
     def fits(self, target: Target) -> bool:
         """Whether that is there; so it seems where memory is unknown."""
@@ -38,7 +38,7 @@ def need(experiment: Experiment, round_: Program, evaluation: Program) -> Need:
     programs = round_.memory, evaluation.memory
     at_work = max(memory.outputs + memory.temporary for memory in programs)
     code = sum(memory.code for memory in programs)
-    return Need(round_.memory.arguments + test_set + code + at_work, shared=_images(experiment) + test_set)
+    return Need(round_.memory.arguments + test_set + code + at_work, shared=_images(experiment) + test_set + code)
 
 
 def _images(experiment: Experiment) -> int:

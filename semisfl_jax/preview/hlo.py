@@ -103,12 +103,12 @@ def parse(text: str) -> Module:
 def phases(module: Module) -> dict[str, Count]:
     """The count of one iteration of every phase that the program has, and under REST that of everything else."""
     loops = {phase: _loops_of(module, phase) for phase in PHASES}
-    bodies = {_body(loop) for found in loops.values() for loop in found}
+    bodies = {_body(loop) for of_phase in loops.values() for loop in of_phase}
     counter = functools.partial(_count, module, bodies)
     counts = {
-        phase: max((counter(_body(loop)) for loop in found), key=lambda count: count.kernels)
-        for phase, found in loops.items()
-        if found
+        phase: max((counter(_body(loop)) for loop in of_phase), key=lambda count: count.kernels)
+        for phase, of_phase in loops.items()
+        if of_phase
     }
     return counts | {REST: counter(module.entry)}
 
@@ -153,8 +153,8 @@ def _trips(module: Module, loop: Instruction) -> int:
 
 def _called(instruction: Instruction) -> list[str]:
     """Computations that run once, at most, where this instruction stands; the body of a loop is none of them."""
-    found = [*_CALLED.findall(instruction.attributes), *_BRANCHES.findall(instruction.attributes)]
-    return [name.strip().lstrip('%') for group in found for name in group.split(',') if name.strip()]
+    groups = [*_CALLED.findall(instruction.attributes), *_BRANCHES.findall(instruction.attributes)]
+    return [name.strip().lstrip('%') for group in groups for name in group.split(',') if name.strip()]
 
 
 def _directly(module: Module, name: str) -> Iterator[Instruction]:
@@ -169,13 +169,13 @@ def _loops_of(module: Module, phase: str) -> list[Instruction]:
     """The loops whose iterations are those of a phase: the innermost around its instructions."""
 
     def search(name: str) -> list[Instruction]:
-        found = []
+        loops = []
         for loop in _directly(module, name):
             if loop.kind != 'while' or phase in loop.name:  # a loop inside the phase
                 continue
             inside = search(_body(loop))
-            found += inside or ([loop] if _phase_of(module, loop) == phase else [])
-        return found
+            loops += inside or ([loop] if _phase_of(module, loop) == phase else [])
+        return loops
 
     return search(module.entry)
 

@@ -74,15 +74,15 @@ def kernels(text: str, experiment: Experiment) -> str:
     return '\n'.join(lines)
 
 
-def floors(found: Floors | None, experiment: Experiment, target: Target) -> str:
+def floors(of_round: Floors | None, experiment: Experiment, target: Target) -> str:
     """The two floors of each phase, and the whole run."""
     config = experiment.config
-    if found is None:
+    if of_round is None:
         return f'floors: none, since {config.algorithm} has no price (docs/your-own.md)'
     rows: list[tuple[str, ...]] = [('in a round', 'TFLOP', 'GB')]
     if target.bandwidth:
         rows = [('in a round', 'TFLOP', 'arithmetic', 'GB', 'bytes')]
-    for name, work in zip((f'{config.k_s} supervised steps', 'the clients of a device'), found, strict=True):
+    for name, work in zip((f'{config.k_s} supervised steps', 'the clients of a device'), of_round, strict=True):
         cells = [f'{work.operations / 1e12:.3g}', f'{work.bytes / 1e9:.3g}']
         if target.bandwidth:
             arithmetic, of_bytes = floors_lib.seconds(work, target, config.precision)
@@ -90,7 +90,7 @@ def floors(found: Floors | None, experiment: Experiment, target: Target) -> str:
         rows.append((name, *cells))
     lines = ['floors', _table(rows)]
     if target.bandwidth:
-        hours = floors_lib.hours(found, experiment, target)
+        hours = floors_lib.hours(of_round, experiment, target)
         lines.append(
             f'{config.rounds:,} rounds take no less than {_duration(hours)}: a floor, not a forecast\n'
             f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
