@@ -1,15 +1,15 @@
 """Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] RUN [RUN ...]
 
 A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
-the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense
-tasks the score of each task, is reported as
-mean ± standard error over seeds, for the method's headline model and for the others; for every two groups, the mean of
-the paired differences over the seeds they share.
+the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
+the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
+others; for every two groups, the mean of the paired differences over the seeds they share.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def report(runs: list[Run], last: int) -> list[str]:
         for key in sorted(set.intersection(*(set(scored[run.folder]) for run in members.values()))):
             mean, error = metrics.mean_and_error([scored[run.folder][key] for run in members.values()])
             mark = '*' if key == headline else ' '
-            lines.append(f'{mark} {label}: {_value(key, mean, error)} ({len(members)} seeds)')
+            lines.append(f'{mark} {label}: {_value(key, mean, error)} ({_seeds(len(members))})')
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         shared = sorted(first.keys() & second.keys())
         if len(shared) > 1 and len({run.key.rpartition('_')[2] for run in (*first.values(), *second.values())}) == 1:
@@ -63,7 +63,13 @@ def _value(key: str, mean: float, error: float) -> str:
     assert judged is not None  # one of `scores`
     output, score = judged
     name = output if score is tasks.ACCURACY else judged.text
-    return f'{name} {mean:.2f} ± {error:.2f} %' if score.percent else f'{name} {mean:.4f} ± {error:.4f}'
+    decimals, unit = (2, ' %') if score.percent else (4, '')
+    spread = '' if math.isnan(error) else f' ± {error:.{decimals}f}'  # one seed has none
+    return f'{name} {mean:.{decimals}f}{spread}{unit}'
+
+
+def _seeds(count: int) -> str:
+    return f'{count} seed{"" if count == 1 else "s"}'
 
 
 def main(argv: list[str]) -> int:

@@ -122,6 +122,17 @@ def test_a_log_file_gets_a_line_per_evaluation_and_no_control_characters(capsys)
     assert not printed.err
 
 
+@pytest.mark.parametrize(('k_s', 'said'), [(20, 'was updated by the server alone'), (0, 'stays as it was')])
+def test_a_server_that_does_not_train_is_not_mentioned(k_s, said, capsys):
+    progress = Progress(0, 4, STUDENT)
+    record = {'round': 1, 'k_s': k_s, 'loss_local': 0.5, 'student_accuracy': 0.25, 'clients': 0, 'clients_failed': 5}
+    progress.update(record)
+    printed = capsys.readouterr()
+    assert f'all clients failed; the model {said}\n' in printed.out + printed.err
+    line = f'round 1/4  client 0.500 student accuracy 25.00%{" K_s 20" if k_s else ""}  '
+    assert line in printed.out
+
+
 def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
     depth = tasks.Headline('depth', tasks.RMSE)
     account = totals.Account()

@@ -14,7 +14,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class Progress:
-    """Shows round, losses, the headline score, K_s and the time remaining."""
+    """Shows round, losses, the headline score, K_s if the server trains, and the time remaining."""
 
     def __init__(self, done: int, rounds: int, headline: Headline):
         self._headline = headline
@@ -48,11 +48,12 @@ class Progress:
             if record.get(key) is not None
         )
         k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
-        text = f'{losses}{self._score} K_s {k_s}'
+        text = f'{losses}{self._score}' + (f' K_s {k_s}' if k_s != '0' else '')
         for trial in trials:
             if trial.get('clients_failed') and not trial['clients']:
                 tqdm.write(
-                    f'round {record["round"]}: all clients failed; the model was updated by the server alone'
+                    f'round {record["round"]}: all clients failed; '
+                    f'{"the model was updated by the server alone" if trial["k_s"] else "the model stays as it was"}'
                     f'{f" (trial {trials.index(trial) + 1} of {len(trials)})" if len(trials) > 1 else ""}'
                 )
         if self._bar is not None:
