@@ -21,6 +21,7 @@ from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs, simulation
 from semisfl_jax.training.evaluate import batched
+from semisfl_jax.wording import size
 from tests import needs, runs
 from tests.test_cli import assert_one_line
 
@@ -403,10 +404,13 @@ def test_several_devices_exchange():
     )
     assert result.returncode == 0, result.stderr
     step, _, iteration = result.stdout.partition('a cross-entity iteration')
-    iteration = iteration.partition('the rest')[0]
+    iteration, _, rest = iteration.partition('the rest')
     assert 'all-' not in step
-    assert '1 all-reduce, ' in iteration
-    assert 'all-gather, ' in iteration
+    server = 128 * 64 + 64 + 64 * 10 + 10 + 2 * (128 * 128 + 128)
+    bottom = 9 * 16 + 16 + 9 * 16 * 32 + 32
+    assert f'1 all-reduce, {size(4 * server)} together' in iteration
+    assert f'all-gather, {size(8 * (4 * 128 + 4 + 1))} together' in iteration  # keys, labels, flags of 2 x 4 rows
+    assert f'all-reduce, {size(4 * bottom)} together' in rest
 
 
 @pytest.mark.slow

@@ -113,10 +113,13 @@ def _too_large(reason: str, asked: Request, devices: Devices) -> str:
     config, line = asked.config, f'the round does not fit into a {asked.target.title} ({_reason(reason)})'
     if not asked.fit:
         most = config.federation.client_chunk or config.federation.num_active
-        return f'{line}; use less than federation.client_chunk={most} (--fit looks for one), or another --target'
+        return (
+            f'{line}; use less than federation.client_chunk={most} (--fit looks for one), batch_size={config.batch_size} '
+            f'or queue_size={config.queue_size}, or another --target'
+        )
     chunk = _largest_chunk(asked, devices)
     if not chunk:
-        return f'{line}, not even one client at a time; use another --target or a smaller batch_size'
+        return f'{line}, not even one client at a time; use another --target or a smaller batch_size or queue_size'
     return f'{line}; federation.client_chunk={chunk} fits'
 
 
