@@ -112,10 +112,9 @@ def _too_large(reason: str, asked: Request, devices: Devices) -> str:
     """One line on a round that does not fit, with a remedy: one that was tried if the user asked for that."""
     config, line = asked.config, f'the round does not fit into a {asked.target.title} ({_reason(reason)})'
     if not asked.fit:
-        most = config.federation.client_chunk or config.federation.num_active
         return (
-            f'{line}; use less than federation.client_chunk={most} (--fit looks for one), batch_size={config.batch_size} '
-            f'or queue_size={config.queue_size}, or another --target'
+            f'{line}; use less than federation.client_chunk={_at_once(asked)} (--fit looks for one), '
+            f'batch_size={config.batch_size} or queue_size={config.queue_size}, or another --target'
         )
     chunk = _largest_chunk(asked, devices)
     if not chunk:
@@ -126,13 +125,19 @@ def _too_large(reason: str, asked: Request, devices: Devices) -> str:
 def _largest_chunk(asked: Request, devices: Devices) -> int:
     """The largest of half the clients, a quarter and so on whose round fits; 0 if none does."""
     config = asked.config.copy_and_resolve_references().unlock()
-    chunk = config.federation.client_chunk or -(-config.federation.num_active // asked.devices)
+    chunk = _at_once(asked)
     while chunk > 1:
         chunk //= 2
         config.federation.client_chunk = chunk
         if _fits(shapes.experiment(config, devices.mesh), asked.target, devices):
             return chunk
     return 0
+
+
+def _at_once(asked: Request) -> int:
+    """Clients that a device computes at a time."""
+    federation = asked.config.federation
+    return federation.client_chunk or -(-federation.num_active // asked.devices)
 
 
 def _fits(experiment: Experiment, target: Target, devices: Devices) -> bool:
