@@ -430,8 +430,11 @@ def test_a_device_that_is_not_there(name, capsys):
 @pytest.mark.parametrize(
     ('message', 'words'),
     [
-        ('INTERNAL: Mosaic failed', ['the round does not compile for a', 'Mosaic failed', 'another --target']),
-        ('RESOURCE_EXHAUSTED: 20G of 16G', ['the round does not fit into', '20G of 16G', 'client_chunk=3']),
+        (
+            'INTERNAL: Mosaic failed',
+            ['the round does not compile for the CPU of this machine', 'Mosaic failed', 'another --target'],
+        ),
+        ('RESOURCE_EXHAUSTED: 20G of 16G', ['the round does not fit on', '20G of 16G', 'client_chunk=3']),
     ],
 )
 def test_a_compiler_that_refuses(message, words, capsys, monkeypatch):

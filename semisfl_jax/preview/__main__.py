@@ -94,7 +94,7 @@ def preview(asked: Request) -> None:
         if isinstance(evaluation, program.Refused):
             if evaluation.for_memory:
                 raise UserError(
-                    f'the evaluation does not fit into a {target.title} ({_reason(evaluation.reason)}); use less than '
+                    f'the evaluation does not fit on {target.title} ({_reason(evaluation.reason)}); use less than '
                     f'eval_batch_size={asked.config.eval_batch_size}'
                 )
             raise UserError(_refused('evaluation', evaluation, target))
@@ -110,7 +110,7 @@ def preview(asked: Request) -> None:
 
 def _too_large(reason: str, asked: Request, devices: Devices) -> str:
     """One line on a round that does not fit, with a remedy: one that was tried if the user asked for that."""
-    config, line = asked.config, f'the round does not fit into a {asked.target.title} ({_reason(reason)})'
+    config, line = asked.config, f'the round does not fit on {asked.target.title} ({_reason(reason)})'
     if not asked.fit:
         return (
             f'{line}; use less than federation.client_chunk={_at_once(asked)} (--fit looks for one), '
@@ -149,7 +149,7 @@ def _fits(experiment: Experiment, target: Target, devices: Devices) -> bool:
 
 
 def _refused(name: str, refused: program.Refused, target: Target) -> str:
-    return f'the {name} does not compile for a {target.title}: {_reason(refused.reason)}; try another --target'
+    return f'the {name} does not compile for {target.title}: {_reason(refused.reason)}; try another --target'
 
 
 def _reason(text: str) -> str:
