@@ -54,6 +54,9 @@ setup(
         'plots': ['matplotlib>=3.9,<4'],
         'weights': ['safetensors>=0.5,<1'],
         'prepare': ['tensorflow>=2.18'],
+        # compilers for devices that are not there, each in an environment of its own (docs/devices.md)
+        'preview-tpu': ['jax[tpu]>=0.10,<0.12'],
+        'preview-cuda': ['jax[cuda13]>=0.10,<0.12'],
         'benchmark': ['matplotlib>=3.9,<4', 'torch>=2.8,<3'],
     },
 )

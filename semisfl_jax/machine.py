@@ -1,15 +1,36 @@
-"""Available memory, as far as known: upper bounds, since other programs use part of it."""
+"""The machine: the platform that programs are written for, and available memory.
+
+Memory is an upper bound, as far as known, since other programs use part of it.
+"""
 
 from __future__ import annotations
 
 import re
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import jax
 
 PROC, CGROUP = Path('/proc'), Path('/sys/fs/cgroup')
+_another: ContextVar[str] = ContextVar('platform', default='')  # than this machine's; '': none
+
+
+def platform() -> str:
+    """What programs are written for: 'cpu', 'gpu' or 'tpu'; JAX's default backend, unless in `programs_for`."""
+    return _another.get() or jax.default_backend()
+
+
+@contextmanager
+def programs_for(platform: str) -> Iterator[None]:
+    """Within the block, programs are built and traced for `platform` ('cpu', 'gpu' or 'tpu'), present or not."""
+    token = _another.set(platform)
+    try:
+        yield
+    finally:
+        _another.reset(token)
 
 
 def host_memory() -> int | None:

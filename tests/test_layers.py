@@ -40,10 +40,12 @@ ROOMS = (
     'runs',
     'compare',
     'cuts',
+    'preview',
     'plots',
     'studies',
     'plots.__main__',
     'cuts.__main__',
+    'preview.__main__',
     '__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent

@@ -24,6 +24,7 @@ from semisfl_jax.costs.rounds import (
     bill,
     build,
     drop_late,
+    work,
 )
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     'supervised_work',
     'whole',
     'whole_model',
+    'work',
 ]

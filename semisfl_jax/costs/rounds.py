@@ -146,6 +146,18 @@ def bill(
     return Bill(bytes_up, bytes_down, seconds)
 
 
+def work(model: CostModel, index: int, k_s: int, clients: Clients | None) -> tuple[float, float]:
+    """Operations of round `index` (0-based), arguments as in `bill`: of the K_s supervised steps, and of all that is
+    computed for the clients, by themselves and by the server."""
+    context = _context(model, index, clients, None)
+    supervised = k_s * supervised_work(context, model.clustering)
+    if clients is None:
+        return supervised, 0.0
+    cost = model.client_cost(context)
+    of_clients = clients.started * cost.setup_work + clients.made * (cost.step_work + cost.server_work)
+    return supervised, float(np.sum(of_clients))
+
+
 def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
     """Drops the clients that are too slow for the deadline of round `index` (0-based), if there is one.
 

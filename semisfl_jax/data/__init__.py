@@ -9,6 +9,7 @@ from semisfl_jax.data.cohort import add_visit, draw_cohort, make_cohort, visits_
 from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.deal import PARTITIONS
 from semisfl_jax.data.federation import HostFederation, build_federation, build_federations, tables
+from semisfl_jax.data.hollow import hollow
 from semisfl_jax.data.partition import Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
@@ -30,6 +31,7 @@ __all__ = [
     'describe',
     'draw_cohort',
     'final_shape',
+    'hollow',
     'load',
     'load_for',
     'load_partition',

@@ -7,6 +7,8 @@ from functools import partial
 
 import jax
 
+from semisfl_jax import machine
+
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 TRIAL_MAPS = ('auto', 'vmap', 'loop')
 
@@ -93,6 +95,6 @@ def trial_map(name: str) -> tuple[str, ClientMap]:
 def _named(name: str) -> tuple[str, ClientMap]:
     """A map over everything at once ('vmap') or one after another ('loop'), and its name, also for 'auto'."""
     if name == 'auto':
-        name = 'loop' if jax.default_backend() == 'cpu' else 'vmap'
+        name = 'loop' if machine.platform() == 'cpu' else 'vmap'
     maps: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}
     return name, maps[name]

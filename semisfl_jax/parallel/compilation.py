@@ -10,6 +10,8 @@ from pathlib import Path
 
 import jax
 
+from semisfl_jax import machine
+
 # config.precision -> precision of the matrix products and convolutions that remain in float32
 PRECISIONS = {'float32': 'highest', 'tf32': 'tensorfloat32', 'bfloat16': 'tensorfloat32'}
 
@@ -40,7 +42,7 @@ def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True,
             return function(*arguments)
 
     gpu_options: dict[str, str | bool] = {'xla_gpu_deterministic_ops': deterministic}
-    options = {'cpu': _CPU_OPTIONS, 'gpu': gpu_options}.get(jax.default_backend())
+    options = {'cpu': _CPU_OPTIONS, 'gpu': gpu_options}.get(machine.platform())
     return jax.jit(at_precision, donate_argnums=donate_argnums, compiler_options=options)
 
 

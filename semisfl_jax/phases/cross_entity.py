@@ -193,6 +193,7 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
     )
 
 
+@jax.named_scope('cross_entity_iteration')
 def iteration(phase: CrossEntity, context: Round, exchange: Exchange, inputs: tuple[Array, Array, Array]):
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 

@@ -118,6 +118,7 @@ def local_sgd(
     """
     fresh = not jax.tree.leaves(client_state)
 
+    @jax.named_scope('local_step')
     def step(t, carry):
         student, momentum, companion, means, counts = carry
         parameters = trainable(student)
@@ -151,6 +152,7 @@ def iterate(
       state, means over the iterations, sums of counts.
     """
 
+    @jax.named_scope('local_step')
     def step(t, carry):
         state, sums = carry
         state, new = iteration(t, state)

@@ -91,6 +91,7 @@ def run(
     return state, {name: value / k_s for name, value in sums.items()}
 
 
+@jax.named_scope('supervised_step')
 def step(
     phase: Supervised, key: Array, state: State, momentum: optax.OptState, federation: Federation, lr: Array
 ) -> tuple[State, optax.OptState, dict[str, Array]]:

@@ -40,17 +40,36 @@ def make_evaluate(
     Returns:
       state -> {name: {score: value}}, computed from exact counts. Of several models, the mean and the best.
     """
+    inputs = batched(images, truth, batch_size, place)
+    compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
+
+    def evaluate(state: Any) -> Scores:
+        counted = jax.device_get(compiled(state, inputs))
+        return {name: _scores(task_of(name), of_models) for name, of_models in counted.items()}
+
+    return evaluate
+
+
+def batched(
+    images: np.ndarray, truth: Mapping[str, np.ndarray], batch_size: int, place: Callable[[np.ndarray], Array]
+) -> tuple[Array, dict[str, Array], Array]:
+    """The test set in batches, arguments as in `make_evaluate`: images [n, B, H, W, C], truths [n, B, ...], and which
+    rows count [n, B] bool."""
     count = len(images)
     batch_size = min(batch_size, count)
     batches = -(-count // batch_size)
     filled = np.arange(batches * batch_size) % count
     shape = (batches, batch_size)
 
-    def batched(rows: np.ndarray) -> Array:
+    def of_rows(rows: np.ndarray) -> Array:
         return place(rows[filled].reshape(*shape, *rows.shape[1:]))
 
-    truths = {name: batched(rows) for name, rows in truth.items()}
-    inputs = batched(images), truths, place((np.arange(len(filled)) < count).reshape(shape))
+    truths = {name: of_rows(rows) for name, rows in truth.items()}
+    return of_rows(images), truths, place((np.arange(len(filled)) < count).reshape(shape))
+
+
+def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
+    """The function to compile, arguments as in `make_evaluate`: (state, what `batched` returns) -> counts."""
 
     def counts(state, inputs):
         def one(batch):
@@ -63,13 +82,7 @@ def make_evaluate(
 
         return jax.lax.map(one, inputs)
 
-    compiled = jit(counts).lower(like, inputs).compile()
-
-    def evaluate(state: Any) -> Scores:
-        counted = jax.device_get(compiled(state, inputs))
-        return {name: _scores(task_of(name), of_models) for name, of_models in counted.items()}
-
-    return evaluate
+    return counts
 
 
 def _models(outputs: Any) -> tuple[Array, ...]:

@@ -101,53 +101,89 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     memory.check(config, partial(footprint, trials=len(configs)))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
-    partitions = [_partition(dataset, trial_config) for trial_config in configs]
+    partitions = [split(dataset, trial_config) for trial_config in configs]
     most_held = max(len(rows) for partition in partitions for rows in partition.client_index)
     outline = dataset.outline._replace(most_held=most_held)
     memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
-    method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    model = _model(config, outline, axes=(parallel.AXIS,) if mesh else ())
-    _check_padding(config, method, model, mesh)
-    chunk, how = config.federation.client_chunk, config.federation.client_map
-    tasks = tuple(config.data.tasks)
-    axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(tasks)))
-    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
-    algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
-    residency = config.data.residency if method.clients else 'host'  # unread images stay on the host
-    options = frequency.FrequencyOptions(
-        rule=config.k_s_rule,
-        alpha=config.frequency.alpha,
-        beta=config.frequency.beta,
-        period=config.frequency.period,
-        horizon=config.frequency.horizon,
-        check_every=config.frequency.check_every,
-        k_u=config.k_u,
-        labeled_share=len(partitions[0].server_index) / len(dataset.train_images),
-        pre_rounds=config.pre_rounds,
-    )
-    federations = data.build_federations(dataset, partitions, residency, config.data.client_labels == -1, tasks)
-    may_fail, outputs = failures.can_happen(config.failures), [outline.outputs[name] for name in tasks]
-    shape = dataset.train_images.shape[1:]
+    parts = build_parts(config, dataset, mesh)
+    federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
         federations = parallel.replicate(mesh, federations)
     return [
-        Experiment(
-            config=trial_config,
-            key=parallel.replicate(mesh, rng.root(trial_config.seed)),
-            dataset=dataset,
-            partition=partition,
-            federation=federation,
-            model=model,
-            method=method,
-            algorithm=algorithm,
-            hparams=hparams,
-            frequency=options,
-            mesh=mesh,
-            costs=costs.build(trial_config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
-            held=_held(partition, config.data.client_labels == -1),
-        )
-        for trial_config, partition, federation in zip(configs, partitions, federations, strict=True)
+        assemble(trial, dataset, partition, parts, parallel.replicate(mesh, rng.root(trial.seed)), federation)
+        for trial, partition, federation in zip(configs, partitions, federations, strict=True)
     ]
+
+
+class Parts(NamedTuple):
+    """What trials share beside the images."""
+
+    model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
+    method: algorithms.Method
+    algorithm: Algorithm
+    hparams: hparams_lib.HParams
+    mesh: Mesh | None  # of several devices, else None
+
+
+def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) -> Parts:
+    """Model and method of a configuration (resolved) for a data set, of which only shapes and normalization count.
+
+    Raises:
+      UserError: the model does not fit the images, or the devices of `mesh` cannot share the clients.
+    """
+    method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
+    model = _model(config, dataset.outline, axes=(parallel.AXIS,) if mesh else ())
+    _check_padding(config, method, model, mesh)
+    chunk, how = config.federation.client_chunk, config.federation.client_map
+    axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
+    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
+    algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
+    return Parts(model, method, algorithm, hparams, mesh)
+
+
+def build_federations(
+    config: ConfigDict, dataset: data.Dataset, partitions: Sequence[data.Partition]
+) -> Sequence[Federation | data.HostFederation]:
+    """The data of trials that share a configuration (resolved) but for their seeds, as `data.build_federations`."""
+    clients = algorithms.get(config.algorithm).clients
+    residency = config.data.residency if clients else 'host'  # unread images stay on the host
+    all_labels, tasks = config.data.client_labels == -1, tuple(config.data.tasks)
+    return data.build_federations(dataset, partitions, residency, all_labels, tasks)
+
+
+def assemble(
+    config: ConfigDict,
+    dataset: data.Dataset,
+    partition: data.Partition,
+    parts: Parts,
+    key: Array,
+    federation: Federation | data.HostFederation,
+) -> Experiment:
+    """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
+    method, hparams = parts.method, parts.hparams
+    may_fail, outputs = failures.can_happen(config.failures), [dataset.targets[n].outputs for n in config.data.tasks]
+    shape = dataset.train_images.shape[1:]
+    return Experiment(
+        config=config,
+        key=key,
+        dataset=dataset,
+        partition=partition,
+        federation=federation,
+        frequency=frequency.FrequencyOptions(
+            rule=config.k_s_rule,
+            alpha=config.frequency.alpha,
+            beta=config.frequency.beta,
+            period=config.frequency.period,
+            horizon=config.frequency.horizon,
+            check_every=config.frequency.check_every,
+            k_u=config.k_u,
+            labeled_share=len(partition.server_index) / len(dataset.train_images),
+            pre_rounds=config.pre_rounds,
+        ),
+        costs=costs.build(config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
+        held=_held(partition, config.data.client_labels == -1),
+        **parts._asdict(),
+    )
 
 
 def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identity:
@@ -260,7 +296,8 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, me
     )
 
 
-def _partition(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
+def split(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
+    """Who holds which images: drawn, or read from `data.partition_file`."""
     if config.data.partition_file:
         return data.load_for(config.data.partition_file, dataset, config)
     return data.make_partition(dataset, config)

@@ -1,0 +1,110 @@
+"""Times that no implementation can beat on a device without computing something else: floors, not forecasts.
+
+Arithmetic: the operations of `costs`, at the device's peak rate for products. Bytes: weights and what autodiff keeps,
+at the bandwidth of its memory, if no cache holds any of them from one use to the next:
+
+- every trained weight is read once for the passes and written once by the optimizer, and its moments likewise; the
+  teacher, which follows after each supervised step, is read and written as well;
+- what the student's forward pass keeps for its backward pass is written once and read once.
+
+Not counted: evaluation, augmentation, the teacher's activations, the average of the models, what devices exchange, and
+the time to start a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from semisfl_jax import costs, parallel
+from semisfl_jax.preview.targets import Target
+from semisfl_jax.training import inputs
+from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.footprint import size_of
+
+
+class Work(NamedTuple):
+    """What one device does in a phase of a round."""
+
+    operations: float
+    bytes: float
+
+
+class Floors(NamedTuple):
+    """One round, on one device."""
+
+    supervised: Work  # K_s steps, which every device repeats
+    clients: Work  # of the clients of one device, with what the server does for them
+
+
+def of_round(experiment: Experiment) -> Floors | None:
+    """The work of a round with clients, at the K_s of the configuration; None if the method has no price."""
+    config, mesh = experiment.config, experiment.mesh
+    if experiment.costs.price is None:
+        return None
+    clients = inputs.participation(experiment, config.pre_rounds)
+    supervised, of_clients = costs.work(experiment.costs, config.pre_rounds, config.k_s, clients)
+    active = config.federation.num_active
+    here = parallel.padded_size(mesh, active, max(1, len(config.data.tasks))) // (mesh.size if mesh else 1)
+    steps = int(np.max(clients.made)) if clients else 0
+    return Floors(
+        Work(supervised, config.k_s * _supervised_bytes(experiment) if supervised else 0.0),
+        Work(of_clients * here / active, steps * _client_bytes(experiment, here)),
+    )
+
+
+def seconds(work: Work, target: Target, precision: str) -> tuple[float, float]:
+    """The two floors of some work on a device whose rates are known: of arithmetic, and of bytes."""
+    assert target.bandwidth
+    return work.operations / target.peak[precision], work.bytes / target.bandwidth
+
+
+def hours(floors: Floors, experiment: Experiment, target: Target) -> float:
+    """The larger floor of each phase, over all rounds of the run."""
+    config = experiment.config
+    supervised, clients = (max(seconds(work, target, config.precision)) for work in floors)
+    with_clients = max(0, config.rounds - config.pre_rounds) if experiment.method.clients else 0
+    return (config.rounds * supervised + with_clients * clients) / 3600
+
+
+def _supervised_bytes(experiment: Experiment) -> float:
+    """Of one step."""
+    hparams, state = experiment.hparams, _state(experiment)
+    teacher = size_of(getattr(state, 'teacher', ()))
+    weights = _trained(experiment, _parameters(state.student))
+    return weights + 2 * teacher + _activations(experiment, hparams.server_batch_size)
+
+
+def _client_bytes(experiment: Experiment, clients: int) -> float:
+    """Of one iteration of that many clients."""
+    state, tasks = _state(experiment), max(1, len(experiment.config.data.tasks))
+    at_clients, at_server = _parameters(state.student), 0
+    if experiment.method.cuts:
+        at_clients = _parameters([state.student.bottom])
+        at_server = _parameters(state.student) - at_clients
+    weights = clients * _trained(experiment, at_clients / tasks) + _trained(experiment, at_server)
+    return weights + _activations(experiment, clients * experiment.hparams.batch_size)
+
+
+def _trained(experiment: Experiment, size: float) -> float:
+    """Bytes that pass for weights of `size` bytes in a step of the optimizer."""
+    hparams = experiment.hparams
+    moments = {'adam': 2, 'sgd': int(hparams.momentum > 0)}[hparams.optimizer]
+    return 2 * (1 + moments) * size
+
+
+def _activations(experiment: Experiment, rows: int) -> float:
+    pieces = experiment.costs.of_tasks or (experiment.costs.pieces,)
+    of_image = float(np.mean([piece.whole_activations for piece in pieces]))
+    return 2 * rows * of_image * (0.5 if experiment.config.precision == 'bfloat16' else 1)
+
+
+def _parameters(pieces: Any) -> int:
+    """Bytes of the parameters of a model's pieces."""
+    return sum(size_of(piece['params']) for piece in pieces)
+
+
+def _state(experiment: Experiment) -> Any:
+    return jax.eval_shape(experiment.algorithm.init, experiment.key)

@@ -1,0 +1,227 @@
+"""The devices that programs are compiled for, with what their makers say of memory and speed.
+
+Rates are peaks for dense products, in operations per second (a multiplication and an addition are two).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from semisfl_jax import machine, parallel
+from semisfl_jax.errors import UserError
+from semisfl_jax.wording import shorten, use_one_of
+
+HERE = 'cpu'  # the machine at hand
+_PLUGINS = {  # platform of JAX -> modules of its compiler, one of which must be there, and the extra that installs it
+    'tpu': (('libtpu',), 'preview-tpu'),
+    'gpu': (('jax_plugins.xla_cuda13', 'jax_plugins.xla_cuda12'), 'preview-cuda'),
+}
+_TPU_GRIDS = {4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}  # chips -> topology
+_NO_TPU = {  # nothing asks what TPU this machine has, or takes it, or complains that there is none
+    'TPU_SKIP_MDS_QUERY': '1',
+    'TPU_WORKER_HOSTNAMES': 'localhost',
+    'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+    'TPU_STDERR_LOG_LEVEL': '3',
+    'TPU_MIN_LOG_LEVEL': '3',
+    'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+}
+_GPUS = 8  # of one machine
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A kind of device."""
+
+    name: str
+    platform: str  # 'cpu' | 'gpu' | 'tpu'
+    title: str
+    memory: int | None  # bytes; None: unknown
+    bandwidth: float | None = None  # bytes per second between memory and cores; None: unknown
+    # config.precision -> operations per second; {}: unknown
+    peak: dict[str, float] = dataclasses.field(default_factory=dict)
+    source: str = ''  # of the numbers
+    cores: str = ''  # GPUs: fields of XLA's GpuTargetConfigProto
+
+    @property
+    def usable(self) -> int | None:
+        """Bytes that JAX takes of it; None: unknown. Of a GPU three quarters, if $XLA_PYTHON_CLIENT_MEM_FRACTION does
+        not say otherwise."""
+        return self.memory * 3 // 4 if self.memory and self.platform == 'gpu' else self.memory
+
+
+class Devices(NamedTuple):
+    """What shapes are placed on."""
+
+    first: Any  # jax.Device
+    mesh: Mesh | None  # of several devices
+
+
+def _gpu(capability: str, cores: int, units: int, shared: int, block: int, threads: int, l2: int, clock: float) -> str:
+    """The part of a GpuTargetConfigProto that differs between GPUs, beside what a Target says anyway."""
+    return (
+        f'cuda_compute_capability {{ {capability} }} core_count: {cores} fpus_per_core: {units} '
+        f'shared_memory_per_core: {shared} shared_memory_per_block_optin: {block} threads_per_core_limit: {threads} '
+        f'l2_cache_size: {l2} clock_rate_ghz: {clock}'
+    )
+
+
+_HOPPER = _gpu('major: 9 feature_extension: ACCELERATED_FEATURES', 132, 128, 233472, 232448, 2048, 52428800, 1.98)
+_HOPPER_PEAK = {'float32': 67e12, 'tf32': 494.5e12, 'bfloat16': 989.5e12}
+
+
+def _tpu_peak(bfloat16: float) -> dict[str, float]:
+    """A TPU multiplies in bfloat16: a product of float32 takes six such, or three at `config.precision` tf32."""
+    return {'float32': bfloat16 / 6, 'tf32': bfloat16 / 3, 'bfloat16': bfloat16}
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(
+            'h200',
+            'gpu',
+            'NVIDIA H200 SXM',
+            memory=151397597184,
+            bandwidth=4.8e12,
+            peak=_HOPPER_PEAK,
+            source='NVIDIA H200 data sheet, without sparsity',
+            cores=_HOPPER,
+        ),
+        Target(
+            'h100',
+            'gpu',
+            'NVIDIA H100 SXM 80GB',
+            memory=84942979072,
+            bandwidth=3.35e12,
+            peak=_HOPPER_PEAK,
+            source='NVIDIA H100 data sheet, without sparsity',
+            cores=_HOPPER,
+        ),
+        Target(
+            'a100',
+            'gpu',
+            'NVIDIA A100 SXM 80GB',
+            memory=85100068864,
+            bandwidth=2.039e12,
+            peak={'float32': 19.5e12, 'tf32': 156e12, 'bfloat16': 312e12},
+            source='NVIDIA A100 data sheet, without sparsity',
+            cores=_gpu('major: 8 feature_extension: NONE', 108, 64, 167936, 166912, 2048, 41943040, 1.41),
+        ),
+        Target(
+            't4',
+            'gpu',
+            'NVIDIA T4',
+            memory=15843721216,
+            bandwidth=320e9,
+            peak=dict.fromkeys(('float32', 'tf32', 'bfloat16'), 8.1e12),
+            source='NVIDIA T4 data sheet; it multiplies neither tf32 nor bfloat16, so all at the rate of float32',
+            cores=_gpu('major: 7 minor: 5 feature_extension: NONE', 40, 64, 65536, 65536, 1024, 4194304, 1.59),
+        ),
+        Target(
+            'v5e',
+            'tpu',
+            'Google TPU v5e',
+            memory=63 * 2**28,  # 15.75 of 16 GiB, as its compiler says
+            bandwidth=819e9,
+            peak=_tpu_peak(197e12),
+            source='Google Cloud documentation of TPU v5e',
+        ),
+        Target(
+            'v6e',
+            'tpu',
+            'Google TPU v6e',
+            memory=125 * 2**28,  # 31.25 of 32 GiB, likewise
+            bandwidth=1.638e12,
+            peak=_tpu_peak(918e12),
+            source='Google Cloud documentation of TPU v6e',
+        ),
+    )
+}
+
+
+def get(name: str) -> Target:
+    """The target of a name.
+
+    Raises:
+      UserError: there is none, or the compiler for it is not installed.
+    """
+    if name == HERE:
+        return Target(HERE, 'cpu', 'the CPU of this machine', machine.host_memory())
+    if name not in TARGETS:
+        raise UserError(f"--target='{name}' is unknown; {use_one_of(name, (*TARGETS, HERE))}")
+    target = TARGETS[name]
+    modules, extra = _PLUGINS[target.platform]
+    if not any(_installed(module) for module in modules):
+        raise UserError(
+            f"--target={name} needs {target.platform.upper()}'s compiler, which is not installed; use "
+            f"pip install -e '.[{extra}]', in an environment of its own if JAX shall keep using this machine's device"
+        )
+    return target
+
+
+def devices(target: Target, count: int) -> Devices:
+    """That many devices of a target, nothing of which need be present.
+
+    Raises:
+      UserError: there are no machines of that many devices, or the compiler does not start.
+    """
+    if target.name == HERE:
+        return Devices(jax.devices('cpu')[0], parallel.make_mesh(count))
+    try:
+        topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)
+    except (jax.errors.JaxRuntimeError, RuntimeError, NotImplementedError) as error:
+        reason = shorten(' '.join(str(error).split()))
+        raise UserError(f'the compiler for --target={target.name} does not start ({reason}); reinstall it') from error
+    mesh = Mesh(np.array(topology[:count]), (parallel.AXIS,)) if count > 1 else None
+    return Devices(topology[0], mesh)
+
+
+def _tpus(target: Target, count: int) -> Sequence[Any]:
+    for name, value in _NO_TPU.items():
+        os.environ.setdefault(name, value)
+    chips = next((chips for chips in _TPU_GRIDS if chips >= count), None)
+    if chips is None:
+        raise UserError(f'--devices={count} is more than the {max(_TPU_GRIDS)} chips of a {target.title}; use fewer')
+    return topologies.get_topology_desc(f'{target.name}:{_TPU_GRIDS[chips]}', platform='tpu').devices
+
+
+def _gpus(target: Target, count: int) -> Sequence[Any]:
+    if count > _GPUS:
+        raise UserError(f'--devices={count} is more than the {_GPUS} GPUs of one machine; use {_GPUS} or fewer')
+    jax.devices('cpu')  # on its first use, JAX looks for plugins
+    described = topologies.get_topology_desc(
+        platform='cuda', topology_name='', target_config=_gpu_text(target), topology=f'1x1x{count}'
+    )
+    return described.devices
+
+
+def _gpu_text(target: Target) -> str:
+    """XLA's description of a GPU, a GpuTargetConfigProto; the limits in it are the same for all targets."""
+    return f"""
+        gpu_device_info {{
+          threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+          block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+          registers_per_core_limit: 65536 registers_per_block_limit: 65536
+          memory_bandwidth: {int(target.bandwidth or 0)} device_memory_size: {target.memory}
+          {target.cores}
+        }}
+        platform_name: "CUDA"
+        dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+        device_description_str: "{target.title}"
+    """
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it would be in
+        return False
