@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
-from semisfl_jax import machine
+from semisfl_jax import forms
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import zoo
 from semisfl_jax.models.dense import encoder_decoder
@@ -88,7 +88,7 @@ def _lowering(convolution: str) -> str:
     """The name in LOWERINGS."""
     if convolution != 'auto':
         return convolution
-    return 'direct' if machine.platform() == 'cpu' else 'native'
+    return forms.of_platform().convolution
 
 
 __all__ = [

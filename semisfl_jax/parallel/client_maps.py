@@ -7,7 +7,7 @@ from functools import partial
 
 import jax
 
-from semisfl_jax import machine
+from semisfl_jax import forms, machine
 
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 TRIAL_MAPS = ('auto', 'vmap', 'loop')
@@ -30,7 +30,7 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
     """
     if chunk:
         return partial(in_chunks, chunk)
-    return _named(how)[1]
+    return _MAPS[forms.of_platform().client_map if how == 'auto' else how]
 
 
 def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
@@ -89,12 +89,9 @@ def trial_map(name: str) -> tuple[str, ClientMap]:
     Returns:
       'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
     """
-    return _named(name)
-
-
-def _named(name: str) -> tuple[str, ClientMap]:
-    """A map over everything at once ('vmap') or one after another ('loop'), and its name, also for 'auto'."""
     if name == 'auto':
         name = 'loop' if machine.platform() == 'cpu' else 'vmap'
-    maps: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}
-    return name, maps[name]
+    return name, _MAPS[name]
+
+
+_MAPS: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import machine
-from semisfl_jax.config import command_line
+from semisfl_jax.config import chosen, command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
@@ -64,7 +64,10 @@ def request(argv: list[str]) -> Request:
     devices = _number(flags['--devices']) if '--devices' in flags else max(1, config.parallel.devices)
     config.parallel.devices = devices
     config_lib.check(config)
-    return Request(config_lib.resolve(config), targets.get(name), devices, '--fit' in flags)
+    target = targets.get(name)
+    with machine.programs_for(target.platform, target.device_name):
+        resolved = chosen.for_this_machine(config_lib.resolve(config))
+    return Request(resolved, target, devices, '--fit' in flags)
 
 
 def _number(word: str) -> int:
@@ -81,7 +84,7 @@ def preview(asked: Request) -> None:
       UserError: the run does not compile for the target, or does not fit into its memory.
     """
     target = asked.target
-    with machine.programs_for(target.platform):
+    with machine.programs_for(target.platform, target.device_name):
         devices = targets.devices(target, asked.devices)
         experiment = shapes.experiment(asked.config, devices.mesh)
         _say(report.title(experiment, target))
