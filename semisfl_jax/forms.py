@@ -55,8 +55,12 @@ def of_device(device: Device) -> tuple[Form, str]:
     return of_platform(device.platform), ''
 
 
-def of_platform(platform: str | None = None) -> Form:
-    """The form for a platform, 'cpu', 'gpu' or 'tpu', by default that of `machine.platform()`: for devices without a
-    line in the table, for whoever builds a model without a configuration, and for runs from before there was a table.
-    """
-    return _UNMEASURED.get(platform or machine.platform(), _UNMEASURED_ELSEWHERE)
+def usual() -> Form:
+    """The form for `machine.device()`, also where a model is built without a configuration."""
+    return of_device(machine.device())[0]
+
+
+def of_platform(platform: str) -> Form:
+    """The form for 'cpu', 'gpu' or 'tpu': of devices without a line in the table, and what 'auto' was in runs from
+    before there was a table."""
+    return _UNMEASURED.get(platform, _UNMEASURED_ELSEWHERE)

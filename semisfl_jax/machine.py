@@ -5,6 +5,7 @@ Memory is an upper bound, as far as known, since other programs use part of it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform as python_platform
 import re
@@ -89,12 +90,15 @@ def _cpu() -> Device:
 
 def _cpuinfo() -> dict[str, str]:
     """What Linux says about the first processor; {} elsewhere."""
+    info: dict[str, str] = {}
     try:
-        first = (PROC / 'cpuinfo').read_text().strip().partition('\n\n')[0]
+        with (PROC / 'cpuinfo').open() as lines:
+            for line in itertools.takewhile(str.strip, lines):
+                key, _, value = line.partition(':')
+                info[key.strip()] = ' '.join(value.split())
     except OSError:
-        return {}
-    pairs = (line.partition(':') for line in first.splitlines())
-    return {key.strip(): ' '.join(value.split()) for key, _, value in pairs}
+        pass
+    return info
 
 
 def host_memory() -> int | None:

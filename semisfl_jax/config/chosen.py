@@ -60,7 +60,7 @@ def on_this_machine(config: ConfigDict) -> Taken:
     flat = keys.flat(config)
     values = {key: flat[key] for key in used(config)}
     free = tuple(key for key, value in values.items() if value == AUTO)
-    form, why = _best(config) if free else (forms.of_platform(), 'as configured')
+    form, why = _best(config) if free else (forms.usual(), 'as configured')
     best = dict(zip(forms.KEYS, form, strict=True))
     by_machine = free or tuple(key for key in config.machine_keys if key in values)
     return Taken({key: best[key] if key in free else value for key, value in values.items()}, by_machine, why)
@@ -90,7 +90,7 @@ def of_run(config: ConfigDict, written: Mapping[str, Any] | None) -> Taken:
     if written is None:
         return here
     values, by_machine = dict(here.values), set(here.by_machine)
-    before = dict(zip(forms.KEYS, forms.of_platform(), strict=True))  # in config.json of earlier versions
+    before = dict(zip(forms.KEYS, forms.of_platform(machine.platform()), strict=True))  # in runs of earlier versions
     for key, value in here.values.items():
         recorded = written.get(key, AUTO)
         if recorded not in tuned.NAMES[key]:  # no run wrote this

@@ -22,15 +22,15 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
       chunk: number of clients computed at a time, one chunk after another, so that memory stays bounded when a round
         has many clients; 0 keeps the activations of all. Takes precedence over `how`.
       how: 'vmap': all clients in one batched computation; 'loop': one after another, so that a client's intermediate
-        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop' on a
-        CPU, 'vmap' elsewhere.
+        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': that of
+        `semisfl_jax.forms` for this device.
 
     Returns:
       A function with the semantics of `jax.vmap`.
     """
     if chunk:
         return partial(in_chunks, chunk)
-    return _MAPS[forms.of_platform().client_map if how == 'auto' else how]
+    return _MAPS[forms.usual().client_map if how == 'auto' else how]
 
 
 def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:

@@ -33,7 +33,7 @@ def config(folder: Path) -> ConfigDict:
 def experiment(folder: Path) -> Experiment:
     """The experiment of one trial, for this process and one device, with its client images on the host.
 
-    Its programs have the usual form of this platform, not that of the run, which another machine may have made.
+    Its programs have the usual form of this machine, not that of the run, which another machine may have made.
 
     Args:
       folder: of a run of one seed.

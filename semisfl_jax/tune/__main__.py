@@ -39,8 +39,7 @@ from semisfl_jax.wording import shorten
 
 _FLAGS = ('--seconds', '--list', '--forget')
 _SECONDS = 60.0
-_MUCH_SLOWER = 5.0  # a convolution so many times as slow on a few images is not measured in a round
-_FEW = 8  # these images
+_FEW = 8  # images on which a convolution must not be much slower than the fastest to be measured in a round
 
 
 class Request(NamedTuple):
@@ -134,11 +133,11 @@ def run(config: ConfigDict, seconds: float) -> Choice:
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
     shared = rounds.prepare(config)
-    slow, seconds_per_image = _probe(shared, open_forms, clock)
-    shared = rounds.lengthen(shared, seconds_per_image)
+    seconds_per_image = _probe(shared, open_forms, clock)
+    promising, slow = measure.promising(open_forms, seconds_per_image)
+    shared = rounds.lengthen(shared, min(seconds_per_image.values()))
     print(report.title(config, shared.config, device), end='\n\n', flush=True)
 
-    promising = [form for form in open_forms if form not in slow]
     measured = measure.measure(promising, lambda form: rounds.compile_round(shared, form), clock, _say)
     measured = Measured(measured.times, {**measured.left_out, **slow})
     choice = measure.best(measured.times, usual)
@@ -148,26 +147,14 @@ def run(config: ConfigDict, seconds: float) -> Choice:
     return Choice(device, jax.__version__, tuned.settings(config), choice, medians, today)
 
 
-def _probe(shared: rounds.Shared, open_forms: Sequence[Form], clock: measure.Clock) -> tuple[dict[Form, str], float]:
-    """Passes of a client's bottom on a few images, before a whole round that might take minutes.
-
-    Returns:
-      Forms that are not worth a round, and why; and seconds for an image, of the fastest convolution.
-    """
-    image = shared.dataset.train_images.shape[1:]
-    times = {}
+def _probe(shared: rounds.Shared, open_forms: Sequence[Form], clock: measure.Clock) -> dict[str, float]:
+    """Seconds per image of every convolution, in passes of a client's bottom, before a whole round may take minutes."""
+    image, times = shared.dataset.train_images.shape[1:], {}
     for form in {form.convolution: form for form in open_forms}.values():
         _say(f'a few images: convolution {form.convolution}, {clock}')
         once = passes.compile_passes(rounds.model_of(shared, form), 'loop', image, 1, _FEW, shared.config.precision, 2)
-        times[form.convolution] = measure.lowest(once)
-    best = min(times.values())
-    ratios = {name: value / best for name, value in times.items()}
-    slow = {
-        form: f'not measured: {form.convolution} takes {ratios[form.convolution]:.0f} times as long on {_FEW} images'
-        for form in open_forms
-        if ratios[form.convolution] > _MUCH_SLOWER
-    }
-    return slow, best / _FEW
+        times[form.convolution] = measure.lowest(once) / _FEW
+    return times
 
 
 def _say(line: str) -> None:

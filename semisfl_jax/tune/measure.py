@@ -17,7 +17,7 @@ from semisfl_jax.wording import shorten
 Run = Callable[[], float]  # computes something and returns the seconds that it took
 
 NOISE = 1.05  # a form must be faster than the usual one by this factor to be chosen over it
-SLOWER = 3.0  # a form whose first round takes so many times as long as the best one's is measured no further
+SLOWER = 3.0  # a form that takes so many times as long as the best one is measured no further
 _TO_BEGIN = 0.7  # share of the time after which no other form is begun
 _TURNS = 3, 15  # least and most
 _ENOUGH, _MOST = 0.3, 20  # seconds of repetitions, or how many, of which the lowest counts
@@ -56,6 +56,26 @@ def lowest(run: Run) -> float:
     while sum(times) < _ENOUGH and len(times) < _MOST:
         times.append(run())
     return min(times)
+
+
+def promising(candidates: Sequence[Form], times: Mapping[str, float]) -> tuple[list[Form], dict[Form, str]]:
+    """The candidates that are worth a round, the first one and those of its convolution before the others; and why the
+    rest are not.
+
+    Args:
+      candidates: at least one.
+      times: of each convolution, in any unit.
+    """
+    best = min(times.values())
+    ratios = {form: times[form.convolution] / best for form in candidates}
+    slow = {
+        form: f'not measured: a few images take {ratio:.0f} times as long with {form.convolution}'
+        for form, ratio in ratios.items()
+        if ratio > SLOWER
+    }
+    first = candidates[0]
+    worth = [form for form in candidates if form not in slow]
+    return sorted(worth, key=lambda form: (form != first, form.convolution != first.convolution, ratios[form])), slow
 
 
 def in_turns(runs: Mapping[Form, Run], turns: int) -> dict[Form, list[float]]:

@@ -26,6 +26,7 @@ class Shared(NamedTuple):
     """What the rounds of all forms have in common."""
 
     config: ConfigDict  # of the short round, in no form yet
+    whole: tuple[int, int]  # K_s and K_u of a whole round
     dataset: data.Dataset  # without images
     partition: data.Partition
 
@@ -56,7 +57,8 @@ def prepare(config: ConfigDict) -> Shared:
     short.local.epochs = 0
     dataset = data.hollow(config.data)
     data.check_tasks(dataset, config.data.tasks)
-    return Shared(_with_iterations(short, 1), dataset, experiment_lib.split(dataset, short))
+    whole = config.k_s, config.k_u
+    return Shared(_with_iterations(short, whole, 1), whole, dataset, experiment_lib.split(dataset, short))
 
 
 def lengthen(shared: Shared, seconds_per_image: float) -> Shared:
@@ -65,14 +67,16 @@ def lengthen(shared: Shared, seconds_per_image: float) -> Shared:
     clients = config.federation.num_active * config.batch_size
     images = clients + config.server_batch_size * config.k_s  # with one iteration of each client
     iterations = int(_SECONDS / max(1e-9, seconds_per_image * images))
-    return shared._replace(config=_with_iterations(config, max(1, min(iterations, _MOST_ITERATIONS))))
+    count = max(1, min(iterations, _MOST_ITERATIONS))
+    return shared._replace(config=_with_iterations(config, shared.whole, count))
 
 
-def _with_iterations(config: ConfigDict, count: int) -> ConfigDict:
-    """With K_u `count`, or as configured if that is less, and K_s in the same proportion, at least 1 if it was."""
+def _with_iterations(config: ConfigDict, whole: tuple[int, int], count: int) -> ConfigDict:
+    """With K_u `count`, or as in a whole round if that is less, and K_s in the proportion of `whole`, rounded up."""
+    k_s, k_u = whole
     short = config.copy_and_resolve_references().unlock()
-    short.k_u = min(count, config.k_u)
-    short.k_s = -(-config.k_s * short.k_u // config.k_u)
+    short.k_u = min(count, k_u)
+    short.k_s = -(-k_s * short.k_u // k_u)
     return short.lock()
 
 
