@@ -322,7 +322,7 @@ def test_slow_convolutions_are_not_measured_in_rounds():
 
 def test_turns_alternate_and_slow_forms_leave(monkeypatch):
     a, b, c, d = (Form('loop', name) for name in 'abcd')
-    seconds, calls = {a: 0.1, b: 0.31, c: 0.2}, []
+    seconds, calls = {a: 1.0, b: 3.1, c: 2.0}, []
 
     def build(form):
         if form == d:
@@ -330,12 +330,12 @@ def test_turns_alternate_and_slow_forms_leave(monkeypatch):
         return lambda: (calls.append(form.convolution), seconds[form])[1]
 
     times, left_out = measure.measure([a, b, c, d], build, Clock(60.0, np.inf), lambda line: None)
-    assert times == {a: [0.1] * 15, c: [0.2] * 15}
+    assert times == {a: [1.0] * 15, c: [2.0] * 15}
     assert '3.1 times as long' in left_out[b]
     assert left_out[d] == 'cannot be computed: too large'
     assert ''.join(calls) == 'abc' + 15 * 'ac'
     times, left_out = measure.measure([a, c, b], build, Clock(60.0, -np.inf), lambda line: None)  # too late already
-    assert times == {a: [0.1] * 3, c: [0.2] * 3}
+    assert times == {a: [1.0] * 3, c: [2.0] * 3}
     assert '60 s are running out' in left_out[b]
     with pytest.raises(UserError, match=r'no form.*too large'):
         measure.measure([d], build, Clock(60.0, np.inf), lambda line: None)
@@ -360,7 +360,7 @@ def test_the_command(file, capsys):
     (stored,) = tuned.read()
     config = resolved(model__convolution='direct')
     assert stored.place == tuned.place(config, machine.device())
-    assert stored.milliseconds.keys() == {'loop and direct', 'vmap and direct'}
+    assert str(stored.form) in stored.milliseconds.keys() <= {'loop and direct', 'vmap and direct'}
     assert chosen.for_this_machine(config).federation.client_map == stored.form.client_map
     assert main(['tune', '--list']) == 0
     assert 'this device\n  algorithm=semisfl, model=small_cnn' in capsys.readouterr().out
