@@ -37,7 +37,8 @@ _FLAGS = ('--target', '--devices', '--fit')
 class Request(NamedTuple):
     """What the user asked for."""
 
-    config: ConfigDict  # resolved
+    config: ConfigDict  # resolved, in the form that a run on the target takes
+    form: str  # in words
     target: Target
     devices: int
     fit: bool
@@ -66,8 +67,9 @@ def request(argv: list[str]) -> Request:
     config_lib.check(config)
     target = targets.get(name)
     with machine.programs_for(target.platform, target.device_name):
-        resolved = chosen.for_this_machine(config_lib.resolve(config))
-    return Request(resolved, target, devices, '--fit' in flags)
+        resolved = config_lib.resolve(config)
+        form = chosen.on_this_machine(resolved)
+    return Request(chosen.fill(resolved, form), str(form), target, devices, '--fit' in flags)
 
 
 def _number(word: str) -> int:
@@ -87,7 +89,7 @@ def preview(asked: Request) -> None:
     with machine.programs_for(target.platform, target.device_name):
         devices = targets.devices(target, asked.devices)
         experiment = shapes.experiment(asked.config, devices.mesh)
-        _say(report.title(experiment, target))
+        _say(f'{report.title(experiment, target)}\nform: {asked.form}')
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, program.Refused):
             if round_.for_memory:

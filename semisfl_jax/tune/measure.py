@@ -127,7 +127,7 @@ def measure(
         if turn >= _TURNS[0] and clock.left < turn_takes:
             break
         if turn_takes > 1.0 or not turn:
-            say(f'turn {turn + 1} of {len(runs)} forms, {clock}')
+            say(f'turn {turn + 1}, a round in each of {len(runs)} forms, {clock}')
         for form, took in in_turns(runs, 1).items():
             times[form] += took
     return Measured(times, left_out)
