@@ -13,6 +13,9 @@ from semisfl_jax.config import chosen, tuned
 from semisfl_jax.errors import UserError
 from semisfl_jax.forms import Form
 from semisfl_jax.machine import Device
+from semisfl_jax.preview import __main__ as preview
+from semisfl_jax.preview import targets
+from semisfl_jax.studies import collect, report
 from semisfl_jax.tune import measure, store
 from semisfl_jax.tune.__main__ import candidates, main
 from semisfl_jax.tune.measure import Clock
@@ -108,6 +111,16 @@ def test_the_most_special_line_counts(monkeypatch):
     with machine.programs_for('gpu', 'NVIDIA H200'):
         filled = chosen.for_this_machine(resolved())
     assert (filled.federation.client_map, filled.model.convolution) == ('loop', 'native')
+
+
+def test_a_preview_takes_the_form_of_its_target(monkeypatch, file):
+    monkeypatch.setattr(targets, '_installed', lambda module: True)
+    store.add(choice(resolved(), OTHER))  # of this machine
+    asked = preview.request(['preview', *WORDS[1:], '--target=h200'])
+    assert (asked.config.federation.client_map, asked.config.model.convolution) == ('vmap', 'native')
+    assert 'not measured on NVIDIA H200' in asked.form
+    here = preview.request(['preview', *WORDS[1:], '--target=cpu'])
+    assert here.config.model.convolution == 'patches'
 
 
 # --- what a configuration is filled with
@@ -297,6 +310,10 @@ def test_seeds_of_other_forms_are_one_group_that_is_told(tmp_path, file, capsys)
     assert not unknown
     assert runs_lib.different_forms(members) == 'direct (seed 0), patches (seed 1)'
     assert runs_lib.different_forms(members[:1]) == ''
+    made = [{'device': 'cpu', 'machine': 'a box', 'commit': 'c'}]
+    found = collect.Found(dict(enumerate(members)), (0, 1), [], '', made)
+    assert report._hardware(found) == 'cpu, a box; programs in different forms: direct (seed 0), patches (seed 1)'
+    assert report._hardware(found._replace(runs={0: members[0]})) == 'cpu, a box'
     assert compare.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b')]) == 0
     assert 'different forms of the programs, which round differently: direct (seed 0)' in capsys.readouterr().out
 

@@ -34,9 +34,9 @@ def compile_passes(
     Returns:
       A function that computes `steps` passes and returns the seconds for one.
     """
-    bottom = model.init(jax.random.key(0)).bottom
+    bottom = jax.jit(lambda key: model.init(key).bottom)(jax.random.key(0))  # the rest is not computed
     images = jax.random.normal(jax.random.key(1), (clients, batch_size, *image))
-    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * clients), bottom)
+    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), bottom)
     dropout = jax.random.key(2)
     run = parallel.client_map(how=client_map)(lambda variables, x: model.bottom(variables, x, dropout, True)[0])
 
