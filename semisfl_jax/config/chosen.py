@@ -116,7 +116,7 @@ def fill(config: ConfigDict, taken: Taken) -> ConfigDict:
 
 
 def unfilled(config: ConfigDict) -> ConfigDict:
-    """A configuration in which what the machine chose is 'auto' again, for readers on any machine; not locked."""
+    """A configuration in which what the machine chose is 'auto' again, as before a run began; not locked."""
     free = config.copy_and_resolve_references().unlock()
     free.update_from_flattened_dict(dict.fromkeys(_by_machine(keys.flat(config)), AUTO))
     free[MACHINE_KEYS] = ()

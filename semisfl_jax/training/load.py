@@ -33,7 +33,7 @@ def config(folder: Path) -> ConfigDict:
 def experiment(folder: Path) -> Experiment:
     """The experiment of one trial, for this process and one device, with its client images on the host.
 
-    Its programs have the usual form of this machine, not that of the run, which another machine may have made.
+    Where the form of its programs was left to the machine, it is that of this one, not of the one that made the run.
 
     Args:
       folder: of a run of one seed.
@@ -47,7 +47,7 @@ def experiment(folder: Path) -> Experiment:
     with _of_this_version(folder):
         run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
         run_config.data.residency = 'host'
-        return experiment_lib.build(chosen.unfilled(run_config).lock())
+        return experiment_lib.build(chosen.for_this_machine(chosen.unfilled(run_config)))
 
 
 def dataset(folder: Path) -> data.Dataset:
