@@ -41,8 +41,8 @@ class MFedOptions:
 
     weight: float = option(
         0.0001,
-        'lambda_0: weight of the distance between encoders in the first round; the paper gives no value, and of those '
-        'tried on scenes of digits (docs/results.md), this is the only one that cost no accuracy beyond its error',
+        'lambda_0: weight of the distance between encoders in the first round; the paper gives no value; of those '
+        'tried on scenes of digits, all larger ones cost more accuracy (docs/results.md)',
         at_least=0.0,
     )
     growth: float = option(
