@@ -4,22 +4,22 @@
     python -m benchmarks.lowerings --model=alexnet --precision=bfloat16
 
 Measures forward and backward passes of all client bottoms inside a loop, as a round has them, in turns, and prints
-medians. config.federation.client_map and config.model.convolution choose a pair; their 'auto' should be the first line.
+medians. config.federation.client_map and config.model.convolution choose a pair; their 'auto' should be the first line
+(semisfl_jax/forms.py). For a whole round of a configuration, see python -m semisfl_jax.tune.
 """
 
 from __future__ import annotations
 
 import itertools
 import statistics
-import time
 
-import jax
-import jax.numpy as jnp
 from absl import app, flags, logging
 
 from semisfl_jax import models, parallel
+from semisfl_jax.forms import Form
 from semisfl_jax.models import CONVOLUTIONS
 from semisfl_jax.parallel import compilation
+from semisfl_jax.tune import measure, passes
 
 MODELS = {
     'cnn': (32, 32, 3),
@@ -37,52 +37,31 @@ flags.DEFINE_integer('repeats', 3, 'measurements', lower_bound=1)
 flags.DEFINE_enum('precision', 'tf32', list(compilation.PRECISIONS), 'as config.precision')
 
 
-def task(client_map: str, convolution: str):
-    """Compiles `steps` passes of one pair; returns a function that runs them and returns the seconds per pass."""
+def task(form: Form):
+    """Compiles `steps` passes of one form; returns a function that runs them and returns the seconds per pass."""
     values, shape = flags.FLAGS, MODELS[flags.FLAGS.model]
     dtype = 'bfloat16' if values.precision == 'bfloat16' else 'float32'
-    model = models.build(values.model, 10, shape, convolution=convolution, dtype=dtype)
-    bottom = model.init(jax.random.key(0)).bottom
-    images = jax.random.normal(jax.random.key(1), (values.clients, values.batch_size, *shape))
-    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * values.clients), bottom)
-    run = parallel.client_map(how=client_map)(lambda variables, x: model.bottom(variables, x, None, True)[0])
-
-    def passes(parameters, rest, images):
-        def step(parameters, _):
-            gradient = jax.grad(lambda p: jnp.sum(run({**rest, 'params': p}, images) ** 2))(parameters)
-            return jax.tree.map(lambda p, g: p - 1e-9 * g, parameters, gradient), None
-
-        return jax.lax.scan(step, parameters, length=values.steps)[0]
-
-    rest = {name: leaf for name, leaf in stacked.items() if name != 'params'}
-    arguments = stacked['params'], rest, images
-    compiled = compilation.jit(passes, values.precision).lower(*arguments).compile()
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        jax.block_until_ready(compiled(*arguments))
-        return (time.perf_counter() - start) / values.steps
-
-    return seconds
+    model = models.build(values.model, 10, shape, convolution=form.convolution, dtype=dtype)
+    return passes.compile_passes(
+        model, form.client_map, shape, values.clients, values.batch_size, values.precision, values.steps
+    )
 
 
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"'{argv[1]}' is not a flag")
     logging.set_verbosity(logging.WARNING)
-    pairs = list(itertools.product(parallel.CLIENT_MAPS[1:], [name for name in CONVOLUTIONS if name != 'auto']))
+    convolutions = [name for name in CONVOLUTIONS if name != 'auto']
     tasks = {}
-    for pair in pairs:
-        print(f'compiling {" and ".join(pair)} …', flush=True)
-        tasks[pair] = task(*pair)
-        print(f'  first pass {tasks[pair]():.3f} s', flush=True)
-    times = {pair: [] for pair in pairs}
-    for _, (pair, seconds) in itertools.product(range(flags.FLAGS.repeats), tasks.items()):
-        times[pair].append(seconds())
+    for form in itertools.starmap(Form, itertools.product(parallel.CLIENT_MAPS[1:], convolutions)):
+        print(f'compiling {form} …', flush=True)
+        tasks[form] = task(form)
+        print(f'  first pass {tasks[form]():.3f} s', flush=True)
+    times = measure.in_turns(tasks, flags.FLAGS.repeats)
     print('\n| client_map | convolution | ms, median | lowest |\n|---|---|---|---|')
-    for pair in sorted(pairs, key=lambda pair: statistics.median(times[pair])):
-        milliseconds = [1000 * value for value in times[pair]]
-        print(f'| {pair[0]} | {pair[1]} | {statistics.median(milliseconds):,.1f} | {min(milliseconds):,.1f} |')
+    for form in sorted(tasks, key=lambda form: statistics.median(times[form])):
+        milliseconds = [1000 * value for value in times[form]]
+        print(f'| {" | ".join(form)} | {statistics.median(milliseconds):,.1f} | {min(milliseconds):,.1f} |')
 
 
 if __name__ == '__main__':

@@ -30,6 +30,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # of the method's own papers instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the
     # command line
     config.official_keys = ()  # keys set from the papers; filled in by 'official', not by the user
+    config.machine_keys = ()  # keys whose 'auto' was chosen for the machine; filled in by a run, not by the user
     config.rounds = 1000  # may be increased later: the same command then resumes from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
@@ -94,7 +95,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.min_images = 10  # dirichlet_class: drawn again until every client has at least so many unlabeled
     config.federation.max_images = 0  # images, and at most so many; 0: no bound
     config.federation.classes_per_client = 2  # classes: random ones, each at equally many clients in equal parts
-    config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on CPU, vmap elsewhere
+    config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': what is fastest on the
+    # device, as far as measured: by python -m semisfl_jax.tune, or in semisfl_jax/forms.py; else loop on a CPU, vmap
+    # elsewhere. A run that resumes goes on with the form that it began with
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.labeled_partition = 'same'  # how clients' labeled images (data.client_labels) are split:
     # 'same': like the unlabeled ones, a client may get none | a rule of federation.partition, with a draw of its own;
@@ -120,7 +123,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # ResNet, or this package's own names (.npz, .safetensors, .pth)
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
-    config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': direct on CPU, native elsewhere
+    config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': chosen like federation.client_map;
+    # where nothing was measured, direct on a CPU, native elsewhere
     config.model.batch_norm_variance = 'biased'  # estimator for BatchNorm's running variance: 'biased', as in Flax:
     # squares divided by n, the number of rows times pixels | 'unbiased', as in PyTorch: by n - 1
 

@@ -18,7 +18,7 @@ from absl import flags
 
 from semisfl_jax import tasks
 from semisfl_jax.errors import UserError, warnings_on_stderr
-from semisfl_jax.runs import Run, group, read, trials
+from semisfl_jax.runs import Run, different_forms, group, read, trials
 from semisfl_jax.training import metrics
 
 
@@ -52,6 +52,9 @@ def report(runs: list[Run], last: int) -> list[str]:
         if len(shared) > 1 and len({run.key.rpartition('_')[2] for run in (*first.values(), *second.values())}) == 1:
             mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
+    for label, members in groups.items():
+        if text := different_forms(list(members.values())):
+            lines.append(f'{label}: machines chose different forms of the programs, which round differently: {text}')
     if unknown:
         lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
     return [*lines, '* headline model of the method']

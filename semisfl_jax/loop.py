@@ -24,6 +24,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, diagnostics, own_files, parallel
+from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation, hosts
@@ -111,6 +112,8 @@ def train(
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     config, folder = config_lib.resolve(config), None if folder is None else Path(folder)
+    form = hosts.from_first(lambda: chosen.of_run(config, workdir.written(folder, config) if folder else None))
+    config = chosen.fill(config, form)
     listeners = [on_event] if on_event else []
     tell = partial(_tell, listeners)
     if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
@@ -119,7 +122,7 @@ def train(
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
     trials = _build(config, folder)
-    tell(events.Described(experiment_lib.describe(trials), folder))
+    tell(events.Described([*experiment_lib.describe(trials), f'form       {form}'], folder))
     batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
     run = Run(trials, batch, _homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import own_files
+from semisfl_jax import forms, own_files
 from semisfl_jax.algorithms.method import option_fields
+from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key
 from semisfl_jax.training import metrics, totals
@@ -19,11 +20,12 @@ class Run(NamedTuple):
     """One finished run of one seed."""
 
     folder: Path
-    settings: dict[str, Any]  # flat configuration without INERT keys and the seed, but with `rounds`
+    settings: dict[str, Any]  # flat configuration as the user gave it, without INERT keys and seed, but with `rounds`
     seed: int
     headline: str  # the output that counts: a model, or a dense task; one of `tasks.OUTPUTS`
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
     score: Score = ACCURACY  # by which it is judged
+    form: str = ''  # of its programs, where the machine chose it: 'loop and direct'; '': as in its settings, or unknown
 
     @property
     def key(self) -> str:
@@ -59,8 +61,24 @@ def read(folder: Path) -> Run:
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
     _compare(folder, summary)
-    settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
-    return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline.output, records, headline.score)
+    given = chosen.identity(config)
+    form = ' and '.join(str(config[key]) for key in forms.KEYS if given.get(key) != config.get(key))
+    settings = {key: value for key, value in given.items() if key not in config_lib.INERT | {'seed'}}
+    return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline.output, records, headline.score, form)
+
+
+def different_forms(runs: Sequence[Run]) -> str:
+    """'loop and direct (seeds 0, 1), vmap and native (seed 2)', where machines chose different forms; '' where not.
+
+    These runs are one experiment, but their numbers were rounded differently."""
+    seeds: dict[str, list[int]] = {}
+    for run in runs:
+        if run.form:
+            seeds.setdefault(run.form, []).append(run.seed)
+    if len(seeds) < 2:
+        return ''
+    named = {form: ', '.join(map(str, sorted(set(of_form)))) for form, of_form in sorted(seeds.items())}
+    return ', '.join(f'{form} (seed{"s" if "," in text else ""} {text})' for form, text in named.items())
 
 
 def _compare(folder: Path, summary: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMIZED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from semisfl_jax.config import tuned  # noqa: E402
 from semisfl_jax.parallel import compilation  # noqa: E402
 from tests import sharing  # noqa: E402
 
@@ -56,6 +57,7 @@ def compilation_cache(tmp_path_factory):
         jax.config.update('jax_compilation_cache_dir', folder)
         jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
         patch.setattr(compilation, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
+        patch.setattr(tuned, 'file', Path(folder, tuned.NAME).absolute)  # not what the user measured
         sharing.share(patch)
         yield
 

@@ -15,6 +15,7 @@ ROOMS = (
     'user_files',
     'own_files',
     'machine',
+    'forms',
     'types',
     'rng',
     'trees',
@@ -41,11 +42,13 @@ ROOMS = (
     'compare',
     'cuts',
     'preview',
+    'tune',
     'plots',
     'studies',
     'plots.__main__',
     'cuts.__main__',
     'preview.__main__',
+    'tune.__main__',
     '__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent

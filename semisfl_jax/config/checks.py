@@ -18,7 +18,7 @@ from semisfl_jax import (
     sampling,
 )
 from semisfl_jax.algorithms.method import check_option, option_fields
-from semisfl_jax.config import compatibility, devices, keys, presets
+from semisfl_jax.config import chosen, compatibility, devices, keys, presets
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
@@ -197,6 +197,7 @@ def _check_pairs(flat: dict[str, Any]) -> None:
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
         )
     compatibility.check(flat)
+    chosen.check(flat)
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
         raise UserError(

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms, parallel
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms.method import option_groups, options_of
-from semisfl_jax.config import devices, keys
+from semisfl_jax.config import chosen, devices, keys
 
 # Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.
 INERT = frozenset(
@@ -22,6 +22,7 @@ INERT = frozenset(
         'diagnostics_every',
         'compilation_cache',
         'official_keys',
+        'machine_keys',
         'data.data_dir',
         'data.cache_dir',
         'data.residency',
@@ -36,6 +37,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     """A locked copy with every placeholder value ('auto', 0) filled in and the options of other methods removed.
 
     `parallel.devices` 0 is filled in from the hardware, because the number of devices determines the order of sums.
+    The form of the programs is left at 'auto': `chosen` fills it in where a run begins.
     """
     resolved, method = config.copy_and_resolve_references(), algorithms.get(config.algorithm)
     if resolved.k_s_rule == 'auto':
@@ -84,20 +86,26 @@ def flatten(config: ConfigDict | dict) -> dict[str, Any]:
 
 
 def identity_hash(config: ConfigDict) -> str:
-    """SHA-256 (hexadecimal) of all keys of a resolved configuration that affect the numbers of its run."""
-    identity = {key: value for key, value in flatten(config).items() if key not in INERT}
+    """SHA-256 (hexadecimal) of all keys of a resolved configuration that affect the numbers of its run, with the form
+    of the programs as the user gave it: the machine's choice changes no more than how the numbers are rounded."""
+    identity = {key: value for key, value in chosen.identity(flatten(config)).items() if key not in INERT}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
-    """Differences that make two resolved configurations distinct experiments: 'key: `other` -> `config`', sorted."""
+    """Differences that make two resolved configurations distinct experiments: 'key: `other` -> `config`', sorted.
+
+    So does another form of the programs, whoever chose it; but 'auto' agrees with any that the machine chose.
+    """
     new, old = flatten(config), flatten(other)
+    new_given, old_given = chosen.identity(new), chosen.identity(old)
     keys = sorted((new.keys() | old.keys()) - INERT)
     absent = '(absent)'
     return [
         f'{key}: {old.get(key, absent)} -> {new.get(key, absent)}'
         for key in keys
         if new.get(key, absent) != old.get(key, absent)
+        and not (chosen.AUTO in (new.get(key), old.get(key)) and new_given.get(key) == old_given.get(key))
     ]
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import jax
 
-from semisfl_jax import machine
+from semisfl_jax import forms, machine
 
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 TRIAL_MAPS = ('auto', 'vmap', 'loop')
@@ -22,15 +22,15 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
       chunk: number of clients computed at a time, one chunk after another, so that memory stays bounded when a round
         has many clients; 0 keeps the activations of all. Takes precedence over `how`.
       how: 'vmap': all clients in one batched computation; 'loop': one after another, so that a client's intermediate
-        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop' on a
-        CPU, 'vmap' elsewhere.
+        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': that of
+        `semisfl_jax.forms` for this device.
 
     Returns:
       A function with the semantics of `jax.vmap`.
     """
     if chunk:
         return partial(in_chunks, chunk)
-    return _named(how)[1]
+    return _MAPS[forms.usual().client_map if how == 'auto' else how]
 
 
 def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
@@ -89,12 +89,9 @@ def trial_map(name: str) -> tuple[str, ClientMap]:
     Returns:
       'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
     """
-    return _named(name)
-
-
-def _named(name: str) -> tuple[str, ClientMap]:
-    """A map over everything at once ('vmap') or one after another ('loop'), and its name, also for 'auto'."""
     if name == 'auto':
         name = 'loop' if machine.platform() == 'cpu' else 'vmap'
-    maps: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}
-    return name, maps[name]
+    return name, _MAPS[name]
+
+
+_MAPS: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}

@@ -24,7 +24,7 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import runs
-from semisfl_jax.errors import UserError, warnings_on_stderr
+from semisfl_jax.errors import UserError, warn, warnings_on_stderr
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
 
@@ -68,6 +68,9 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
+    for label, members in groups.items():
+        if different := runs.different_forms(list(members.values())):
+            warn(f'{label}: machines chose different forms of the programs, which round differently: {different}')
     with style.context():
         try:
             Path(out).mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import machine
-from semisfl_jax.config import command_line
+from semisfl_jax.config import chosen, command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
@@ -37,7 +37,8 @@ _FLAGS = ('--target', '--devices', '--fit')
 class Request(NamedTuple):
     """What the user asked for."""
 
-    config: ConfigDict  # resolved
+    config: ConfigDict  # resolved, in the form that a run on the target takes
+    form: str  # in words
     target: Target
     devices: int
     fit: bool
@@ -64,7 +65,11 @@ def request(argv: list[str]) -> Request:
     devices = _number(flags['--devices']) if '--devices' in flags else max(1, config.parallel.devices)
     config.parallel.devices = devices
     config_lib.check(config)
-    return Request(config_lib.resolve(config), targets.get(name), devices, '--fit' in flags)
+    target = targets.get(name)
+    with machine.programs_for(target.platform, target.device_name):
+        resolved = config_lib.resolve(config)
+        form = chosen.on_this_machine(resolved)
+    return Request(chosen.fill(resolved, form), str(form), target, devices, '--fit' in flags)
 
 
 def _number(word: str) -> int:
@@ -81,10 +86,10 @@ def preview(asked: Request) -> None:
       UserError: the run does not compile for the target, or does not fit into its memory.
     """
     target = asked.target
-    with machine.programs_for(target.platform):
+    with machine.programs_for(target.platform, target.device_name):
         devices = targets.devices(target, asked.devices)
         experiment = shapes.experiment(asked.config, devices.mesh)
-        _say(report.title(experiment, target))
+        _say(f'{report.title(experiment, target)}\nform: {asked.form}')
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, program.Refused):
             if round_.for_memory:

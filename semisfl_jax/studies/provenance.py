@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 from pathlib import Path
 
 import semisfl_jax
-from semisfl_jax import runs
+from semisfl_jax import machine, runs
 from semisfl_jax.studies import collect
 from semisfl_jax.training import metrics
 
@@ -20,7 +18,7 @@ def here() -> dict[str, str]:
     version = f'version {semisfl_jax.__version__}'
     if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
         version = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
-    return {'commit': version, 'machine': f'{_processor()}, {_cores()} cores'}
+    return {'commit': version, 'machine': f'{machine.processor()}, {machine.cores()} cores'}
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
@@ -42,18 +40,3 @@ def _git(repository: Path, *words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return done.stdout.strip() if done.returncode == 0 else ''
-
-
-def _processor() -> str:
-    try:
-        for line in Path('/proc/cpuinfo').read_text().splitlines():
-            if line.startswith('model name'):
-                return ' '.join(line.split(':', 1)[1].split())
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

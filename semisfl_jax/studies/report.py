@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from semisfl_jax import runs
 from semisfl_jax.studies import collect, document, figures, plan, statistics
 from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.document import (
@@ -287,7 +288,9 @@ def _commits(result: Found) -> str:
 
 
 def _hardware(result: Found) -> str:
-    return ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made))
+    machines = ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made))
+    different = runs.different_forms(list(result.runs.values()))
+    return f'{machines}; programs in different forms: {different}' if different else machines
 
 
 def _paper(paper: Paper, unit: str) -> str:

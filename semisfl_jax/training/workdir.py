@@ -24,6 +24,18 @@ def of_trials(folder: Path, config: ConfigDict) -> list[Path]:
     return [folder / f'seed_{seed}' for seed in config.seeds] or [folder]
 
 
+def written(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
+    """The flat configuration of the run in `folder`, or if it has none, of its first trial that has one; None where
+    no run began, or its config.json is broken, which `check` will say."""
+    for file in (home / 'config.json' for home in (folder, *of_trials(folder, config))):
+        if os.path.lexists(file):
+            try:
+                return config_lib.flatten(own_files.read_object(file))
+            except UserError:
+                return None
+    return None
+
+
 def check(folder: Path, config: ConfigDict) -> None:
     """Makes sure, without writing, that a run of `config` (resolved) may write to `folder` or create it.
 
@@ -41,10 +53,10 @@ def check(folder: Path, config: ConfigDict) -> None:
             raise UserError(f'{folder} holds {foreign[0]} but no config.json; choose another --workdir')
         return
     try:
-        written = own_files.read_object(file)
+        content = own_files.read_object(file)
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
-    if differing := config_lib.differences(config, written):
+    if differing := config_lib.differences(config, content):
         raise UserError(
             f'{folder} belongs to a different configuration ({"; ".join(differing[:6])}); choose another --workdir'
         )
