@@ -102,6 +102,11 @@ def make_pipe(path):
     os.mkfifo(path)
 
 
+def warnings(caplog):
+    """Ours, beside which Orbax may have some about reads that it gave up."""
+    return [record.getMessage() for record in caplog.records if record.name == 'semisfl_jax']
+
+
 @pytest.mark.parametrize(
     ('pattern', 'damage'),
     [
@@ -118,7 +123,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
     restored = checkpoint.restore(folder, template(), OWN)
     assert restored.round == 2
     assert_equal(restored.state, tree(2))
-    (warning,) = caplog.messages
+    (warning,) = warnings(caplog)
     assert warning.startswith(f'the checkpoint of round 4 in {folder} is renamed to damaged-4: ')
     assert sorted(path.name for path in folder.iterdir()) == ['2', 'damaged-4']
 
@@ -191,7 +196,7 @@ def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, cap
     installed = versions.installed()
     monkeypatch.setattr(versions, 'installed', lambda: {**installed, 'jax': '99.0'})
     assert checkpoint.restore(folder, template(), OWN).round == 4
-    (warning,) = caplog.messages
+    (warning,) = warnings(caplog)
     assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (now 99.0);')
 
 
