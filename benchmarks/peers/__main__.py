@@ -90,7 +90,7 @@ def main(argv: list[str]) -> None:
 
     todo = [workloads.timed(name, values.rounds, values.quick) for name in dict.fromkeys(values.workloads)]
     with tempfile.TemporaryDirectory(prefix='peers-') as folder:
-        plan = measure.Plan(sides, todo, values.turns, Path(folder))
+        plan = measure.Plan(sides, todo, values.turns, Path(folder), out.resolve() / LOGS)
         try:
             measure.measure(plan, save)
         except turns.Failed as error:

@@ -20,7 +20,8 @@ class Plan(NamedTuple):
     sides: dict[Peer, Path]  # with the Python of each; the first one is this project
     workloads: list[Workload]
     turns: int
-    folder: Path  # for tasks, caches and logs
+    folder: Path  # for tasks, caches and what sides leave behind
+    logs: Path  # folder for what they print
 
 
 def measure(plan: Plan, save: Callable[[dict], None]) -> dict:
@@ -42,7 +43,7 @@ def measure(plan: Plan, save: Callable[[dict], None]) -> dict:
         measured = result[workload.name]
         print(f'[{number}/{len(jobs)}] {workload.title}, {side.title} …', end=' ', flush=True)
         if side.name not in measured['ends']:
-            print('left out, as it failed before', flush=True)
+            print('left out: it failed before', flush=True)
             continue
         start = time.monotonic()
         try:
@@ -68,7 +69,7 @@ def _check(plan: Plan, workload: Workload) -> dict:
     folder = _task(plan, workload, '-check')
     problem.write(small, folder)
     problem.write(workload, _task(plan, workload, ''))
-    start = task.load(str(folder)).weights
+    start, reference = task.load(str(folder)).weights, None
     measured = {
         'workload': dataclasses.asdict(workload),
         'check': dataclasses.asdict(small),
@@ -79,22 +80,22 @@ def _check(plan: Plan, workload: Workload) -> dict:
     }
     began = time.monotonic()
     for number, side in enumerate(plan.sides, start=1):
-        print(f'{workload.title}: does {side.title} end on the same weights?', end=' ', flush=True)
+        print(f'{workload.title}, {side.title}: the same weights?', end=' ', flush=True)
         file = plan.folder / f'{workload.name}-{side.name}.npz'
         try:
-            ends = turns.run(side, folder, small.rounds, _place(plan, side, 'check'), file)
+            ends = turns.run(side, folder, small.rounds, _place(plan, side, f'{workload.name}-check'), file)
         except turns.Failed as error:
             measured['failed'][side.name] = str(error)
             words = f'failed: {error}'
         else:
             trained = agreement.read(file)
-            reference = trained if side == OURS else reference
+            reference = reference or trained
             apart = agreement.difference(trained, reference, start)
             measured['difference'][side.name] = apart
             measured['check_s'][side.name] = ends
             if apart <= agreement.TOLERANCE:
                 measured['ends'][side.name] = []
-            words = ('yes' if apart <= agreement.TOLERANCE else 'NO, so it is not timed') + f' ({apart:.0e} apart)'
+            words = f'{"yes" if apart <= agreement.TOLERANCE else "NO, so it is not timed"} ({apart:.0e} apart)'
         if side == OURS and measured['failed']:
             raise turns.Failed(f'{OURS.title}: {measured["failed"][OURS.name]}')
         left = (time.monotonic() - began) / number * (len(plan.sides) - number)
@@ -125,4 +126,5 @@ def _task(plan: Plan, workload: Workload, kind: str) -> Path:
 def _place(plan: Plan, side: Peer, what: str) -> turns.Place:
     """A folder of its own for every side and workload; the check's cache does not warm that of the measurement."""
     folder = plan.folder / f'{side.name}-{what}'
-    return turns.Place(plan.sides[side], folder, folder / 'cache' if side == OURS else None)
+    log = plan.logs / f'{side.name}-{what}.log'
+    return turns.Place(plan.sides[side], folder, log, folder / 'cache' if side == OURS else None)

@@ -46,13 +46,13 @@ def _table(result: dict, measured: dict) -> str:
         f'{workload["clients"]:,} clients x {workload["images"]} images, {workload["active"]} a round, '
         f'{workload["steps"]} steps of {workload["batch_size"]}'
     )
-    untimed = [f'{_title(result, side)} failed: {reason}' for side, reason in measured['failed'].items()]
+    untimed = [f'{_title(result, side)} failed: {reason}.' for side, reason in measured['failed'].items()]
     untimed += [
-        f'{_title(result, side)} ended on other weights ({apart:.0e} apart) and was not timed'
+        f'{_title(result, side)} ended on other weights ({apart:.0e} apart) and was not timed.'
         for side, apart in measured['difference'].items()
         if apart > TOLERANCE
     ]
-    return '\n'.join([f'### {workload["title"]}: {size}', '', *lines, *(f'\n{line}.' for line in untimed)])
+    return '\n'.join([f'### {workload["title"]}: {size}', '', *lines, *(f'\n{line}' for line in untimed)])
 
 
 def _row(result: dict, measured: dict, side: str) -> list[str]:
@@ -79,9 +79,9 @@ def _title(result: dict, side: str) -> str:
 def _notes(result: dict) -> list[str]:
     machine = result['machine']
     notes = [
-        f'FedAvg, plain SGD, made-up images, {result["turns"]} turns of {result["rounds"]} rounds, every turn a new '
-        'process, never two at once; medians from the third round of a turn on. Starts are from the start of the process '
-        'to the end of its first round; at the first one, this project has compiled nothing yet. Apart: how far final '
+        f'FedAvg, plain SGD, made-up images; turns: {result["turns"]}, each of {result["rounds"]} rounds in a new '
+        'process, never two at once; medians from the third round of a turn on. Starts: from the start of a process to '
+        'the end of its first round; at the first one, this project has compiled nothing yet. Apart: how far final '
         'weights are from ours on data whose order does not matter, of the way that training moved them.',
         f'{machine["cores"]} cores, {machine["platform"]}; '
         + '; '.join(
@@ -92,4 +92,4 @@ def _notes(result: dict) -> list[str]:
     ]
     if result['quick']:
         notes.insert(0, '**Sizes were reduced (--quick): these times mean nothing.**')
-    return notes + [f'{ALL[side].title} is left out: {reason}.' for side, reason in result['left_out'].items()]
+    return notes + [f'{ALL[side].title} is left out: {reason}' for side, reason in result['left_out'].items()]

@@ -1,7 +1,7 @@
 """What a side reads, and what it reports. Imported in every environment: needs NumPy alone.
 
-A side is a module run as `python -m benchmarks.peers.side_NAME FOLDER [WEIGHTS]`. It trains the task of the folder, calls
-`done` after every round, and with WEIGHTS writes the final model to that file.
+A side is a module run as `python -m benchmarks.peers.side_NAME FOLDER [WEIGHTS]`. It trains the task of the folder,
+calls `done` after every round, and with WEIGHTS writes the final model to that file.
 """
 
 from __future__ import annotations

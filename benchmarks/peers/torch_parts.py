@@ -12,7 +12,7 @@ from benchmarks.peers.task import Task
 
 
 def network(task: Task, memory_format: torch.memory_format = torch.channels_last) -> nn.Sequential:
-    """The model with the first weights of a task. With channels last, the CNN is faster on a CPU; the MLP is the same."""
+    """The model with the first weights of a task. Channels last make the CNN faster on a CPU; the MLP is the same."""
     model = nn.Sequential(*_layers(task.model))
     model.load_state_dict(as_state(task.weights, model.state_dict()))
     return model.to(memory_format=memory_format)

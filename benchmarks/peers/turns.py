@@ -26,7 +26,8 @@ class Place(NamedTuple):
     """Where a side runs."""
 
     python: Path
-    folder: Path  # for its log and whatever it leaves
+    folder: Path  # for whatever it leaves behind
+    log: Path  # the file for what it prints
     cache: Path | None = None  # for compiled programs; None: the side is given none
 
 
@@ -43,12 +44,12 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
     Raises:
       Failed: the process ended early, with an error or after `LIMIT` seconds.
     """
-    place.folder.mkdir(parents=True, exist_ok=True)
+    for folder in (place.folder, place.log.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     words = [str(path) for path in (task, weights) if path]
     command = [str(place.python), '-m', f'benchmarks.peers.side_{peer.name}', *words]
     ends: list[float] = []
-    log_file = place.folder / f'{peer.name}.log'
-    with log_file.open('w') as log:
+    with place.log.open('w') as log:
         start = time.monotonic()
         process = subprocess.Popen(
             command,
@@ -75,7 +76,7 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
             _end(process.pid)  # and whatever it started
             process.wait()
     if status or len(ends) < rounds:
-        raise Failed(f'{len(ends)} of {rounds} rounds, exit status {status}: {_reason(log_file)}')
+        raise Failed(f'{len(ends)} of {rounds} rounds, exit status {status}: {_reason(place.log)}')
     return ends[:rounds]
 
 
