@@ -28,7 +28,9 @@ def defined(module):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and getattr(node.func, 'attr', '').startswith('DEFINE_'):
             choices = node.args[2] if node.func.attr == 'DEFINE_enum' else None
-            literal = isinstance(choices, ast.List | ast.Tuple) and all(isinstance(e, ast.Constant) for e in choices.elts)
+            literal = isinstance(choices, ast.List | ast.Tuple) and all(
+                isinstance(e, ast.Constant) for e in choices.elts
+            )
             flags[node.args[0].value] = ast.literal_eval(choices) if literal else None
     return flags
 

@@ -95,6 +95,8 @@ def main(argv: list[str]) -> None:
             measure.measure(plan, save)
         except turns.Failed as error:
             sys.exit(f'error: {error}')
+        except KeyboardInterrupt:
+            sys.exit(f'\ninterrupted; what was measured until then is in {out}')
     print('\n' + tables.tables(result))
     if importlib.util.find_spec('matplotlib') is None:
         print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")

@@ -51,7 +51,7 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
     ends: list[float] = []
     with place.log.open('w') as log:
         start = time.monotonic()
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -60,21 +60,20 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
             env=_environment(place),
             cwd=place.folder,  # fluke and Ray leave files there
             start_new_session=True,
-        )
-        watchdog = threading.Timer(LIMIT, _end, [process.pid])
-        watchdog.start()
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith(MARK):
-                    ends.append(time.monotonic() - start)
-                else:
-                    log.write(line)
-            status = process.wait()
-        finally:
-            watchdog.cancel()
-            _end(process.pid)  # and whatever it started
-            process.wait()
+        ) as process:
+            watchdog = threading.Timer(LIMIT, _end, [process.pid])
+            watchdog.start()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if line.startswith(MARK):
+                        ends.append(time.monotonic() - start)
+                    else:
+                        log.write(line)
+                status = process.wait()
+            finally:
+                watchdog.cancel()
+                _end(process.pid)  # and whatever it started
     if status or len(ends) < rounds:
         raise Failed(f'{len(ends)} of {rounds} rounds, exit status {status}: {_reason(place.log)}')
     return ends[:rounds]
