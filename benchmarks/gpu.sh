@@ -9,7 +9,8 @@
 #   --list    prints the commands instead of running them
 #
 # Needs JAX for the GPU, no network. With PyTorch for the GPU (pip install -e '.[benchmark]') it is measured too.
-# CIFAR-10 is read from $TFDS_DATA_DIR, prepared for tensorflow-datasets. $TRAIN_SECONDS bounds training (7200).
+# CIFAR-10 is read from $TFDS_DATA_DIR, prepared for tensorflow-datasets. $TRAIN_SECONDS bounds training (7200); $PYTHON
+# is the interpreter (python).
 # The output of a stage is in OUT/NN-NAME.log; one that fails does not end the others. OUT/summary.md has it all.
 set -euo pipefail
 

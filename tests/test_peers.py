@@ -11,6 +11,7 @@ from benchmarks.peers import agreement, environments, measure, plot, problem, ta
 from benchmarks.peers.catalog import ALL, OURS, PEERS, Peer
 from benchmarks.peers.environments import Unavailable
 from semisfl_jax import data
+from tests.runs import HANGS
 
 TINY = workloads.Workload('mlp', 'MLP', 'mlp200', clients=6, images=5, active=2, steps=3, rounds=4, batch_size=4)
 
@@ -140,6 +141,20 @@ def test_a_side_that_does_not_start_is_one_line(tmp_path):
     with pytest.raises(turns.Failed, match=r'0 of 3 rounds, exit status 1: .*No module named .*side_nobody') as error:
         turns.run(Peer('nobody', 'nobody', 'nobody'), tmp_path, 3, place)
     assert '\n' not in str(error.value)
+
+
+def test_what_a_side_leaves_behind_does_not_hold_up_the_others(tmp_path, monkeypatch):
+    """The side ends after two rounds; the process that it started would keep its output open for an hour."""
+    folder = tmp_path / 'benchmarks' / 'peers'
+    folder.mkdir(parents=True)
+    lines = [f'print("chatter\\n{task.MARK}{number}", flush=True)' for number in (1, 2)]
+    child = 'import subprocess, sys; subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])'
+    (folder / 'side_brief.py').write_text('\n'.join([child, *lines]))
+    monkeypatch.setattr(turns, 'ROOT', tmp_path)
+    place = turns.Place(Path(sys.executable), tmp_path, tmp_path / 'a.log')
+    ends = turns.run(Peer('brief', 'brief', 'brief'), tmp_path, 2, place)
+    assert 0 < ends[0] <= ends[1] < HANGS
+    assert (tmp_path / 'a.log').read_text() == 'chatter\nchatter\n'
 
 
 def test_pythons_and_failed_installations_are_told():

@@ -63,6 +63,7 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
         ) as process:
             watchdog = threading.Timer(LIMIT, _end, [process.pid])
             watchdog.start()
+            threading.Thread(target=_reap, args=[process], daemon=True).start()
             try:
                 assert process.stdout is not None
                 for line in process.stdout:
@@ -73,7 +74,7 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
                 status = process.wait()
             finally:
                 watchdog.cancel()
-                _end(process.pid)  # and whatever it started
+                _end(process.pid)
     if status or len(ends) < rounds:
         raise Failed(f'{len(ends)} of {rounds} rounds, exit status {status}: {_reason(place.log)}')
     return ends[:rounds]
@@ -85,6 +86,12 @@ def _environment(place: Place) -> dict[str, str]:
     cache = 'JAX_COMPILATION_CACHE_DIR'
     inherited = {name: value for name, value in os.environ.items() if name != cache}
     return inherited | changes | ({cache: str(place.cache)} if place.cache else {})
+
+
+def _reap(process: subprocess.Popen) -> None:
+    """Ends what a finished process started and left, which might keep its output open."""
+    process.wait()
+    _end(process.pid)
 
 
 def _end(pid: int) -> None:
