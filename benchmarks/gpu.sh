@@ -41,7 +41,7 @@ fi
 
 # --- stages
 
-number=0 failed='' unfinished='' deadline=0
+number=0 failed='' unfinished='' deadline=0 child=''
 
 # stage NAME SECONDS COMMAND...: runs a command, a function of `within`, unless it was done before.
 stage() {
@@ -84,8 +84,11 @@ within() {
   fi
   local left=$((deadline - SECONDS))
   [ "$left" -gt 0 ] || return 124
-  timeout --signal=TERM --kill-after=120 "$left" "$@"
+  timeout --signal=TERM --kill-after=120 "$left" "$@" &
+  child=$!
+  wait "$child" # unlike a command in the foreground, this is interrupted by a signal
 }
+trap '[ -z "$child" ] || { kill "$child" 2> /dev/null && wait "$child"; } || true; echo "interrupted; the same command goes on"; exit 130' INT TERM
 
 machine() {
   [ -z "$GPU" ] || within nvidia-smi || return
