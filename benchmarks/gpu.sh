@@ -88,7 +88,17 @@ within() {
   child=$!
   wait "$child" # unlike a command in the foreground, this is interrupted by a signal
 }
-trap '[ -z "$child" ] || { kill "$child" 2> /dev/null && wait "$child"; } || true; echo "interrupted; the same command goes on"; exit 130' INT TERM
+
+interrupted() {
+  if [ -n "$child" ] && kill "$child" 2> /dev/null; then
+    echo 'interrupted: waiting for the command of this stage to stop …' >&3
+    wait "$child" || true
+  fi
+  echo 'interrupted; the same command goes on' >&3
+  exit 130
+}
+exec 3>&1 # where a stage prints is its log
+trap interrupted INT TERM
 
 machine() {
   [ -z "$GPU" ] || within nvidia-smi || return
