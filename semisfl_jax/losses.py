@@ -39,7 +39,9 @@ def cross_entropy_rows(logits: Array, labels: Array) -> Array:
     """Cross-entropy of every row: logits [R, K], labels [R] -> [R]."""
     chex.assert_shape(labels, logits.shape[:1])
     log_probabilities = jax.nn.log_softmax(logits)
-    return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=-1)[:, 0]
+    # Not a gather, whose gradient scatters: accelerators would sort the labels first.
+    chosen = labels[:, None] == jnp.arange(logits.shape[1])
+    return -jnp.sum(jnp.where(chosen, log_probabilities, 0.0), axis=-1)
 
 
 def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:

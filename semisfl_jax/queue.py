@@ -60,18 +60,21 @@ def push(
     chex.assert_shape(keys, (rows, queue.keys.shape[1]))
     chex.assert_type([keys, labels], [jnp.float32, jnp.int32])
     chex.assert_shape([flags for flags in (confident, mask) if flags is not None], (rows,))
-    place, pushed = jnp.arange(rows), jnp.asarray(rows)
-    if mask is not None:
-        place, pushed = jnp.cumsum(mask) - 1, jnp.sum(mask)
-    written = place >= pushed - size
-    if mask is not None:
-        written &= mask
-    slots = jnp.where(enabled & written, (queue.head + place) % size, size)  # out of range: dropped by the scatter
-    flags = queue.confident if confident is None else queue.confident.at[slots].set(confident, mode='drop')
+    pushed = jnp.asarray(rows) if mask is None else jnp.sum(mask)
+    # Every slot looks for the last row that lands in it: where writes meet, accelerators would sort them first.
+    offset = (jnp.arange(size) - queue.head) % size  # 0 at the head
+    place = offset + (pushed - 1 - offset) // size * size  # among the pushed rows, negative for none
+    written = enabled & (place >= 0)
+    row = place if mask is None else jnp.sum(jnp.cumsum(mask) <= place[:, None], axis=1)
+    row = jnp.where(written, row, 0)
+
+    def fill(old: Array, new: Array) -> Array:
+        return jnp.where(written.reshape(-1, *[1] * (old.ndim - 1)), new[row], old)
+
     return Queue(
-        keys=queue.keys.at[slots].set(keys, mode='drop'),
-        labels=queue.labels.at[slots].set(labels, mode='drop'),
-        confident=flags,
+        keys=fill(queue.keys, keys),
+        labels=fill(queue.labels, labels),
+        confident=queue.confident if confident is None else fill(queue.confident, confident),
         head=(queue.head + jnp.where(enabled, pushed, 0)) % size,
     )
 

@@ -42,7 +42,7 @@ LOSSES = of(
     ('padding counts in a mean', 'values * weight', 'values'),
     ('a mean over all rows', 'jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)', 'values.shape[0]'),
     ('shards divide by own rows', 'jnp.sum(weight) if count is None else count', 'jnp.sum(weight)', 'losses devices'),
-    ('cross-entropy of the other sign', 'return -jnp.take', 'return jnp.take'),
+    ('cross-entropy of the other sign', 'return -jnp.sum(jnp.where(chosen', 'return jnp.sum(jnp.where(chosen'),
     ('logits as log-probabilities', 'jax.nn.log_softmax(logits)', 'logits'),
     ('doubtful rows are consistent', '(logits, pseudo_labels) * confident', '(logits, pseudo_labels)'),
     ('consistency over sure rows', '* confident, weight, count', '* confident, weight * confident'),
@@ -60,10 +60,11 @@ LOSSES = of(
 QUEUE = of(
     'queue.py',
     'queue phases',
-    ('the first rows stay', 'place >= pushed - size', 'place < size'),
-    ('no wrap-around', '(queue.head + place) % size,', 'jnp.minimum(queue.head + place, size - 1),'),
+    ('the first rows stay', 'offset + (pushed - 1 - offset) // size * size', 'jnp.where(offset < pushed, offset, -1)'),
+    ('no wrap-around', '(jnp.arange(size) - queue.head) % size', 'jnp.arange(size) - queue.head'),
     ('a push that is off moves the head', 'jnp.where(enabled, pushed, 0)', 'pushed'),
-    ('padding enters', 'written &= mask', 'written &= True'),
+    ('padding enters', 'row = place if mask is None', 'row = place if True'),
+    ('an empty slot is filled', 'enabled & (place >= 0)', 'enabled & (place >= -size)'),
     ('stride from the first iteration', '(t + 1) % stride', 't % stride'),
     ('an empty slot has a class', 'jnp.full((size,), -1, jnp.int32)', 'jnp.zeros((size,), jnp.int32)'),
     ('empty slots of the paper count', "and name == 'single_ring'", "and name != 'single_ring'"),
@@ -177,6 +178,9 @@ SUPERVISED = of(
     ('sums instead of means', 'value / k_s', 'value'),
     ('no key enters the queue', 'memory.push_supervised(state.memory, keys)', 'state.memory'),
     ('every step with the same views', "rng.fold(key, 'supervised', state.step)", "rng.fold(key, 'supervised')"),
+    ('every block draws the same', 'first = carry[0].step', 'first = 0'),
+    ('every step of a block reads the same', 'of_steps[i]', 'of_steps[0]'),
+    ('blocks overlap', 'k_s - index * BLOCK, BLOCK', 'k_s - index, BLOCK'),
     ('kept momentum is forgotten', 'state = state.replace(momentum=momentum)', 'pass', 'phases semifl'),
 )
 

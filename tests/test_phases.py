@@ -14,6 +14,7 @@ from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.hparams import Local, Uda, optimizer
 from semisfl_jax.phases.state import trainable
+from semisfl_jax.phases.supervised import BLOCK
 from tests import linear, linear_local, toy
 
 # Cohort, its visits, K_s. Client 0 has no labeled image. Beside the cohort stand a client of weight 0 and, in `ROUNDS`
@@ -199,6 +200,17 @@ def test_an_optimizer_that_is_kept_goes_on():
     chex.assert_trees_all_close(after, together, rtol=1e-6)
     fresh, _ = run(one.replace(momentum=state.momentum), 1)
     assert not np.allclose(fresh.student.top['params']['w'], after.student.top['params']['w'], rtol=1e-3)
+
+
+def test_many_steps_read_what_single_steps_read():
+    """More steps than are drawn at once."""
+    run, state, hparams = supervised()
+    state = state.replace(momentum=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
+    steps = 2 * BLOCK + 3
+    together, _ = run(state, steps)
+    for _ in range(steps):
+        state, _ = run(state, 1)
+    chex.assert_trees_all_close(state, together, rtol=1e-5)
 
 
 def test_rows_beyond_the_end_of_a_pass_count_nothing():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from semisfl_jax.augment import tables
+from semisfl_jax.augment import lookups, tables
 from semisfl_jax.augment.variants import Variant
 from semisfl_jax.types import Array
 
@@ -157,6 +157,6 @@ def gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
     """Pixels (y, x), each broadcastable to [B, H, W], of planes [B, C, H, W]; `fill` outside."""
     batch, channels, height, width = planes.shape
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    index = jnp.where(inside, y * width + x, 0).reshape(batch, 1, -1)
-    pixels = jnp.take_along_axis(planes.reshape(batch, channels, -1), index, axis=2, mode='promise_in_bounds')
+    index = jnp.where(inside, y * width + x, 0).reshape(batch, -1)
+    pixels = lookups.pixels(planes.reshape(batch, channels, -1), index)
     return jnp.where(inside[:, None], pixels.reshape(planes.shape), fill)

@@ -8,12 +8,12 @@ except for FedMatch's shears, see `geometry.bicubic`.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from semisfl_jax.augment import geometry, tables
+from semisfl_jax import machine
+from semisfl_jax.augment import geometry, lookups, tables
 from semisfl_jax.augment.variants import CLEARS_ALPHA, SEMIFL_CUTOUT, Variant
 from semisfl_jax.types import Array
 
@@ -41,14 +41,15 @@ def randaugment(
     batch, channels, height, width = colors.shape
 
     # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
-    # The loop over halves of the batch keeps XLA on the CPU from fusing all this into the gathers that read it and
-    # recomputing it for every pixel; optimization_barrier does not prevent that.
     def of_image(args):
-        planes, counts, op, v = args
-        return _table_and_degenerate(planes, counts, op, v, variant)
+        planes, total, op, v = args
+        return _table_and_degenerate(planes, total, op, v, variant)
 
-    counts = _histogram(colors.reshape(batch, channels, height * width))
-    table, degenerate = lax.map(of_image, (colors, counts, op, v), batch_size=max(batch // 2, 1))
+    total = lookups.cumulative_histogram(colors.reshape(batch, channels, height * width))
+    # On the CPU, a loop over halves of the batch keeps XLA from fusing all this into the gathers that read it and
+    # recomputing it for every pixel; optimization_barrier does not prevent that. Elsewhere it would double the kernels.
+    at_once = max(batch // 2, 1) if machine.platform() == 'cpu' else batch
+    table, degenerate = lax.map(of_image, (colors, total, op, v), batch_size=at_once)
 
     mixes, rows = tables.blends(variant)
     row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
@@ -68,10 +69,13 @@ def randaugment(
         clears = jnp.asarray(np.isin(variant.operations, CLEARS_ALPHA))[op]
         alpha = jnp.where(clears[:, None, None, None], jnp.uint8(255), alpha)
 
-    values = moved.reshape(batch, channels, height * width).astype(jnp.int32)
-    mapped = jnp.take_along_axis(table, values, axis=2, mode='promise_in_bounds').reshape(colors.shape)
-    index = (row * 256 + degenerate) * 256 + mapped
-    result = jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
+    if lookups.by_products() and variant.shears != 'bilinear':  # whose rows differ from pixel to pixel
+        result = _by_differences(row, degenerate, moved, table, variant)
+    else:
+        values = moved.reshape(batch, channels, height * width).astype(jnp.int32)
+        mapped = lookups.table(values, table).reshape(colors.shape)
+        index = (row * 256 + degenerate) * 256 + mapped
+        result = jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
     if 'CutoutConst' in variant.operations:
         assert center is not None
         cut = (op == variant.place('CutoutConst'))[:, None, None, None]
@@ -79,12 +83,12 @@ def randaugment(
     return result if alpha is None else jnp.concatenate([result, alpha], axis=1)
 
 
-def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, variant: Variant) -> tuple[Array, Array]:
+def _table_and_degenerate(planes: Array, total: Array, op: Array, v: Array, variant: Variant) -> tuple[Array, Array]:
     """The inputs of the operations that do not move pixels, for one image.
 
     Args:
       planes: [C, H, W] uint8.
-      counts: [C, 256] int32, its histograms.
+      total: [C, 256] int32, its cumulative histograms.
       op: [] int32.
       v: [] int32.
       variant: the RandAugment variant.
@@ -94,7 +98,6 @@ def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, var
       the image with which Brightness, Color, Contrast or Sharpness blends, [C, H, W] uint8: black, the gray image, its
       mean, the smoothed image.
     """
-    total = jnp.cumsum(counts, axis=1)
     table = jnp.asarray(tables.points(variant))[op, v]  # [256]
     table = jnp.where(op == variant.place('AutoContrast'), _autocontrast(total), table)
     table = jnp.where(op == variant.place('Equalize'), _equalize(total), table)
@@ -106,22 +109,29 @@ def _table_and_degenerate(planes: Array, counts: Array, op: Array, v: Array, var
     return table, jnp.where(op == variant.place('Color'), luma, degenerate)
 
 
-@jax.custom_batching.custom_vmap
-def _histogram(values: Array) -> Array:
-    """Counts [B, C, 256] int32 of values [B, C, S] uint8."""
-    batch, channels, _ = values.shape
-    start = 256 * jnp.arange(batch * channels).reshape(batch, channels, 1)
-    counts = jnp.zeros(batch * channels * 256, jnp.int32)
-    counts = counts.at[(start + values).reshape(-1)].add(1, mode='promise_in_bounds')
-    return counts.reshape(batch, channels, 256)
+def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, variant: Variant) -> Array:
+    """Tables and blends in one: tables are for differences from 0.
 
+    Args:
+      row: [B, 1, 1, 1] int32, of `tables.blends`; an image of another row than 0 has the identity as its table.
+      degenerate: [B, C, H, W] uint8.
+      image: [B, C, H, W] uint8.
+      table: [B, C, 256] uint8.
+      variant: the RandAugment variant.
 
-@_histogram.def_vmap
-def _(axis_size, in_batched, values):
-    """Under vmap, uses one longer batch: a scatter with a batch axis takes twice as long."""
-    del in_batched  # the only argument
-    counts = _histogram(values.reshape(-1, *values.shape[2:]))
-    return counts.reshape(axis_size, -1, *counts.shape[1:]), True
+    Returns:
+      [B, C, H, W] uint8.
+    """
+    steps, lifted = tables.differences(variant)
+    blends = row > 0
+    degenerate = jnp.where(blends, degenerate, 0).astype(jnp.int32)
+    place = image.astype(jnp.int32) - degenerate + 255
+    entries = jnp.pad(table.astype(jnp.int16), ((0, 0), (0, 0), (255, 0)))
+    entries = jnp.where(blends[..., 0], jnp.asarray(steps)[row[..., 0, 0]], entries)  # [B, C, 511]
+    step = lookups.table(place.reshape(*table.shape[:2], -1), entries).reshape(place.shape).astype(jnp.int32)
+    for of_row, at, first in lifted:
+        step += (row == of_row) & (place == at) & (degenerate >= first)
+    return jnp.clip(degenerate + step, 0, 255).astype(jnp.uint8)
 
 
 def _quotient(numerator: Array, denominator: Array) -> Array:

@@ -145,6 +145,33 @@ def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
     return table, rows
 
 
+class Differences(NamedTuple):
+    """`blends` in another form: the degenerate value plus a number that depends on the difference alone, clipped.
+
+    Almost alone: single precision is coarser for larger sums, and lifts some of them, just below an integer, onto it.
+    """
+
+    steps: np.ndarray  # [U, 511] int16, by image - degenerate + 255
+    lifted: list[tuple[int, int, int]]  # row, image - degenerate + 255, lowest degenerate value of those one higher
+
+
+@functools.cache
+def differences(variant: Variant) -> Differences:
+    """The table of `blends`, [U, 256, 256], as U * 511 differences and a few exceptions."""
+    blended, _ = blends(variant)
+    steps, lifted = np.empty((len(blended), 511), np.int16), []
+    for row, table in enumerate(blended.astype(int)):
+        for place in range(511):
+            degenerate = np.arange(max(0, 255 - place), min(256, 511 - place))
+            step = table[degenerate, degenerate + place - 255] - degenerate
+            unclipped = (degenerate + step > 0) & (degenerate + step < 255)
+            seen = step[unclipped] if unclipped.any() else step[np.argsort(abs(step))[-1:]]
+            steps[row, place] = seen[0]
+            if (higher := np.flatnonzero(seen > seen[0])).size:
+                lifted.append((row, place, int(degenerate[unclipped][higher[0]])))
+    return Differences(steps, lifted)
+
+
 @functools.cache
 def autocontrast_shortfalls() -> np.ndarray:
     """Where PIL.ImageOps.autocontrast is one below the exact stretch, [256 lowest, 256 highest] uint32.

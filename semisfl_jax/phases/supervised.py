@@ -24,6 +24,7 @@ from semisfl_jax.types import (
     Views,
 )
 
+BLOCK = 32  # steps whose images are drawn at once: a draw is many small operations, however long it is
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 
 
@@ -77,15 +78,23 @@ def run(
 ) -> tuple[State, Metrics]:
     """K_s steps, and the means of their metrics; see `build_supervised`."""
 
-    def body(_, carry):
-        state, momentum, sums = carry
-        state, momentum, metrics = step(phase, key, state, momentum, federation, lr)
-        return state, momentum, jax.tree.map(jnp.add, sums, metrics)
+    def block(index, carry):
+        first = carry[0].step
+        drawn = jax.vmap(lambda i: draw_rows(phase.hparams, key, first + i, federation))(jnp.arange(BLOCK))
+
+        def body(i, carry):
+            state, momentum, sums = carry
+            rows = jax.tree.map(lambda of_steps: of_steps[i], drawn)
+            state, momentum, metrics = step(phase, key, state, momentum, federation, rows, lr)
+            return state, momentum, jax.tree.map(jnp.add, sums, metrics)
+
+        return jax.lax.fori_loop(0, jnp.minimum(k_s - index * BLOCK, BLOCK), body, carry)
 
     carried = bool(jax.tree.leaves(state.momentum))
     momentum = state.momentum if carried else optimizer(phase.hparams, lr).init(trainable(state.student))
     sums = {name: jnp.zeros(()) for name in SUPERVISED_METRICS}
-    state, momentum, sums = jax.lax.fori_loop(0, k_s, body, (state, momentum, sums))
+    blocks = -(-k_s // BLOCK)
+    state, momentum, sums = jax.lax.fori_loop(0, blocks, block, (state, momentum, sums))
     if carried:
         state = state.replace(momentum=momentum)
     return state, {name: value / k_s for name, value in sums.items()}
@@ -93,11 +102,18 @@ def run(
 
 @jax.named_scope('supervised_step')
 def step(
-    phase: Supervised, key: Array, state: State, momentum: optax.OptState, federation: Federation, lr: Array
+    phase: Supervised,
+    key: Array,
+    state: State,
+    momentum: optax.OptState,
+    federation: Federation,
+    drawn: tuple[Array, Array | None],
+    lr: Array,
 ) -> tuple[State, optax.OptState, dict[str, Array]]:
-    """One step of the student, the update of the teacher, and the push of its keys to the queue."""
+    """One step of the student, the update of the teacher, and the push of its keys to the queue; `drawn` are its rows,
+    as from `draw_rows`."""
     views, hparams, memory = phase.views, phase.hparams, phase.memory
-    rows, valid = draw_rows(hparams, key, state.step, federation)
+    rows, valid = drawn
     images, labels = federation.server_images[rows], federation.server_labels[rows]
     step_key = rng.fold(key, 'supervised', state.step)
     keys = None
