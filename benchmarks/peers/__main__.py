@@ -1,0 +1,108 @@
+"""FedAvg of this project beside a loop in PyTorch, Flower, BlazeFL, pfl, FedJAX and fluke, on the CPU.
+
+    python -m benchmarks.peers                            everything; about half an hour on 2 idle cores
+    python -m benchmarks.peers --peers=pytorch,flower --workloads=mlp
+    python -m benchmarks.peers --quick                    at a fraction of the size, to see that everything runs
+
+The CNN and the MLP of FedAvg's paper on made-up images of MNIST's shape: the same data, first weights and cohorts for
+all. Every peer gets a virtual environment of its own (--envs; made once, needs a network, 1 to 5 GB each); one that
+cannot be installed is left out with the reason. First all sides train on data whose order does not matter, and one that
+ends on other weights than this project is reported and gets no time. Then they take turns, A B C A B C …, each turn a
+new process, never two at once. Writes peers.json, peers.md and a plot.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+from absl import app, flags
+
+from benchmarks import report
+from benchmarks.peers import environments, measure, plot, tables, turns, workloads
+from benchmarks.peers.catalog import OURS, PEERS, Peer
+from semisfl_jax import data
+
+LOGS = 'peers-logs'
+
+flags.DEFINE_list('peers', [peer.name for peer in PEERS], 'beside this project: ' + ', '.join(p.name for p in PEERS))
+flags.DEFINE_list('workloads', list(workloads.NAMES), 'what to measure: ' + ', '.join(workloads.NAMES))
+flags.DEFINE_integer('rounds', 8, 'rounds of a turn; those from the third on count', lower_bound=3)
+flags.DEFINE_integer('turns', 3, 'processes of every side', lower_bound=1)
+flags.DEFINE_string('out', 'benchmark_results', 'folder for peers.json, peers.md, the plot and logs')
+flags.DEFINE_string('envs', '', "folder for the environments of the peers; '': ~/.cache/semisfl_jax/peers")
+flags.DEFINE_bool('quick', False, 'smaller federations, to see that everything runs; its times mean nothing')
+flags.register_validator(
+    'workloads', lambda names: names and set(names) <= set(workloads.NAMES), 'choose among cnn, mlp'
+)
+
+
+def prepared(peers: list[Peer], folder: Path) -> tuple[dict[Peer, Path], dict[str, dict], dict[str, str]]:
+    """The Python of every side that can be measured, facts about each, and reasons why others cannot."""
+    sides, facts, left_out = {}, {}, {}
+    for number, peer in enumerate([OURS, *peers], start=1):
+        try:
+            python = environments.make(peer, folder)
+            facts[peer.name] = {'versions': environments.versions(python, peer)}
+            sides[peer] = python
+            print(f'[{number}/{len(peers) + 1}] {peer.title}: {facts[peer.name]["versions"]}', flush=True)
+        except environments.Unavailable as error:
+            left_out[peer.name] = str(error)
+            print(f'[{number}/{len(peers) + 1}] {peer.title} is left out: {error}', flush=True)
+    return sides, facts, left_out
+
+
+def main(argv: list[str]) -> None:
+    values = flags.FLAGS
+    if len(argv) > 1:
+        sys.exit(f"error: '{argv[1]}' is not a flag")
+    known = {peer.name: peer for peer in PEERS}
+    if unknown := [name for name in values.peers if name not in known]:
+        sys.exit(f'error: --peers={unknown[0]} is not known; use {", ".join(known)}')
+    jax.config.update('jax_platforms', 'cpu')  # only data are made here
+    out = Path(values.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f'error: cannot write to --out={out} ({error}); choose another folder')
+    envs = Path(values.envs).expanduser().resolve() if values.envs else data.default_cache_dir() / 'peers'
+    sides, facts, left_out = prepared([known[name] for name in dict.fromkeys(values.peers)], envs)
+    if OURS not in sides:
+        sys.exit(f'error: {OURS.title}: {left_out[OURS.name]}')
+    result = {
+        'machine': report.machine(),
+        'quick': values.quick,
+        'rounds': values.rounds,
+        'turns': values.turns,
+        'sides': facts,
+        'left_out': left_out,
+        'workloads': {},
+    }
+
+    def save(measured: dict) -> None:
+        result['workloads'] = measured
+        (out / 'peers.json').write_text(json.dumps(result, indent=1) + '\n')
+        (out / 'peers.md').write_text(tables.tables(result))
+
+    todo = [workloads.timed(name, values.rounds, values.quick) for name in dict.fromkeys(values.workloads)]
+    with tempfile.TemporaryDirectory(prefix='peers-') as folder:
+        plan = measure.Plan(sides, todo, values.turns, Path(folder), out.resolve() / LOGS)
+        try:
+            measure.measure(plan, save)
+        except turns.Failed as error:
+            sys.exit(f'error: {error}')
+        except KeyboardInterrupt:
+            sys.exit(f'\ninterrupted; what was measured until then is in {out}')
+    print('\n' + tables.tables(result))
+    if importlib.util.find_spec('matplotlib') is None:
+        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
+    else:
+        plot.plot(result, out)
+
+
+if __name__ == '__main__':
+    app.run(main)
