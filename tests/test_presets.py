@@ -75,7 +75,7 @@ def test_the_setting_of_m_fed(name, base, counts):
         assert (federation.num_clients, config.local.epochs, config.rounds) == counts
         assert (federation.num_active, federation.partition) == (counts[0], 'uniform')
         assert (config.optimizer, config.lr, config.lr_schedule, config.batch_size) == ('adam', 1e-4, 'poly', 12)
-        assert (config.mfed.weight, config.mfed.growth) == (0.01, 1.05)
+        assert (config.mfed.weight, config.mfed.growth) == (1e-4, 1.05)
     scenes = f'--config={runs.ROOT}/configs/digit_scenes.py'
     config = command_line.parse(['launch.py', scenes, *words[2:], '--config.setting=official']).config
     assert (config.federation.num_clients, config.local.epochs, config.rounds) == (35, 5, 20)  # seven tasks
