@@ -36,12 +36,14 @@ def build(
     dtype: str = 'float32',
     axes: tuple[str, ...] = (),
     batch_norm_variance: str = 'biased',
+    recompute: bool = False,
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
     `dtype` is the type of the computation, 'float32' or 'bfloat16'; parameters are float32.
     `convolution` 'auto' is that of `semisfl_jax.forms` for this device; see `semisfl_jax.models.lowerings`.
     `axes` as in `split.cut`. `batch_norm_variance`: 'biased' or 'unbiased', the kind of BatchNorm's running variance.
+    `recompute`: as in `Compute`.
 
     Raises:
       UserError: an unknown name, a cut out of range, or images too small for the model.
@@ -52,7 +54,7 @@ def build(
         )
     if name not in ARCHITECTURES:
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
-    compute = Compute(dtype, _lowering(convolution), batch_norm_variance)
+    compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     architecture = ARCHITECTURES[name](num_classes, compute)
     return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes)
 
@@ -65,6 +67,7 @@ def build_dense(
     dtype: str = 'float32',
     batch_norm_variance: str = 'biased',
     output_stride: int = 8,
+    recompute: bool = False,
 ) -> SplitModel:
     """The model `name` for a dense task with C `outputs` per pixel and images (H, W, C), cut after its encoder.
 
@@ -79,9 +82,9 @@ def build_dense(
         )
     if name not in DENSE_ARCHITECTURES:
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, DENSE_ARCHITECTURES)}")
-    compute = Compute(dtype, _lowering(convolution), batch_norm_variance)
+    compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     encoder, decoder = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
-    return encoder_decoder(encoder, decoder, image_shape)
+    return encoder_decoder(encoder, decoder, image_shape, recompute)
 
 
 def _lowering(convolution: str) -> str:

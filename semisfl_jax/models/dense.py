@@ -22,11 +22,13 @@ from semisfl_jax.models.split import SplitModel, filled, run, shapes
 from semisfl_jax.types import Array, SplitParams
 
 
-def encoder_decoder(encoder: nn.Module, decoder: nn.Module, image_shape: tuple[int, int, int]) -> SplitModel:
+def encoder_decoder(
+    encoder: nn.Module, decoder: nn.Module, image_shape: tuple[int, int, int], recompute: bool = False
+) -> SplitModel:
     """Encoder and decoder as bottom and top of a split model.
 
     Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
-    the images' size, bilinearly resized. Features and outputs are float32.
+    the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`.
 
     Raises:
       UserError: images so small that the encoder leaves nothing of them.
@@ -52,11 +54,11 @@ def encoder_decoder(encoder: nn.Module, decoder: nn.Module, image_shape: tuple[i
 
     def bottom(variables, images, key, train, rows=None):
         chex.assert_shape(images, (None, *image_shape))
-        return run(encoder, variables, images, key, train, rows)
+        return run(encoder, variables, images, key, train, rows, recompute)
 
     def top(variables, maps, key, train, rows=None):
         chex.assert_shape(maps, [(None, *shape) for shape in map_shapes])
-        outputs, variables = run(decoder, variables, maps, key, train, rows)
+        outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
         return resize(outputs, height, width), variables
 
     return SplitModel(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import max_of_corners, max_pool
@@ -20,6 +21,7 @@ from semisfl_jax.types import Array
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
 BATCH_NORM_VARIANCES = ('biased', 'unbiased')
+CONVOLVED = 'convolved'  # names the outputs of convolutions, for what is kept for a backward pass
 FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 
 
@@ -29,6 +31,9 @@ class Compute(NamedTuple):
     dtype: str = 'float32'  # of activations and of the arithmetic on them
     convolution: str = 'native'  # a key of `lowerings.LOWERINGS`
     batch_norm_variance: str = 'biased'  # kind of BatchNorm's running variance, one of BATCH_NORM_VARIANCES
+    # Whether only the outputs of convolutions and products are kept for a backward pass, which computes again what is
+    # between them. Otherwise what BatchNorm and what the next convolution read are both kept: twice as much.
+    recompute: bool = False
 
 
 FLOAT32 = Compute()
@@ -108,9 +113,10 @@ class ConvLayer(nn.Module):
 
         few = x.shape[-1] <= FEW_CHANNELS and self.stride == self.dilation == 1
         if lowering == 'direct' and self.pool == 'floor' and not self.norm and few:
-            x = max_of_corners(lowerings.direct_corners(x, kernel, self.padding))
+            x = max_of_corners(checkpoint_name(lowerings.direct_corners(x, kernel, self.padding), CONVOLVED))
         else:
             x = lowerings.LOWERINGS[lowering](x, kernel, self.padding, self.stride, self.dilation)
+            x = checkpoint_name(x, CONVOLVED)
             if self.norm:
                 x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
             x = max_pool(x, pad=self.pool == 'pad') if self.pool else x

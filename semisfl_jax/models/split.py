@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from semisfl_jax import rng
 from semisfl_jax.errors import UserError
-from semisfl_jax.models.layers import FLOAT32, Compute, DenseLayer
+from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer
 from semisfl_jax.models.zoo import Architecture, Maker
 from semisfl_jax.types import Array, SplitParams, Variables
 
@@ -62,6 +62,10 @@ class SplitModel(NamedTuple):
     projection_size: int  # P; 0: no projection head
 
 
+# What is kept for a backward pass that computes everything else again
+_KEPT = jax.checkpoint_policies.save_from_both_policies(
+    jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.save_only_these_names(CONVOLVED)
+)
 _CLIENT = 'client'  # the axis over which `tops` is mapped
 
 
@@ -114,7 +118,8 @@ def cut(
       split_index: layers at the client, 1 .. layers - 1; None takes the architecture's own.
       projection: 'mlp', 'linear' or 'none'.
       projection_dim: P; with 'none' P is D.
-      compute: how the projection head computes. Features, logits and projections are always returned as float32.
+      compute: how the projection head computes, and what is kept of bottom and top for a backward pass. Features,
+        logits and projections are always returned as float32.
       axes: axes of a map around the caller that hold more clients, whose rows are included in the statistics of `tops`.
 
     Raises:
@@ -130,6 +135,7 @@ def cut(
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
     top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
     head = ProjectionHead(projection, projection_dim, compute)
+    run_piece = partial(run, recompute=compute.recompute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
         feature, _ = shapes(bottom, image)
@@ -152,16 +158,16 @@ def cut(
 
     def run_bottom(variables, images, key, train, rows=None):
         chex.assert_shape(images, (None, *image_shape))
-        features, variables = run(bottom, variables, images, key, train, rows)
+        features, variables = run_piece(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
     def run_top(variables, features, key, train, rows=None):
         chex.assert_shape(features, (None, feature_size))
-        return run(top, variables, features.reshape(-1, *feature_map), key, train, rows)
+        return run_piece(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables, features, keys):
         def one_client(rows, key):
-            return run(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
+            return run_piece(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 
         chex.assert_shape(features, (None, None, feature_size))
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
@@ -193,13 +199,22 @@ def run(
     key: Array | None,
     train: bool,
     rows: Array | None = None,
+    recompute: bool = False,
 ) -> tuple[Any, Variables]:
-    """A piece of a model: its outputs, a pytree of float32, and its variables. Arguments as in `Bottom`."""
+    """A piece of a model: its outputs, a pytree of float32, and its variables. Arguments as in `Bottom`.
+
+    `recompute`: a gradient computes again what is between convolutions and products, see `Compute`.
+    """
     if not train:
         return _float32(module.apply(variables, inputs, train=False)), variables
     rngs = None if key is None else {'dropout': key}
-    with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
-        outputs, moved = module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
+
+    def training(variables, inputs, rngs):
+        with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
+            return module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
+
+    apply = jax.checkpoint(training, policy=_KEPT) if recompute else training
+    outputs, moved = apply(variables, inputs, rngs)
     return _float32(outputs), {**variables, **moved}
 
 
