@@ -12,6 +12,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, diagnostics, own_files, parallel
+from semisfl_jax import costs, data, diagnostics, own_files, parallel
 from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
@@ -160,7 +161,7 @@ class Programs(NamedTuple):
     """What a run compiles before its first round."""
 
     round: Callable[..., tuple[Any, Any]]  # as `Batch.round`
-    evaluate: Callable[[Any], Scores]  # of the state of a trial
+    evaluate: list[Callable[[Any], Scores]]  # [R], of the state of each trial
     diagnose: Callable[..., dict[str, np.ndarray]] | None
     seconds: dict[str, float]  # {program: duration of its compilation}
 
@@ -202,6 +203,7 @@ def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
     hosts.on_first(lambda: [listen(event) for listen in listeners])
 
 
+@compilation.without_collecting()
 def _build(config: ConfigDict, folder: Path | None) -> list[Experiment]:
     """The trials of `config` (resolved), each with a folder that was checked to be usable."""
     configs = config_lib.trials(config)
@@ -220,6 +222,7 @@ def _homes(trials: Sequence[Experiment], folder: Path | None, config: ConfigDict
     return list(map(files.Home, trials, workdir.of_trials(folder, config))) if folder else []
 
 
+@compilation.without_collecting()
 def _start(run: Run) -> Progress:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
@@ -250,6 +253,7 @@ def _on_devices(experiment: Experiment, restored: checkpoint.Restored) -> list[A
     return [parallel.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.state]
 
 
+@compilation.without_collecting()
 def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
     """Compiles the round, whose state is donated, the evaluation and the diagnostics."""
     batch, config = run.batch, run.config
@@ -257,12 +261,15 @@ def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
     seconds: dict[str, float] = {}
     with _compiling('round', seconds, run.tell):
         arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
-        round_ = jit(batch.round, donate_argnums=1).lower(*arguments).compile()
+        lowered = jit(batch.round, donate_argnums=1).lower(*arguments)
+        with ThreadPoolExecutor(1) as beside:  # XLA leaves Python free
+            beside.submit(costs.prepare, run.trials[0].costs)
+            round_ = lowered.compile()
     with hosts.together():
         memory.check_program('round', round_, config, _footprint)
     with _compiling('evaluation', seconds, run.tell):
         like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
-        evaluate = simulation.build_evaluate(run.trials[0], like)
+        evaluate = simulation.build_evaluate(run.trials, like)
     diagnose = diagnostics.build(run.trials[0], jit) if config.diagnostics_every else None
     return Programs(round_, evaluate, diagnose, seconds)
 
@@ -314,7 +321,8 @@ def _after_round(
     k_s = [int(controller.k_s) for controller in progress.controllers]
     scores: list[Scores] = [{} for _ in trials]
     if last or number % config.eval_every == 0:
-        scores = list(map(programs.evaluate, _parts(run, progress.state)))
+        states = _parts(run, progress.state)
+        scores = [evaluate(state) for evaluate, state in zip(programs.evaluate, states, strict=True)]
     if programs.diagnose and (last or number % config.diagnostics_every == 0):
         states = _parts(run, progress.state)
         arrays = [programs.diagnose(*trial, number, steps) for *trial, steps in zip(trials, states, k_s, strict=True)]
@@ -323,8 +331,9 @@ def _after_round(
     images = sum(map(inputs.images_per_round, trials, [index] * len(trials), k_s, of_trials))
     bills = totals.after_round(trials, index, k_s, of_trials, [account.bill for account in progress.accounts])
     entries = map(totals.entries, trials, clients, bills)
+    marks = summary.marks(trials[0])
     records = [
-        summary.record(number, *of_trial, seconds, images, trials[0].dataset.fake)
+        summary.record(number, *of_trial, seconds, images, marks)
         for of_trial in zip(k_s, of_trials, scores, entries, strict=True)
     ]
     run.tell(events.RoundDone(records))

@@ -1,9 +1,11 @@
 """A second start finds the programs of the first."""
 
+import gc
 import json
 
 import pytest
 
+from semisfl_jax.parallel import compilation
 from tests import runs
 
 COUNT = """
@@ -41,3 +43,21 @@ def test_it_can_be_switched_off(tmp_path, monkeypatch):
     (hits, misses), _ = start(tmp_path, monkeypatch, 'run', compilation_cache=False, algorithm='supervised_only')
     assert (hits, misses) == (0, 0)
     assert not (tmp_path / 'cache' / 'semisfl_jax' / 'compiled').exists()
+
+
+def test_garbage_is_left_alone_only_meanwhile():
+    @compilation.without_collecting()
+    def fail():
+        assert not gc.isenabled()
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with compilation.without_collecting():
+            pass
+        assert not gc.isenabled()  # as the caller had it
+    finally:
+        gc.enable()

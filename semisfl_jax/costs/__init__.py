@@ -24,6 +24,7 @@ from semisfl_jax.costs.rounds import (
     bill,
     build,
     drop_late,
+    prepare,
     work,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     'cross_entity',
     'drop',
     'drop_late',
+    'prepare',
     'supervised_work',
     'whole',
     'whole_model',

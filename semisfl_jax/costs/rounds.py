@@ -109,6 +109,12 @@ def build(
     )
 
 
+def prepare(model: CostModel) -> None:
+    """Measures the pieces of the model, if there are bills: the first bill would otherwise take a second."""
+    if model.enabled:
+        _ = model.pieces, model.of_tasks
+
+
 def bill(
     model: CostModel, index: int, k_s: int, clients: Clients | None, metrics: Mapping[str, float] | None = None
 ) -> Bill:

@@ -55,7 +55,7 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
         trials_per_device * size_of(part)
         for part in (method.state, getattr(method.state, 'memory', ()), getattr(method.state, 'clients', ()))
     )
-    on_device = _images(config, images, method)
+    on_device = _images(config, images, method, trials)
     all_shares = [
         Share('images', on_device * images.pixels),
         Share('maps of the tasks', on_device * len(config.data.tasks) * math.prod(images.image[:2])),
@@ -82,9 +82,11 @@ def size_of(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def _images(config: ConfigDict, images: Outline, method: Method) -> int:
-    """Number of images on the device: the test set, and the images of server and clients."""
-    train = images.train
+def _images(config: ConfigDict, images: Outline, method: Method, trials: int) -> int:
+    """Number of images on the device: those of evaluation, and the images of server and clients."""
+    train, evaluated = max(0, images.train - config.data.num_validation), images.test
+    if config.data.eval_split == 'validation':
+        evaluated *= trials if config.data.partition_seed == -1 and not config.data.partition_file else 1
     at_server = max(0, config.data.num_labeled - max(0, config.data.client_labels))
     if config.data.client_labels == -1 and not config.k_s:  # none are set aside for the server
         at_server = 0
@@ -92,7 +94,7 @@ def _images(config: ConfigDict, images: Outline, method: Method) -> int:
         train = min(train, config.data.num_unlabeled + (at_server if config.k_s else 0))
     if config.data.residency == 'host' or not method.uses_clients:
         train = min(train, at_server)
-    return train + images.test
+    return train + evaluated
 
 
 def _server_steps(hparams: HParams, method: Method) -> int:

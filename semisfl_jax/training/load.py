@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import data, frequency, own_files
-from semisfl_jax.config import chosen
+from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint
 from semisfl_jax.training import experiment as experiment_lib
@@ -19,15 +19,21 @@ from semisfl_jax.training.experiment import Experiment
 
 
 def config(folder: Path) -> ConfigDict:
-    """The configuration of the run in `folder`.
+    """The configuration of the run in `folder`, with the defaults of keys that are younger than the run.
 
     Raises:
       UserError: there is none, or it cannot be read.
     """
     try:
-        return ConfigDict(own_files.read_object(folder / 'config.json'))
+        read = ConfigDict(own_files.read_object(folder / 'config.json'))
     except (UserError, ValueError) as error:  # ValueError: an invalid ConfigDict key
         raise UserError(f'{folder} holds no run: {error}') from error
+    for key, value in keys.ADDED.items():
+        group, _, name = key.rpartition('.')
+        part = read.get(group) if group else read
+        if isinstance(part, ConfigDict) and name not in part:
+            part[name] = value
+    return read
 
 
 def experiment(folder: Path) -> Experiment:
