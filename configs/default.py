@@ -26,9 +26,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
     # 'semifl' | 'feddure' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels
     # with k_s=0
-    config.setting = 'harmonized'  # for baselines: SemiSFL's protocol, all keys unchanged | 'official': the values
-    # of the method's own papers instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the
-    # command line
+    config.setting = 'harmonized'  # for baselines: SemiSFL's protocol, all keys unchanged; the method itself is as its
+    # authors have it ("What harmonized means" in docs/ledger.md) | 'official': the values of the method's own papers
+    # instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the command line
     config.official_keys = ()  # keys set from the papers; filled in by 'official', not by the user
     config.machine_keys = ()  # keys whose 'auto' was chosen for the machine; filled in by a run, not by the user
     config.rounds = 1000  # may be increased later: the same command then resumes from where it stopped
@@ -64,6 +64,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # -1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has none
     config.data.num_unlabeled = 0  # how many of the remaining images the clients share without labels, by class
     # frequency (but see federation.mismatch), the others not being used; 0: all
+    config.data.num_validation = 0  # training images held out, by class frequency, before all others are dealt; drawn
+    # with the seed of the partition, and not used unless eval_split='validation'
+    config.data.eval_split = 'test'  # what is scored: the 'test' images | 'validation': the held-out ones, to choose
+    # settings by; then no test image is read
     config.data.tasks = ()  # dense tasks, for methods that train them: of 'semseg', 'parts', 'saliency', 'edges',
     # 'depth', 'stuff', 'keypoints', those that the data set has; client n works on task n mod their number
     config.data.task_images = 'shared'  # 'shared': the clients of each task divide all images that have a truth for it
@@ -127,6 +131,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # where nothing was measured, direct on a CPU, native elsewhere
     config.model.batch_norm_variance = 'biased'  # estimator for BatchNorm's running variance: 'biased', as in Flax:
     # squares divided by n, the number of rows times pixels | 'unbiased', as in PyTorch: by n - 1
+    config.model.recompute = (
+        False  # keep for a backward pass only the outputs of convolutions and products, and compute
+    )
+    # again what is between them (BatchNorm, ReLU, pooling): half the memory of models with BatchNorm, for some time
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
@@ -153,6 +161,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- losses
     config.threshold = 0.95  # tau: minimum confidence for a pseudo-label to count; 0: all count
+    config.pseudo_labels = 'method'  # an upper and a lower line for a method: 'true': the true labels in place of its
+    # pseudo-labels, and all count (an oracle) | 'none': no pseudo-label counts; all else as in the method
     config.temperature = 0.2  # kappa of the contrastive terms
     config.consistency_weight = 1.0  # weight of H in the cross-entity phase, or of the unlabeled loss in local training
     config.clustering_weight = 1.0  # weight of C in the cross-entity phase
@@ -169,10 +179,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # 'longest': over the unlabeled or the labeled ones, whichever takes longer, rounded down | 'auto': as in the
     # method's paper: longest in fed_shvr, fed_sh and fed_svr, unlabeled elsewhere
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
-    # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox, feddure and splitfed, uniform
-    # elsewhere
-    config.local.optimizer_state = 'fresh'  # 'kept': a client continues with the optimizer state of its last round, and
-    # so does the server of semifl
+    # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox, feddure, splitfed and those of
+    # Fed-SHVR and M-Fed, uniform elsewhere
+    config.local.optimizer_state = 'auto'  # 'kept': a client continues with the optimizer state of its last round, and
+    # so does the server of semifl | 'fresh' | 'auto': as the method's authors: kept in semifl, fresh elsewhere
     config.local.prox = 0.01  # mu of fedprox
     config.local.teacher_decay = 0.99  # of the teacher of a client with objective 'mean_teacher'
     config.uda = ConfigDict()

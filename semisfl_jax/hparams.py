@@ -61,6 +61,7 @@ class HParams:
     clip_norm: float = 0.0  # norm bound of every gradient, 0: off; not a configuration key, set by methods that clip
     short_batches: bool = False  # the server's last batch of a pass may be short; not a configuration key either
     threshold: float = 0.95
+    pseudo_labels: str = 'method'
     temperature: float = 0.2
     consistency_weight: float = 1.0
     clustering_weight: float = 1.0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from semisfl_jax import config as config_lib
 from semisfl_jax import forms, own_files
 from semisfl_jax.algorithms.method import option_fields
-from semisfl_jax.config import chosen
+from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key
 from semisfl_jax.training import metrics, totals
@@ -26,6 +26,11 @@ class Run(NamedTuple):
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
     score: Score = ACCURACY  # by which it is judged
     form: str = ''  # of its programs, where the machine chose it: 'loop and direct'; '': as in its settings, or unknown
+
+    @property
+    def eval_split(self) -> str:
+        """What its scores are of: 'test' or 'validation' images."""
+        return self.settings.get('data.eval_split', 'test')
 
     @property
     def key(self) -> str:
@@ -63,7 +68,7 @@ def read(folder: Path) -> Run:
     _compare(folder, summary)
     given = chosen.identity(config)
     form = ' and '.join(str(config[key]) for key in forms.KEYS if given.get(key) != config.get(key))
-    settings = {key: value for key, value in given.items() if key not in config_lib.INERT | {'seed'}}
+    settings = {key: value for key, value in keys.completed(given).items() if key not in config_lib.INERT | {'seed'}}
     return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline.output, records, headline.score, form)
 
 
@@ -119,7 +124,9 @@ def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
         key: {json.dumps(run.settings[key]) for run in runs if key in run.settings}
         for key in sorted(shared_keys | options)
     }
-    varying = [key for key, distinct in values.items() if len(distinct) > 1]
+    oracles = any(run.settings.get('pseudo_labels', 'method') != 'method' for run in runs)
+    named = ('algorithm', 'pseudo_labels') if oracles else ()  # also where all are alike: no method by itself
+    varying = [key for key, distinct in values.items() if len(distinct) > 1 or key in named]
     groups: dict[str, dict[int, Run]] = {}
     for run in runs:
         parts = [f'{key}={run.settings[key]}' for key in varying if key in run.settings]

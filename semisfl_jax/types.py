@@ -49,7 +49,8 @@ class Federation(struct.PyTreeNode):
     `server_index` are the rows of `server_images` that the server holds; when several trials share one copy of the
     images, each trial has its own index. `index[n, :size[n]]` are the rows of `client_images` that client n holds
     unlabeled, and `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
-    padding. True labels of unlabeled images are used only for diagnostics; -1 means unknown. When clients know
+    padding. True labels of unlabeled images are used only for diagnostics, and by
+    `pseudo_labels` 'true'; -1 means unknown. When clients know
     all labels (fully labeled upper bounds), both tables hold the same rows.
 
     When `streamed`, the images stay on the host: `client_images` then holds only the rows that one round will

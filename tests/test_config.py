@@ -374,6 +374,18 @@ def test_k_s_adapts_in_semisfl_alone_unless_told(algorithm):
 
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
+def test_optimizers_are_kept_across_rounds_in_semifl_alone_unless_told(algorithm):
+    """Its authors' clients and server keep their momentum; in no other method is this known of its authors."""
+    config = changed(**{key.replace('.', '__'): value for key, value in needs.changes(algorithm).items()})
+    resolved = config_lib.resolve(config)
+    assert resolved.local.optimizer_state == ('kept' if algorithm == 'semifl' else 'fresh')
+    config_lib.check(resolved)
+    config.local.optimizer_state = 'fresh'
+    config_lib.check(config)
+    assert config_lib.resolve(config).local.optimizer_state == 'fresh'
+
+
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_clients_count_by_their_images_where_the_methods_paper_says_so(algorithm):
     """n_k / n in FedAvg (Algorithm 1), FedProx (Section 5.1) and SplitFed (Algorithm 1); evenly elsewhere. Which method
     is which stands in its tests."""

@@ -77,6 +77,23 @@ def test_clients_of_a_task_divide_its_images_and_share_them_with_other_tasks(tmp
     assert runs.lines(tmp_path / 'again') == runs.lines(tmp_path)
 
 
+def test_scores_of_validation_images(tmp_path, capsys):
+    """Held out of all tasks; of each seed's own, on the device or the host, and by a file."""
+    scored = {'data__num_validation': 12, 'data__eval_split': 'validation', 'rounds': 1}
+    assert train(tmp_path / 'one', **scored) == 0
+    out = capsys.readouterr().out
+    assert '48 training and (held out of them) 12 VALIDATION images' in out
+    assert 'semseg validation mIoU ' in out
+    split = data.load_partition(tmp_path / 'one' / 'partition.npz')
+    assert len(split.validation_index) == 12
+    assert not np.intersect1d(np.concatenate(split.client_index), split.validation_index).size
+    host = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
+    assert train(tmp_path / 'seeds', **scored, **host) == 0
+    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'one')
+    assert train(tmp_path / 'file', **scored, data__partition_file=tmp_path / 'one' / 'partition.npz') == 0
+    assert runs.lines(tmp_path / 'file') == runs.lines(tmp_path / 'one')
+
+
 def test_disjoint_images(tmp_path):
     assert train(tmp_path, rounds=1, data__task_images='disjoint', federation__partition='uniform') == 0
     rows = np.concatenate(data.load_partition(tmp_path / 'partition.npz').client_index)

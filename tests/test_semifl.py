@@ -29,7 +29,7 @@ from tests.rows import STUDENT, Row
 from tests.semifl_twin import LinearTwin, Twin
 from tests.test_semisfl import assert_trees_close
 
-ROW = Row(f'{STUDENT} server', f'{STUDENT} server')
+ROW = Row(f'{STUDENT} clients server', f'{STUDENT} clients server')  # clients keep their optimizers
 
 FEDERATION = toy.federation()
 PASS = {'pass_batch_size': 8}  # several batches to label a client, and the last one filled up

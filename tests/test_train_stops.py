@@ -90,7 +90,7 @@ metrics.log_events = lambda events, record: record['round'] == 1 and os.kill(os.
 
 
 def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, capsys):
-    compile_evaluation, listen, requests = simulation.make_evaluate, interrupt.listen, []
+    compile_evaluation, listen, requests = simulation.compile_evaluate, interrupt.listen, []
 
     @contextmanager
     def listening():
@@ -106,7 +106,7 @@ def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, 
         return compiled
 
     monkeypatch.setattr(interrupt, 'listen', listening)
-    monkeypatch.setattr(simulation, 'make_evaluate', interrupted)
+    monkeypatch.setattr(simulation, 'compile_evaluate', interrupted)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 130
     assert 'stopped before the first round: nothing to save' in capsys.readouterr().out
     assert not (tmp_path / 'run').exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from semisfl_jax.algorithms.fed_shvr import (
+    RANGES,
     SOURCE,
     USES,
     FedShvr,
@@ -40,5 +41,6 @@ METHOD = register(
         official=official,
         price=price_uncorrected,
         look=Look('#99BB66', 'h', ':'),
+        ranges=RANGES,
     )
 )

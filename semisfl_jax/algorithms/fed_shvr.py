@@ -13,6 +13,7 @@ import optax
 
 from semisfl_jax import costs, phases, rng, sampling, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer, plain_steps
 from semisfl_jax.models import SplitModel
@@ -159,7 +160,8 @@ def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round
     """CE of labeled images plus `sharpened` of the others, in weak views. The received model is the labeler."""
     options = hparams.options
     risen = jnp.minimum(round_index / options.ramp_rounds, 1.0) if options.ramp_rounds else 1.0
-    rule = sharpened(options.alpha0 * risen, options.alpha1, options.alpha2)
+    labels_count = hparams.pseudo_labels != 'none'
+    rule = sharpened(options.alpha0 * risen, options.alpha1, options.alpha2, labels_count)
     return phases.semi_supervised(model, phases.plain(views), hparams, rule)
 
 
@@ -297,8 +299,14 @@ def check(flat: Flat) -> None:
 
 
 SOURCE = 'Wang et al., Federated Semi-Supervised Learning with Class Distribution Mismatch, arXiv 2111.00010'
-USES = ('local', 'steps', 'pre-rounds', 'sampling')
+USES = ('pseudo-labels', 'local', 'steps', 'pre-rounds', 'sampling')
 CORRECTION_NORM = 'norm of the correction $d_k$ of gradients, mean over clients'
+RANGES = {
+    'lr': LR,
+    'fed_shvr.alpha0': WEIGHT,
+    'fed_shvr.alpha1': linear(0.0, 1.0),  # from one-hot labels to plain predictions
+    'fed_shvr.alpha2': linear(0.0, 0.5),  # from no penalty to five times its 0.1
+}
 METHOD = register(
     Method(
         name='fed_shvr',
@@ -315,5 +323,6 @@ METHOD = register(
         price=price,
         metrics={'correction_norm': CORRECTION_NORM},
         look=Look('#117733', 'p', '-'),
+        ranges=RANGES,
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from semisfl_jax.algorithms.fed_shvr import (
     CORRECTION_NORM,
+    RANGES,
     SOURCE,
     USES,
     FedShvr,
@@ -42,5 +43,6 @@ METHOD = register(
         price=price,
         metrics={'correction_norm': CORRECTION_NORM},
         look=Look('#AA0011', '*', '-.'),
+        ranges=RANGES,
     )
 )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from semisfl_jax import costs, ema, phases, rng, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, register
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable
@@ -164,6 +165,7 @@ def labels_alone(flat: Flat) -> bool:
 
 
 USES = (
+    'pseudo-labels',
     'local',
     'steps',
     'kept optimizers',
@@ -174,6 +176,7 @@ USES = (
     'pre-rounds',
     'sampling',
 )
+RANGES = {'lr': LR, 'threshold': THRESHOLD, 'consistency_weight': WEIGHT}
 METHOD = register(
     Method(
         name='fedavg',
@@ -188,6 +191,7 @@ METHOD = register(
         official=official,
         price=price,
         look=Look('#56B4E9', 'X', '--'),
+        ranges=RANGES,
         variants={
             'fixmatch': {},
             'uda': {'local.objective': 'uda'},

@@ -14,6 +14,7 @@ import optax
 from semisfl_jax import costs, losses, phases, rng
 from semisfl_jax.algorithms.fedavg import FIXMATCH, comparison
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -169,7 +170,7 @@ def step(parts: Parts, optimizers: Optimizers, training: Training, batch: phases
     model, hparams = parts.model, parts.hparams
     x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
     guesses, _ = phases.forward(model, training.student, weak, None, False)
-    labels, confident = pseudo_label.guess(guesses, hparams.threshold)
+    labels, confident = pseudo_label.given(hparams, guesses, batch.labels)
     guessed = ~batch.labeled
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine
@@ -305,7 +306,7 @@ METHOD = register(
         source='Bai et al., Combating Data Imbalances in Federated Semi-supervised Learning with Dual Regulators, '
         'AAAI 2024',
         options=FedDure,
-        uses=('local', 'steps', 'consistency', 'pre-rounds', 'sampling'),
+        uses=('pseudo-labels', 'local', 'steps', 'consistency', 'pre-rounds', 'sampling'),
         server='optional',
         by_images=True,
         check=check,
@@ -318,6 +319,13 @@ METHOD = register(
             'weight_wrong': 'likewise of wrong ones (each is NaN where there are none)',
         },
         look=Look('#4422DD', 'd', '--'),
+        ranges={
+            'lr': LR,
+            'consistency_weight': WEIGHT,
+            # a decade to either side of 1, the rate of the model itself
+            'feddure.coarse_rate': WEIGHT,
+            'feddure.fine_rate': WEIGHT,
+        },
         variants={
             '': WITH_LABELS,
             'no_coarse': {**WITH_LABELS, 'feddure.coarse': False},

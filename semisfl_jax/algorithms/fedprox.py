@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from semisfl_jax.algorithms.fedavg import USES, fedavg, labels_alone, official, price
+from semisfl_jax.algorithms.fedavg import RANGES, USES, fedavg, labels_alone, official, price
 from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.ranges import log
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
@@ -28,5 +29,6 @@ METHOD = register(
         official=official,
         price=price,
         look=Look('#332288', '<', '-.'),
+        ranges={**RANGES, 'local.prox': log(1e-3, 1.0)},  # its paper tries 0.001, 0.01, 0.1 and 1
     )
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from semisfl_jax import costs, ema, phases, rng
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -66,7 +67,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     Arguments as in `semisfl`; the model is not split.
     """
     server = phases.build_server(model, views, hparams)
-    rule = pseudo_label.fixmatch(hparams.threshold)
+    rule = pseudo_label.fixmatch(pseudo_label.bar(hparams))
     objective = phases.semi_supervised(model, views, hparams, rule)
     mode = hparams.options.mode
 
@@ -77,7 +78,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             batch = phases.read(federation, inputs, t)
             x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
-            labels, confident = pseudo_label.guess(logits, hparams.threshold)
+            labels, confident = pseudo_label.given(hparams, logits, batch.labels)
             return switching.histogram(labels, confident & ~batch.labeled, logits.shape[-1])
 
         empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)
@@ -174,11 +175,18 @@ METHOD = register(
         source='Zhao et al., When does the student surpass the teacher? Federated Semi-supervised Learning with '
         'Teacher-Student EMA, arXiv 2301.10114 (a reconstruction from its abstract)',
         options=FedSwitch,
-        uses=('teacher', 'local', 'steps', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
+        uses=('pseudo-labels', 'teacher', 'local', 'steps', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
         check=check,
         official='only the abstract of its paper was available, so none of its values are known',
         price=price,
         metrics={'student_labels': STUDENT_LABELS},
         look=Look('#009E73', '^', '-.'),
+        ranges={
+            'lr': LR,
+            'threshold': THRESHOLD,
+            'consistency_weight': WEIGHT,
+            # from hardly ever to always the student: the skew of ten classes is at most log(10)
+            'fedswitch.beta_iid': linear(0.0, 2.3),
+        },
     )
 )

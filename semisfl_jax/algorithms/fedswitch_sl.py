@@ -84,11 +84,12 @@ METHOD = register(
         source='the ablation of Xu et al., arXiv 2307.15870, of Zhao et al., arXiv 2301.10114',
         options=fedswitch.FedSwitch,
         group='fedswitch',
-        uses=('cut', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
+        uses=('pseudo-labels', 'cut', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
         check=check,
         official='it is SemiSFL without clustering, whose values the configurations already hold',
         price=price,
         metrics={'student_labels': fedswitch.STUDENT_LABELS},
         look=Look('#D55E00', 's', '--'),
+        ranges=fedswitch.METHOD.ranges,
     )
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from semisfl_jax import costs, phases, rng, sampling, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, linear, log
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import with_parameters
@@ -295,5 +296,10 @@ METHOD = register(
         price=price,
         metrics=METRICS,
         look=Look('#882266', 'o', '-'),
+        ranges={
+            'lr': LR,
+            'mfed.weight': log(1e-6, 1e-2),  # two decades to either side; its paper gives no value
+            'mfed.growth': linear(1.0, 1.1),  # from constant to twice the growth
+        },
     )
 )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from semisfl_jax import sampling
+from semisfl_jax.algorithms import ranges as ranges_lib
+from semisfl_jax.algorithms.ranges import LR, Range
 from semisfl_jax.costs import ClientCost, CostContext
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
@@ -18,6 +20,7 @@ Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
 
 # Configuration keys that only some methods read, by feature name (`Method.uses`).
 FEATURES: dict[str, tuple[str, ...]] = {
+    'pseudo-labels': ('pseudo_labels',),
     'cut': ('model.split_index',),
     'clustering': (
         'clustering_weight',
@@ -85,6 +88,7 @@ class Method:
       adapts_k_s: meaning of `k_s_rule=auto`: whether the K_s controller is part of the method.
       steps: meaning of `local.steps=auto`, one of `sampling.STEPS`: how its paper counts the iterations of passes.
       by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
+      keeps_optimizers: meaning of `local.optimizer_state=auto`: whether its authors keep optimizers across rounds.
       sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
       rows_at_once: options -> size of a batch that is not set by the configuration's batch sizes; for memory estimates.
       dense: whether it trains dense tasks (`data.tasks`) rather than classification. Its model is then a tuple of
@@ -97,6 +101,8 @@ class Method:
         have no costs.
       metrics: its own keys of metrics.jsonl, with their meaning.
       look: how figures draw it; by default, the next look that no method uses.
+      ranges: where a sweep searches, by key (docs/sweeps.md): options of its own and shared hyper-parameters that it
+        reads. By default the learning rate; empty: it has nothing to tune.
       variants: the forms in which it is measured: keys and values in addition to `needs`, by name; '' if there is only
         one.
     """
@@ -117,6 +123,7 @@ class Method:
     adapts_k_s: bool = False
     steps: str = 'unlabeled'
     by_images: bool = False
+    keeps_optimizers: bool = False
     sequential: Callable[[Flat], str] = lambda flat: ''
     rows_at_once: Callable[[Any], int] = lambda options: 0
     dense: bool = False
@@ -126,6 +133,7 @@ class Method:
     price: Callable[[CostContext], ClientCost] | None = None
     metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     look: Look | None = None
+    ranges: Mapping[str, Range] = dataclasses.field(default_factory=lambda: {'lr': LR})
     variants: Mapping[str, Flat] = dataclasses.field(default_factory=lambda: {'': {}})
 
     @property
@@ -223,8 +231,25 @@ def register(method: Method) -> Method:
     owner = next((other for other in METHODS.values() if other.option_group == method.option_group != ''), None)
     if owner and owner.name != method.name and owner.options is not method.options:
         raise ValueError(f"method '{method.name}': config.{method.option_group} holds the options of {owner.name}")
+    _check_ranges(method)
     METHODS[method.name] = method
     return method
+
+
+def _check_ranges(method: Method) -> None:
+    """Raises ValueError for a range of a key that the method does not read, or with values that the key cannot have."""
+    unread = {key: name for name, keys in FEATURES.items() if name not in method.uses for key in keys}
+    fields = dataclasses.fields(method.options) if method.options else ()
+    options = {f'{method.option_group}.{field.name}': field for field in fields}
+    for key, range_ in method.ranges.items():
+        defaults = {name: field.default for name, field in options.items()}
+        if fault := ranges_lib.fault(key, range_, unread, defaults):
+            raise ValueError(f"method '{method.name}': ranges has {key}: {fault}")
+        for value in range_.ends if key in options else ():
+            try:
+                check_option(key, options[key], value)
+            except UserError as error:
+                raise ValueError(f"method '{method.name}': ranges: {error}") from error
 
 
 def _is_frozen(options: type) -> bool:

@@ -14,6 +14,7 @@ import optax
 
 from semisfl_jax import costs, losses, phases, rng, sampling
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -160,8 +161,8 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     With `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the previous
     round, and the server trains on their average. With 'server_first' the server trains first, and the round ends with
     the average. The headline model is the one at the end of the round; if that is the average, the model after the
-    server's steps is also evaluated. With `local.optimizer_state` 'kept' clients and server continue with their
-    optimizer states, as in the authors' code.
+    server's steps is also evaluated. With `local.optimizer_state` 'kept', as in the authors' code, clients and server
+    continue with their optimizer states.
 
     Arguments as in `semisfl`; the model is not split.
     """
@@ -260,10 +261,11 @@ def label_images(
 
     def label_batch(t, all_labels):
         positions = t * batch + jnp.arange(batch)
-        images = federation.client_images[inputs.rows.at[positions].get(mode='clip')]
+        rows = inputs.rows.at[positions].get(mode='clip')
+        images = federation.client_images[rows]
         x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
         logits, _ = phases.forward(model, student, x, None, False)
-        labels, confident = pseudo_label.guess(logits, parts.hparams.threshold)
+        labels, confident = pseudo_label.given(parts.hparams, logits, federation.client_labels[rows])
         batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
         return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
 
@@ -461,7 +463,8 @@ METHOD = register(
         source='Diao et al., SemiFL: Semi-Supervised Federated Learning for Unlabeled Clients with Alternate Training, '
         'NeurIPS 2022',
         options=SemiFL,
-        uses=('local', 'kept optimizers', 'pre-rounds'),  # no 'sampling': passes over confident images
+        uses=('pseudo-labels', 'local', 'kept optimizers', 'pre-rounds'),  # no 'sampling': passes over confident images
+        keeps_optimizers=True,
         reads='sets',
         rows_at_once=lambda options: options.pass_batch_size,
         check=check,
@@ -478,6 +481,12 @@ METHOD = register(
             '`batch_size`',
         },
         look=Look('#E69F00', 'v', (0, (6.0, 1.2, 1.0, 1.2, 1.0, 1.2))),
+        ranges={
+            'lr': LR,
+            'threshold': THRESHOLD,
+            'semifl.mixup_alpha': log(0.1, 1.0),  # from hardly mixed to equally likely weights; MixMatch's is 0.75
+            'semifl.global_momentum': linear(0.0, 0.9),  # from none to that of its steps; 0.5 in its code
+        },
         # so that no client sits out or takes fewer steps
         variants={'': {'threshold': 0.0, 'semifl.max_passes': 0}},
     )

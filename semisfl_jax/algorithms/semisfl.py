@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from semisfl_jax import costs, phases, queue
 from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import (
@@ -72,11 +73,28 @@ METHOD = register(
         build=semisfl,
         title='SemiSFL',
         source='Xu et al., SemiSFL: Split Federated Learning on Unlabeled and Non-IID Data, arXiv 2307.15870',
-        uses=('cut', 'clustering', 'client teacher', 'teacher', 'consistency', 'pre-rounds', 'sampling'),
+        uses=(
+            'pseudo-labels',
+            'cut',
+            'clustering',
+            'client teacher',
+            'teacher',
+            'consistency',
+            'pre-rounds',
+            'sampling',
+        ),
         adapts_k_s=True,
         official='the configurations already hold its own values',
         price=price,
         metrics={'loss_clustering': 'C: contrastive loss against teacher keys'},
         look=Look('#0072B2', 'o', '-'),
+        ranges={
+            'lr': LR,
+            'threshold': THRESHOLD,
+            'consistency_weight': WEIGHT,
+            'clustering_weight': WEIGHT,
+            'contrastive_weight': WEIGHT,
+            'temperature': log(0.05, 1.0),  # a quarter of its 0.2, and none at all
+        },
     )
 )

@@ -11,6 +11,7 @@ import optax
 
 from semisfl_jax import costs, phases, rng, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, WEIGHT_DECAY
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -206,6 +207,7 @@ METHOD = register(
         official=official,
         price=price,
         look=Look('#882255', '>', ':'),
+        ranges={'lr': LR, 'weight_decay': WEIGHT_DECAY},
         variants={
             'v1': {},
             # Already sequential: no client map or chunks.

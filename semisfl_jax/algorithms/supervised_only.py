@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from semisfl_jax import costs, phases
 from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.ranges import EMA_DECAY, LR, WEIGHT_DECAY
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import (
@@ -66,5 +67,6 @@ METHOD = register(
         official='the configurations already hold its own values',
         price=price,
         look=Look('#000000', 'P', '-'),
+        ranges={'lr': LR, 'weight_decay': WEIGHT_DECAY, 'ema_decay': EMA_DECAY},
     )
 )

@@ -24,6 +24,7 @@ from semisfl_jax.data import partition_settings
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
+from semisfl_jax.data.validation import EVAL_SPLITS
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import LR_SCHEDULES
 from semisfl_jax.parallel import compilation
@@ -37,6 +38,7 @@ _CHOICES = {
     'data.labeled_split': LABELED_SPLITS,
     'data.task_images': TASK_IMAGES,
     'data.residency': RESIDENCIES,
+    'data.eval_split': EVAL_SPLITS,
     'federation.partition': PARTITIONS,
     'federation.labeled_partition': LABELED_PARTITIONS,
     'federation.ignored_labeled': IGNORED_LABELED,
@@ -52,7 +54,8 @@ _CHOICES = {
     'local.objective': OBJECTIVES,
     'local.steps': ('auto', *sampling.STEPS),
     'local.weighting': ('auto', 'samples', 'uniform'),
-    'local.optimizer_state': ('fresh', 'kept'),
+    'local.optimizer_state': ('auto', 'fresh', 'kept'),
+    'pseudo_labels': pseudo_label.SOURCES,
     'uda.tsa': pseudo_label.TSA_SCHEDULES,
     'supervised_references': ('teacher_keys', 'student_supcon'),
     'queue': ('two_level', 'single_ring', 'off'),

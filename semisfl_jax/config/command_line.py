@@ -30,6 +30,7 @@ configurations
 
 studies: each reproduces a table or figure of a paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu, full)
 {studies}
+sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
 
 options
   --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
@@ -62,7 +63,7 @@ the run, 130 stopped by Ctrl-C, 143 by SIGTERM.
 
 CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 _LONGEST_FLAG = 100
-STUDY = 'study'  # marks the configuration of a study of many runs; not a command-line key
+STUDY, SWEEP = 'study', 'sweep'  # mark configurations of many runs; not command-line keys
 
 
 class Command(NamedTuple):
@@ -81,26 +82,33 @@ def help_text() -> str:
         if path.stem not in ('__init__', 'default'):
             docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
             lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
-    studies = (path.stem for path in sorted((CONFIGS / 'studies').glob('*.py')) if 'def get_config' in path.read_text())
-    listed = textwrap.fill(', '.join(studies), 118, initial_indent='  ', subsequent_indent='  ')
-    return HELP.format(configs='\n'.join(lines), studies=listed)
+    studies = textwrap.fill(_listed('studies'), 118, initial_indent='  ', subsequent_indent='  ')
+    return HELP.format(configs='\n'.join(lines), studies=studies, sweeps=_listed('sweeps'))
+
+
+def _listed(folder: str) -> str:
+    files = sorted((CONFIGS / folder).glob('*.py'))
+    return ', '.join(path.stem for path in files if 'def get_config' in path.read_text())
 
 
 def parse(argv: list[str], studies: bool = False) -> Command:
-    """Reads the command line `argv`, program name first; `studies` says whether the program can run them.
+    """Reads the command line `argv`, program name first; `studies` says whether the program can run studies
+    and sweeps.
 
     Raises:
-      UserError: an unknown flag or key, a value of the wrong type, a missing configuration file, or a study where a
-        single run is expected.
+      UserError: an unknown flag or key, a value of the wrong type, a missing configuration file, or a study or
+        sweep where a single run is expected.
     """
     try:
         command = _parse(argv)
     except flags.Error as error:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
-    if STUDY in command.config and not studies:
-        raise UserError(
-            f'{command.name} is a study of many runs, which only launch.py can run; give the configuration of one run'
-        )
+    for kind in (STUDY, SWEEP):
+        if kind in command.config and not studies:
+            raise UserError(
+                f'{command.name} is a {kind} of many runs, which only launch.py can run; give the configuration of one '
+                'run'
+            )
     return command
 
 
@@ -154,7 +162,7 @@ def _config_flag(argv: list[str]) -> flags.FlagValues:
 
 def _check_keys(words: list[str], config: ConfigDict) -> None:
     """Rejects overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
-    known_keys = [key for key in keys.flat(config) if key != STUDY]
+    known_keys = [key for key in keys.flat(config) if key not in (STUDY, SWEEP)]
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
         if match and match[1] not in known_keys:
@@ -172,7 +180,8 @@ def _check_lengths(words: list[str]) -> None:
 def _meant(path: Path) -> str:
     """A hint for a configuration file that does not exist."""
     files: dict[str, Path] = {}
-    for folder in (path.parent, Path('configs'), Path('configs/studies'), CONFIGS, CONFIGS / 'studies'):
+    ours = [folder / name for folder in (Path('configs'), CONFIGS) for name in ('', 'studies', 'sweeps')]
+    for folder in (path.parent, *ours):
         for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
             if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
                 files.setdefault(

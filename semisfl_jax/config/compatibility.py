@@ -68,6 +68,11 @@ def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
         if key in flat and flat[key] not in (default, 'auto'):  # 'auto' is resolved to the default
             raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it at {default}')
     objective, shared = flat['local.objective'], shared_defaults()
+    if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
+        raise UserError(
+            f"config.pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make no "
+            f"pseudo-labels; leave it at '{shared['pseudo_labels']}', or use another objective"
+        )
     for feature, needed in (('uda', 'uda'), ('mean teacher', 'mean_teacher')):
         for key in FEATURES[feature] if feature in method.uses and objective != needed else ():
             if flat[key] != shared[key]:

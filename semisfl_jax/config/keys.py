@@ -6,13 +6,27 @@ A resolved configuration has only its own method's options.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
+
+# Keys that came after runs had been made, and the defaults that stand for them in the files of those runs. At its
+# default such a key is no part of what identifies an experiment, so that folders keep their names.
+ADDED: Mapping[str, Any] = {
+    'data.eval_split': 'test',
+    'data.num_validation': 0,
+    'model.recompute': False,
+    'pseudo_labels': 'method',
+}
+
+
+def completed(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A flat configuration, possibly from a file, with the keys that it is too old to have."""
+    return {**ADDED, **flat}
 
 
 def check(given: Collection[str], optional: Collection[str] = ()) -> None:

@@ -44,6 +44,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
         resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
     if resolved.local.weighting == 'auto':
         resolved.local.weighting = 'samples' if method.by_images else 'uniform'
+    if resolved.local.optimizer_state == 'auto':
+        resolved.local.optimizer_state = 'kept' if method.keeps_optimizers else 'fresh'
     if resolved.local.steps == 'auto':
         resolved.local.steps = method.steps
     if resolved.lr_rounds == 0:
@@ -88,7 +90,11 @@ def flatten(config: ConfigDict | dict) -> dict[str, Any]:
 def identity_hash(config: ConfigDict) -> str:
     """SHA-256 (hexadecimal) of all keys of a resolved configuration that affect the numbers of its run, with the form
     of the programs as the user gave it: the machine's choice changes no more than how the numbers are rounded."""
-    identity = {key: value for key, value in chosen.identity(flatten(config)).items() if key not in INERT}
+    identity = {
+        key: value
+        for key, value in chosen.identity(flatten(config)).items()
+        if key not in INERT and not (key in keys.ADDED and value == keys.ADDED[key])
+    }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
@@ -97,13 +103,13 @@ def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str
 
     So does another form of the programs, whoever chose it; but 'auto' agrees with any that the machine chose.
     """
-    new, old = flatten(config), flatten(other)
+    new, old = keys.completed(flatten(config)), keys.completed(flatten(other))
     new_given, old_given = chosen.identity(new), chosen.identity(old)
-    keys = sorted((new.keys() | old.keys()) - INERT)
+    names = sorted((new.keys() | old.keys()) - INERT)
     absent = '(absent)'
     return [
         f'{key}: {old.get(key, absent)} -> {new.get(key, absent)}'
-        for key in keys
+        for key in names
         if new.get(key, absent) != old.get(key, absent)
         and not (chosen.AUTO in (new.get(key), old.get(key)) and new_given.get(key) == old_given.get(key))
     ]

@@ -15,8 +15,10 @@ from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partition_tasks import check as check_tasks
 from semisfl_jax.data.sources import READERS, final_shape, load, outline, shape
+from semisfl_jax.data.validation import EVAL_SPLITS, evaluated
 
 __all__ = [
+    'EVAL_SPLITS',
     'PARTITIONS',
     'READERS',
     'Dataset',
@@ -30,6 +32,7 @@ __all__ = [
     'default_cache_dir',
     'describe',
     'draw_cohort',
+    'evaluated',
     'final_shape',
     'hollow',
     'load',

@@ -60,6 +60,7 @@ class Dataset:
     fake: bool  # made-up images
     checksum: str  # SHA-256 over the name and all arrays
     targets: Mapping[str, Targets] = dataclasses.field(default_factory=dict)  # of dense tasks, by name; or none
+    eval_split: str = 'test'  # what test_images are; 'validation': training images in their place, see `validation`
 
     @property
     def labelable(self) -> np.ndarray:
@@ -174,7 +175,10 @@ def make(
     digest = digest or checksum(name, arrays)
     return Dataset(
         name=name,
-        **{key: arrays[key] for key in ARRAYS},
+        train_images=arrays['train_images'],
+        train_labels=arrays['train_labels'],
+        test_images=arrays['test_images'],
+        test_labels=arrays['test_labels'],
         num_classes=num_classes,
         mean=mean,
         std=std,

@@ -1,9 +1,10 @@
 """The split of the training images between the server (labeled) and every client (Section V; docs/ledger.md).
 
 A partition is disjoint, and complete except for the labeled images that `federation.ignored_labeled` 'dropped'
-discards and for what `data.num_unlabeled` leaves out. `partition_settings` has what it is made from, `deal` the rules,
-and `mismatch` chooses the classes of unlabeled images by those of labeled ones. A partition is a function of the
-configuration alone: the only source of randomness is `config.data.partition_seed`, or `config.seed` if that is -1.
+discards, for what `data.num_unlabeled` leaves out, and for validation images (`data.num_validation`, `validation`).
+`partition_settings` has what it is made from, `deal` the rules, and `mismatch` chooses the classes of unlabeled images
+by those of labeled ones. A partition is a function of the configuration alone: the only source of randomness is
+`config.data.partition_seed`, or `config.seed` if that is -1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import numpy as np
 
 from semisfl_jax import rng
-from semisfl_jax.data import deal, mismatch, partition_tasks
+from semisfl_jax.data import deal, mismatch, partition_tasks, validation
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition_settings import check_all, settings
@@ -36,6 +37,7 @@ class Partition:
     server_index: np.ndarray  # [L] int32, labeled, at the server
     client_index: tuple[np.ndarray, ...]  # N arrays int32, used without labels
     client_labeled_index: tuple[np.ndarray, ...]  # N arrays int32, used with their labels
+    validation_index: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))  # [V], held out
 
     @property
     def num_clients(self) -> int:
@@ -45,7 +47,8 @@ class Partition:
     def content_hash(self) -> str:
         """SHA-256, in hex, over every field. Equal hashes mean equal splits of equal data."""
         digest = hashlib.sha256(json.dumps([self.dataset, self.checksum, self.settings], sort_keys=True).encode())
-        for rows in (self.server_index, *self.client_index, *self.client_labeled_index):
+        held_out = [self.validation_index] if len(self.validation_index) else []
+        for rows in (self.server_index, *self.client_index, *self.client_labeled_index, *held_out):
             digest.update(f'|{len(rows)}|'.encode() + rows.astype('<i4').tobytes())
         return digest.hexdigest()
 
@@ -53,6 +56,7 @@ class Partition:
 def make_partition(dataset: Dataset, config) -> Partition:
     """Splits the training set between the server and the clients.
 
+    First of all, `num_validation` images are held out, by a random stream of their own (`validation.draw`).
     The server gets `num_labeled` - `client_labels` labeled images; the clients share `client_labels` labeled ones
     and all remaining images without labels, or `num_unlabeled` of them, by a rule of `deal.PARTITIONS`. A client left
     without unlabeled images gets one of the largest client's. The labeled images of the clients follow the same shares
@@ -75,9 +79,12 @@ def make_partition(dataset: Dataset, config) -> Partition:
     """
     chosen = settings(config)
     check_all(chosen, config)
-    if names := chosen.get('tasks'):
-        return partition_tasks.make(dataset, names, chosen, _make)
-    return _make(dataset, chosen)
+    held_out = validation.draw(dataset, chosen.get('num_validation', 0), chosen['seed'])
+    if len(held_out):
+        dataset = validation.without(dataset, held_out)
+    names = chosen.get('tasks')
+    made = partition_tasks.make(dataset, names, chosen, _make) if names else _make(dataset, chosen)
+    return dataclasses.replace(made, validation_index=held_out)
 
 
 def _make(dataset: Dataset, chosen: dict) -> Partition:
@@ -139,13 +146,13 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     available = int(remaining.sum())
     if available < clients:
         raise UserError(
-            f'config.federation.num_clients={clients}: only {available} unlabeled images are left for them; '
-            'use fewer clients or fewer labels'
+            f'config.federation.num_clients={clients}: only {available} unlabeled images are left for them'
+            f'{_held_out(chosen)}; use fewer clients or fewer labels'
         )
     if (wanted := chosen.get('num_unlabeled', available)) > available:
         raise UserError(
-            f'config.data.num_unlabeled={wanted}: only {available:,} unlabeled images are left; use at most as '
-            'many, or 0 for all'
+            f'config.data.num_unlabeled={wanted}: only {available:,} unlabeled images are left'
+            f'{_held_out(chosen)}; use at most as many, or 0 for all'
         )
     return remaining, deal.counts(chosen['partition'], largest_remainder(remaining, wanted), chosen)
 
@@ -163,7 +170,7 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
     if wanted > available:
         raise UserError(
             f"config.data.num_labeled is {wanted}: data set '{dataset.name}' has {available} training images with a "
-            'label, use at most that many'
+            f'label{_held_out(chosen)}, use at most that many'
         )
     if chosen['labeled_split'] == 'natural' or not wanted:
         return largest_remainder(sizes, wanted)
@@ -177,9 +184,14 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
         k = short[0]
         raise UserError(
             f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs {counts[k]} images of class {k}, "
-            f"which has {sizes[k]}; use fewer labels or 'natural'"
+            f"which has {sizes[k]}{_held_out(chosen)}; use fewer labels or 'natural'"
         )
     return counts
+
+
+def _held_out(chosen: dict) -> str:
+    """For messages: that there are fewer images because some are held out."""
+    return f' beside data.num_validation={chosen["num_validation"]}' if 'num_validation' in chosen else ''
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -20,6 +20,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.wording import size
 
 FORMAT = 1
+_NO_VALIDATION = "use another file, or data.num_validation=0 with data.eval_split='test'"
 MOST_BYTES = 2**30  # four bytes per image: enough for all of ImageNet-21k
 
 
@@ -38,17 +39,19 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         'content_hash': partition.content_hash,
     }
     temporary = path.with_name(f'.{path.name}-{uuid.uuid4().hex}')
+    arrays = {
+        'meta': np.array(json.dumps(meta, sort_keys=True)),
+        'server_index': partition.server_index,
+        'client_index': _flat(partition.client_index),
+        'client_size': _sizes(partition.client_index),
+        'client_labeled_index': _flat(partition.client_labeled_index),
+        'client_labeled_size': _sizes(partition.client_labeled_index),
+    }
+    if len(partition.validation_index):
+        arrays['validation_index'] = partition.validation_index
     try:
         with temporary.open('wb') as file:
-            np.savez(
-                file,
-                meta=np.array(json.dumps(meta, sort_keys=True)),
-                server_index=partition.server_index,
-                client_index=_flat(partition.client_index),
-                client_size=_sizes(partition.client_index),
-                client_labeled_index=_flat(partition.client_labeled_index),
-                client_labeled_size=_sizes(partition.client_labeled_index),
-            )
+            np.savez(file, allow_pickle=False, **arrays)
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -75,6 +78,7 @@ def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
             server_index=arrays['server_index'],
             client_index=_split(arrays['client_index'], arrays['client_size']),
             client_labeled_index=_split(arrays['client_labeled_index'], arrays['client_labeled_size']),
+            validation_index=arrays.get('validation_index', np.zeros(0, np.int32)),
         )
         expected = meta['content_hash'] if meta['format'] == FORMAT else ''
     except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
@@ -106,7 +110,8 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
       config: the configuration of the run.
 
     Raises:
-      UserError: the file is unreadable or damaged, made for another data set or number of clients, or not disjoint.
+      UserError: the file is unreadable or damaged, made for another data set or number of clients or of validation
+        images, or not disjoint.
     """
     partition = load(path)
     if partition.dataset != dataset.name:
@@ -124,6 +129,11 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
         raise UserError(
             f"the partition file '{path}' is for {partition.num_clients} clients, not {clients}: set "
             f'--config.federation.num_clients={partition.num_clients}'
+        )
+    if (held_out := len(partition.validation_index)) != config.data.num_validation:
+        raise UserError(
+            f"the partition file '{path}' holds out {held_out} validation images, not {config.data.num_validation}: "
+            + (f'set --config.data.num_validation={held_out}' if held_out else _NO_VALIDATION)
         )
     partition_settings.check_counts(clients, config.federation.num_active, len(config.data.tasks))
     _check_rows(partition, dataset, path, config.k_s)
@@ -148,13 +158,16 @@ def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
     """Checks the rows of an external file: in range, no duplicates, known labels where labels are used, and no empty
     client, nor an empty server that has a training phase."""
     labeled = np.concatenate([partition.server_index, *partition.client_labeled_index])
-    rows = np.concatenate([labeled, *partition.client_index])
+    held_out = partition.validation_index
+    rows = np.concatenate([labeled, held_out, *partition.client_index])
     if rows.min(initial=0) < 0 or rows.max(initial=0) >= len(dataset.train_labels):
         fault = 'names rows that the data set does not have'
-    elif any(len(np.unique(own)) < len(own) for own in _disjoint(partition, labeled)):
+    elif any(len(np.unique(own)) < len(own) for own in _disjoint(partition, np.append(labeled, held_out))):
         fault = 'lists a row twice'
     elif (dataset.train_labels[labeled] < 0).any():
         fault = 'lists images as labeled whose labels are unknown'
+    elif not dataset.targets and (dataset.train_labels[held_out] < 0).any():
+        fault = 'holds out images whose labels are unknown'
     elif not len(partition.server_index) and k_s:
         fault = f'leaves the server without images, but config.k_s={k_s} trains on some'
     elif not _sizes(partition.client_index).all():

@@ -13,7 +13,7 @@ LABELED_SPLITS = ('natural', 'balanced')
 TASK_IMAGES = ('shared', 'disjoint')  # whether clients of different tasks may hold the same images
 IGNORED_LABELED = ('dropped', 'unlabeled')  # fate of the clients' labeled images with mu = 0
 # Settings that are present only where they are in use, and what stands for their absence
-UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0}
+UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0, 'num_validation': 0}
 
 
 def settings(config) -> dict:
@@ -38,6 +38,8 @@ def settings(config) -> dict:
         used['min_labeled'] = fed.min_labeled
     if 'classes' in (rule, labeled_rule):
         used['classes_per_client'] = fed.classes_per_client
+    if config.data.num_validation:
+        used['num_validation'] = config.data.num_validation
     if config.data.num_unlabeled:
         used['num_unlabeled'] = config.data.num_unlabeled
     if fed.mismatch != UNUSED['mismatch']:
@@ -87,9 +89,15 @@ def check(config) -> None:
         ('federation.min_labeled', fed.min_labeled, 0),
         ('federation.classes_per_client', fed.classes_per_client, 1),
         ('data.num_unlabeled', data.num_unlabeled, 0),
+        ('data.num_validation', data.num_validation, 0),
     ):
         if value < least:
             raise UserError(f'config.{key}={value} must be {least} or more')
+    if data.eval_split == 'validation' and not data.num_validation:
+        raise UserError(
+            "config.data.eval_split='validation': no images are held out for it (data.num_validation=0); say how many, "
+            'such as --config.data.num_validation=1000'
+        )
     if not 0 <= fed.labeled_alpha < math.inf:
         raise UserError(
             f'config.federation.labeled_alpha={fed.labeled_alpha}: use a concentration above 0, or 0 for that of '

@@ -2,13 +2,14 @@
 
 Every `config.diagnostics_every` rounds, and after the last one, a file `diagnostics/round_000100.npz` is written. It is
 computed separately from the round, from the state after it, and does not affect the numbers of the run. All entries
-except the last two are counts, from which `tables` computes rates. Letters as in `types`; row or column K of true
-classes is for images of unknown class. MODEL is each of `types.MODELS` that the method has.
+that are not names, except `distance` and `norm`, are counts, from which `tables` computes rates. Letters as in `types`;
+row or column K of true classes is for images of unknown class. MODEL is each of `types.MODELS` that the method has.
 
     round            []              rounds completed
     unlabeled        [N, K+1]        unlabeled images of each client by class; all its images if it knows all labels
     MODEL_confident  [N, K+1, K]     of those, the confident pseudo-labels: client, true class, label. All images of all
-                                     clients, in separately drawn weak views, labeled in evaluation mode
+                                     clients, in separately drawn weak views, labeled in evaluation mode, whatever
+                                     `pseudo_labels` is
     MODEL_test       [K, K]          test images: true class, predicted class
     agreement        [K, K]          test images: class predicted by the teacher, by the student
     queue_levels     [V]             names: 'supervised' and 'unlabeled', or 'ring'
@@ -18,6 +19,7 @@ classes is for images of unknown class. MODEL is each of `types.MODELS` that the
     pieces           [3]             names: 'bottom', 'top', 'proj'
     distance         [3]             Euclidean distance of teacher and student parameters
     norm             [3]             Euclidean norm of the student's parameters
+    eval_split       []              'validation' if the "test images" are validation images; otherwise absent
 
 In SemiSFL the teacher after a round is the one that labeled during it; the labeling models and times of other methods
 are given in their own documentation.

@@ -49,6 +49,8 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
     def diagnose(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
         arrays = {'round': np.array(number, np.int32), **_pseudo_labels(trial, guess, state, number)}
         arrays |= _on_test_images(trial, classify, state)
+        if trial.dataset.eval_split != 'test':
+            arrays['eval_split'] = np.array(trial.dataset.eval_split)
         if queued:
             arrays |= queued(trial, state, number, k_s)
         if state.teacher:

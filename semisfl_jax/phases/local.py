@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
     images: Array  # [B, H, W, C] uint8
-    labels: Array  # [B] int32, true labels; may be used for training only where `labeled`
+    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `pseudo_label.as_told`
     labeled: Array  # [B] bool
 
 

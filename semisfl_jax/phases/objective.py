@@ -85,6 +85,7 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
     def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
         x, weak = both_views(views, head, batch, key)
         guesses, _ = forward(model, labeler, weak, None, False)
+        guesses = pseudo_label.as_told(hparams, guesses, batch.labels)
         logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         guessed = ~batch.labeled
         consistency, labels, confident = rule(guesses, logits, guessed.astype(jnp.float32))

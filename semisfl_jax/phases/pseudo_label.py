@@ -8,6 +8,7 @@ training rows (docs/ledger.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -18,6 +19,8 @@ from semisfl_jax.hparams import HParams
 from semisfl_jax.types import Array, Metrics
 
 TSA_SCHEDULES = ('off', 'linear', 'exp', 'log')
+SOURCES = ('method', 'true', 'none')  # of the pseudo-labels: values of `config.pseudo_labels`
+_CERTAIN = 1e9  # a logit so far above the others that the softmax is exactly one-hot
 
 # A rule: (logits [B, K] of the labeler, of the model in training, weight [B]) -> loss [], labels [B], confident [B]
 Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
@@ -28,6 +31,37 @@ def guess(logits: Array, threshold: float) -> tuple[Array, Array]:
     probabilities = jax.nn.softmax(logits)
     confident = jnp.max(probabilities, axis=-1) >= threshold
     return jnp.argmax(probabilities, axis=-1).astype(jnp.int32), confident
+
+
+def bar(hparams: HParams) -> float:
+    """The probability that a pseudo-label must reach: by `pseudo_labels` the threshold, 0 for all or infinity for none.
+
+    A threshold of 1 is not the same as none: in float32 a softmax can be 1.
+    """
+    return {'method': hparams.threshold, 'true': 0.0, 'none': math.inf}[hparams.pseudo_labels]
+
+
+def as_told(hparams: HParams, logits: Array, truth: Array) -> Array:
+    """What labels are made of: the labeler's logits [B, K] or, with `pseudo_labels` 'true', logits that are certain of
+    the true classes [B]. The one place where the truth of unlabeled images reaches training."""
+    if hparams.pseudo_labels != 'true':
+        return logits
+    return _CERTAIN * jax.nn.one_hot(truth, logits.shape[-1], dtype=logits.dtype)
+
+
+def given(hparams: HParams, logits: Array, truth: Array) -> tuple[Array, Array]:
+    """The pseudo-labels that a method trains on: classes [B] int32, and whether they count [B].
+
+    By `pseudo_labels` those of `guess`; the true ones, which all count; or K, which is no class, and none counts: with
+    it, cross-entropies and their gradients are 0, and no two rows are of one class that count.
+
+    Args:
+      hparams: settings.
+      logits: [B, K] of the labeler.
+      truth: [B] true classes, read with 'true' alone.
+    """
+    labels, confident = guess(as_told(hparams, logits, truth), bar(hparams))
+    return jnp.full_like(labels, logits.shape[-1]) if hparams.pseudo_labels == 'none' else labels, confident
 
 
 def fixmatch(threshold: float) -> Rule:
@@ -58,27 +92,27 @@ def uda(threshold: float, temperature: float) -> Rule:
     return rule
 
 
-def mean_teacher() -> Rule:
+def mean_teacher(threshold: float = 0.0) -> Rule:
     """Mean teacher (Tarvainen and Valpola, 2017): the mean squared difference of the predicted probabilities.
 
-    A mean over classes, too, as in its authors' code. Every row counts, whatever the threshold.
+    A mean over classes, too, as in its authors' code. Every row counts; with a `threshold` of infinity, none.
     """
 
     def rule(teacher: Array, student: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = guess(teacher, 0.0)
+        labels, every = guess(teacher, threshold)
         rows = jnp.mean((jax.nn.softmax(student) - jax.nn.softmax(teacher)) ** 2, axis=-1)
-        return losses.row_mean(rows, weight), labels, every
+        return losses.row_mean(rows * every if threshold else rows, weight), labels, every
 
     return rule
 
 
 def build_rule(hparams: HParams) -> Rule:
-    """The rule of `local.objective`."""
+    """The rule of `local.objective`, for logits from `as_told`."""
     if hparams.local.objective == 'uda':
-        return uda(hparams.threshold, hparams.uda.temperature)
+        return uda(bar(hparams), hparams.uda.temperature)
     if hparams.local.objective == 'mean_teacher':
-        return mean_teacher()
-    return fixmatch(hparams.threshold)
+        return mean_teacher(math.inf if hparams.pseudo_labels == 'none' else 0.0)
+    return fixmatch(bar(hparams))
 
 
 def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:

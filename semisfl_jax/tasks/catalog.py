@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.ndimage
 import scipy.special
 
 from semisfl_jax.errors import UserError
@@ -117,6 +116,8 @@ def _probability(logits: Any) -> Any:
 
 def _points(logits: Any) -> Any:
     """The type of the highest logit on pixels that are a peak of its map and probable, elsewhere 0."""
+    import scipy.ndimage  # slow to import, and only pictures of keypoints need it
+
     peak = logits == scipy.ndimage.maximum_filter(logits, size=(1, 3, 3, 1), mode='constant', cval=-np.inf)
     probability = np.where(peak, scipy.special.expit(logits), 0)
     kind = np.argmax(probability, axis=-1) + 1

@@ -49,6 +49,7 @@ class Headline(NamedTuple):
 
     output: str  # name of an output of `types.Predict`
     score: Score
+    split: str = 'test'  # what it is of: 'test' or 'validation' images
 
     @property
     def key(self) -> str:
@@ -57,8 +58,8 @@ class Headline(NamedTuple):
 
     @property
     def text(self) -> str:
-        """'teacher accuracy'."""
-        return f'{self.output} {self.score.label}'
+        """'teacher accuracy', of the test images, or 'teacher validation accuracy'."""
+        return f'{self.output} {"" if self.split == "test" else f"{self.split} "}{self.score.label}'
 
 
 def score_key(output: str, score: str) -> str:

@@ -1,8 +1,9 @@
-"""Scores on the test set, counted in one jitted call."""
+"""Scores on the test or the validation images, counted in one jitted call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ def make_evaluate(
     jit: Callable = compilation.jit,
     place: Callable[[np.ndarray], Array] = jax.device_put,
 ) -> Callable[[Any], Scores]:
-    """Places the test set on the device and compiles the evaluation.
+    """Places the images on the device and compiles the evaluation, as `compile_evaluate` for a single set of images.
 
     Args:
       predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
@@ -41,9 +42,24 @@ def make_evaluate(
       state -> {name: {score: value}}, computed from exact counts. Of several models, the mean and the best.
     """
     inputs = batched(images, truth, batch_size, place)
+    return partial(compile_evaluate(predict, like, inputs, task_of, jit), inputs)
+
+
+def compile_evaluate(
+    predict: Callable[[Any, Array], dict[str, Any]],
+    like: Any,
+    inputs: Any,
+    task_of: Callable[[str], Task],
+    jit: Callable = compilation.jit,
+) -> Callable[[Any, Any], Scores]:
+    """Compiles the evaluation for images like `inputs`, from `batched`; other arguments as in `make_evaluate`.
+
+    Returns:
+      (what `batched` returns, state) -> {name: {score: value}}.
+    """
     compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
 
-    def evaluate(state: Any) -> Scores:
+    def evaluate(inputs: Any, state: Any) -> Scores:
         counted = jax.device_get(compiled(state, inputs))
         return {name: _scores(task_of(name), of_models) for name, of_models in counted.items()}
 
@@ -53,7 +69,7 @@ def make_evaluate(
 def batched(
     images: np.ndarray, truth: Mapping[str, np.ndarray], batch_size: int, place: Callable[[np.ndarray], Array]
 ) -> tuple[Array, dict[str, Array], Array]:
-    """The test set in batches, arguments as in `make_evaluate`: images [n, B, H, W, C], truths [n, B, ...], and which
+    """Images in batches, arguments as in `make_evaluate`: images [n, B, H, W, C], truths [n, B, ...], and which
     rows count [n, B] bool."""
     count = len(images)
     batch_size = min(batch_size, count)

@@ -40,7 +40,7 @@ class Experiment(NamedTuple):
 
     config: ConfigDict  # resolved
     key: Array  # root key
-    dataset: data.Dataset
+    dataset: data.Dataset  # whose test images are validation images if these are what it evaluates on
     partition: data.Partition
     federation: Federation | data.HostFederation
     model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
@@ -58,14 +58,20 @@ class Experiment(NamedTuple):
 
     @property
     def test_truth(self) -> dict[str, np.ndarray]:
-        """What outputs are compared with, by task."""
+        """What outputs for `dataset.test_images` are compared with, by task."""
         tasks = list(self.algorithm.tasks.values()) or [self.task_of(self.algorithm.headline)]
         return {task.name: self.dataset.test_truth[task.name] for task in tasks}
 
     @property
+    def evaluated_on(self) -> str:
+        """The same for two trials only if they are evaluated on the same images."""
+        return 'test' if self.dataset.eval_split == 'test' else self.partition.content_hash
+
+    @property
     def headline(self) -> tasks_lib.Headline:
         """The number by which the method is judged."""
-        return tasks_lib.Headline(self.algorithm.headline, self.task_of(self.algorithm.headline).score)
+        score = self.task_of(self.algorithm.headline).score
+        return tasks_lib.Headline(self.algorithm.headline, score, self.dataset.eval_split)
 
     @property
     def score_keys(self) -> list[str]:
@@ -147,8 +153,20 @@ def build_federations(
     """The data of trials that share a configuration (resolved) but for their seeds, as `data.build_federations`."""
     clients = algorithms.get(config.algorithm).clients
     residency = config.data.residency if clients else 'host'  # unread images stay on the host
+    if config.pseudo_labels == 'true':
+        _check_truth(dataset, partitions)
     all_labels, tasks = config.data.client_labels == -1, tuple(config.data.tasks)
     return data.build_federations(dataset, partitions, residency, all_labels, tasks)
+
+
+def _check_truth(dataset: data.Dataset, partitions: Sequence[data.Partition]) -> None:
+    """Raises UserError if clients hold images whose class is unknown, and `pseudo_labels` 'true' asks for it."""
+    held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
+    if unknown := int(np.sum(dataset.train_labels[held] < 0)):
+        raise UserError(
+            f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
+            f"images of {dataset.name} are unknown; use 'method', or another data set"
+        )
 
 
 def assemble(
@@ -162,7 +180,8 @@ def assemble(
     """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
     method, hparams = parts.method, parts.hparams
     may_fail, outputs = failures.can_happen(config.failures), [dataset.targets[n].outputs for n in config.data.tasks]
-    shape = dataset.train_images.shape[1:]
+    shape, held_out = dataset.train_images.shape[1:], partition.validation_index
+    dataset = data.evaluated(dataset, held_out, config.data.eval_split, config.data.tasks)
     return Experiment(
         config=config,
         key=key,
@@ -177,7 +196,7 @@ def assemble(
             horizon=config.frequency.horizon,
             check_every=config.frequency.check_every,
             k_u=config.k_u,
-            labeled_share=len(partition.server_index) / len(dataset.train_images),
+            labeled_share=len(partition.server_index) / (len(dataset.train_images) - len(held_out)),
             pre_rounds=config.pre_rounds,
         ),
         costs=costs.build(config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
@@ -206,6 +225,8 @@ def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None =
         outline = loaded._replace(image=image)
         if config.data.fake and nominal:
             outline = outline._replace(train=nominal.train, test=nominal.test)
+    if outline is not None and config.data.eval_split == 'validation':
+        outline = outline._replace(test=config.data.num_validation)
     if outline is None or set(config.data.tasks) - outline.outputs.keys():  # loaded data are needed to know
         return []
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
@@ -240,6 +261,7 @@ def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()
         'bfloat16' if config.precision == 'bfloat16' else 'float32',
         axes=axes,
         batch_norm_variance=config.model.batch_norm_variance,
+        recompute=config.model.recompute,
     )
 
 
@@ -254,6 +276,7 @@ def _task_model(config: ConfigDict, outline: data.Outline, name: str) -> phases.
         'bfloat16' if config.precision == 'bfloat16' else 'float32',
         net.batch_norm_variance,
         net.output_stride,
+        net.recompute,
     )
     if net.weights:
         encoder = models.load_encoder(net.weights, jax.eval_shape(model.init, rng.root(0)).bottom)
@@ -322,6 +345,15 @@ def _count(images: int) -> str:
     return f'{images:,} labeled images' if images else 'no images'
 
 
+def _evaluated(experiment: Experiment) -> str:
+    """'10,000 test', and whatever is held out."""
+    held_out, split = len(experiment.partition.validation_index), experiment.dataset.eval_split
+    if split == 'validation':
+        return f'(held out of them) {held_out:,} VALIDATION'
+    unused = f'(except {held_out:,} that are held out, not used) and ' if held_out else ''
+    return f'{unused}{len(experiment.dataset.test_images):,} test'
+
+
 def _origin(trials: Sequence[Experiment]) -> str:
     """Describes where the split of these trials comes from."""
     config = trials[0].config
@@ -357,6 +389,12 @@ def _model_words(student: Any, config: ConfigDict) -> str:
     return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
 
 
+_PSEUDO_LABELS = {
+    'true': 'ORACLE: the true labels take the place of pseudo-labels; no method can have them',
+    'none': 'NO PSEUDO-LABELS: none counts, all else is as in the method',
+}
+
+
 def describe(trials: Sequence[Experiment]) -> list[str]:
     """A description of a run of these trials, usually one, in a few lines."""
     experiment = trials[0]
@@ -370,7 +408,7 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
     devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
-        f'data       {dataset.name}: {len(dataset.train_images):,} training and {len(dataset.test_images):,} test '
+        f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
         f'images of {height}x{width}x{channels}, {_task_words(config) or f"{dataset.num_classes} classes"}',
         f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, '
         f'{clients}, {config.federation.num_active} active in a round, {_origin(trials)}',
@@ -382,6 +420,8 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
         lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
     if experiment.costs.price is None:
         lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
+    if said := _PSEUDO_LABELS.get(config.pseudo_labels):
+        lines.insert(0, f'*** {said} (pseudo_labels={config.pseudo_labels}) ***')
     if dataset.fake:
         lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')
     return lines

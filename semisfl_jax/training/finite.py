@@ -15,6 +15,18 @@ from semisfl_jax.costs import Clients
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint
 
+_STOPPED, _ADVICE = ': stopped. ', 'a lower config.lr may help'
+
+
+def is_divergence(message: str) -> bool:
+    """Whether the error line of a run says that its numbers were not finite."""
+    return _STOPPED in message and _ADVICE.lower() in message.lower()
+
+
+def without_advice(message: str) -> str:
+    """Such a line without what is kept where: 'loss_supervised is nan in round 4'."""
+    return message.partition(_STOPPED)[0]
+
 
 def check_losses(
     prefix: str, folder: Path | None, index: int, measured: Mapping[str, Any], clients: Clients | None
@@ -54,9 +66,8 @@ def _all_finite(state: Any) -> jax.Array:
 
 
 def _kept(folder: Path | None) -> str:
-    advice = 'a lower config.lr may help'
     if folder is None:
-        return advice.capitalize()
+        return _ADVICE.capitalize()
     saved = checkpoint.rounds_saved(folder / 'checkpoints')
     status = f'The checkpoint of round {saved[-1]} is kept' if saved else 'There was no checkpoint yet'
-    return f'{status} in {folder}; {advice}'
+    return f'{status} in {folder}; {_ADVICE}'

@@ -146,11 +146,13 @@ def open_events(folder: Path, first_round: int) -> SummaryWriter:
 
 
 def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
-    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data."""
+    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data, scores under VALIDATION
+    if they are of validation images."""
     group = 'FAKE/' if record.get('fake') else ''
     for key, value in record.items():
-        if key not in ('round', 'fake') and value is not None:
-            events.add_scalar(group + key, value, record['round'])
+        if key not in ('round', 'fake', 'validation') and value is not None:
+            part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
+            events.add_scalar(group + part + key, value, record['round'])
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from semisfl_jax.training.evaluate import Scores, make_evaluate
+from semisfl_jax.training.evaluate import Scores, batched, compile_evaluate
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.types import Cohort, Federation
 
@@ -69,8 +69,8 @@ class Simulation:
         return Carry(state, controller), {'round': index + 1, 'k_s': k_s, **values}
 
     def evaluate(self, carry: Carry) -> dict[str, float]:
-        """Scores on the test set, by output: in classification the accuracy, a share in [0, 1], of every model that the
-        method evaluates; in dense tasks the score of every task."""
+        """Scores on the test (or validation) images, by output: in classification the accuracy, a share in [0, 1], of
+        every model that the method evaluates; in dense tasks the score of every task."""
         task_of = self.experiment.task_of
         return {name: scores[task_of(name).score.name] for name, scores in self._evaluate(carry.state).items()}
 
@@ -89,7 +89,7 @@ class Simulation:
     @functools.cached_property
     def _evaluate(self):
         like = jax.eval_shape(self.experiment.algorithm.init, self.experiment.key)
-        return build_evaluate(self.experiment, like)
+        return build_evaluate([self.experiment], like)[0]
 
 
 def build(config: ConfigDict) -> Simulation:
@@ -135,19 +135,24 @@ def after_round(
     return metrics, frequency.update(controller, experiment.frequency, *losses)
 
 
-def build_evaluate(experiment: Experiment, like: Any) -> Callable[[Any], Scores]:
-    """Compiles the evaluation on the test set, for states with the shapes of `like`; see `make_evaluate`."""
-    mesh, dataset = experiment.mesh, experiment.dataset
-    return make_evaluate(
-        experiment.algorithm.predict,
-        parallel.like(mesh, like),
-        dataset.test_images,
-        experiment.test_truth,
-        experiment.task_of,
-        experiment.config.eval_batch_size,
-        compile_with(experiment.config),
-        functools.partial(parallel.replicate, mesh) if mesh else jax.device_put,
-    )
+def build_evaluate(trials: Sequence[Experiment], like: Any) -> list[Callable[[Any], Scores]]:
+    """Compiles the evaluation of R trials once, for states with the shapes of `like`.
+
+    Returns:
+      [R] functions: state of the trial -> {output: {score: value}}. Trials share one copy of the test images; each has
+      its own validation images, unless these are of one split.
+    """
+    first = trials[0]
+    mesh, size = first.mesh, first.config.eval_batch_size
+    place = functools.partial(parallel.replicate, mesh) if mesh else jax.device_put
+    placed: dict[str, Any] = {}
+    for trial in trials:
+        if trial.evaluated_on not in placed:
+            placed[trial.evaluated_on] = batched(trial.dataset.test_images, trial.test_truth, size, place)
+    inputs = [placed[trial.evaluated_on] for trial in trials]
+    like, jit = parallel.like(mesh, like), compile_with(first.config)
+    evaluate = compile_evaluate(first.algorithm.predict, like, inputs[0], first.task_of, jit)
+    return [functools.partial(evaluate, of_trial) for of_trial in inputs]
 
 
 def compile_with(config: ConfigDict) -> Callable:

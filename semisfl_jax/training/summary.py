@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ def record(
     entries: dict[str, Any],
     seconds: float,
     images: int,
-    fake: bool,
+    marks: Mapping[str, bool],
 ) -> dict[str, Any]:
     """A line of metrics.jsonl; see `metrics.plain` for the numbers.
 
-    `entries` come from `totals.entries`. `seconds` and `images` are those of the round, over all of its trials.
+    `entries` come from `totals.entries`, `marks` from the function of that name. `seconds` and `images` are those of
+    the round, over all of its trials.
     """
     names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
     return {
@@ -51,8 +52,15 @@ def record(
         **entries,
         'wall_seconds': round(seconds, 6),
         'images_per_second': round(images / seconds, 6),
-        **({'fake': True} if fake else {}),
+        **marks,
     }
+
+
+def marks(experiment: Experiment) -> dict[str, bool]:
+    """What every line of metrics.jsonl says where a reader might take its scores for others."""
+    dataset = experiment.dataset
+    chosen = {'fake': dataset.fake, 'validation': dataset.eval_split == 'validation'}
+    return {name: True for name, holds in chosen.items() if holds}
 
 
 def of_trial(
@@ -65,6 +73,8 @@ def of_trial(
         'algorithm': config.algorithm,
         'data': experiment.dataset.name,
         'fake': experiment.dataset.fake,
+        **({} if experiment.headline.split == 'test' else {'eval_split': experiment.headline.split}),
+        **({} if config.pseudo_labels == 'method' else {'pseudo_labels': config.pseudo_labels}),
         'seed': config.seed,
         **totals.figures(account, experiment.headline, experiment.costs.enabled),
         'trials_in_program': num_trials,  # seconds and memory are those of all of them
@@ -105,9 +115,10 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
 def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     """The final message of a run, from its summary.json: two lines, or a small table of trials; and the scores of all
     tasks where there are several."""
-    fake = ' on FAKE data' if summary['fake'] else ''
+    marked = ' on FAKE data' if summary['fake'] else ''
+    marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
     headline = totals.headline(summary)
-    score, head = headline.score, f'{headline.text}{fake}'
+    score, head = headline.score, f'{headline.text}{marked}'
     keys = final, last, best = totals.scores_of(score)
     others = [f'all tasks: {_scores(summary["scores"], "trials" in summary)}'] if 'scores' in summary else []
     where = [*others, *([f'outputs in {folder}'] if folder else [])]

@@ -86,7 +86,8 @@ def headline(summary: Mapping[str, Any]) -> Headline:
       KeyError: that has none.
     """
     names = (key.removeprefix('final_') for key in summary if key.startswith('final_'))
-    return Headline(summary['headline'], next((SCORES[name] for name in names if name in SCORES), ACCURACY))
+    score = next((SCORES[name] for name in names if name in SCORES), ACCURACY)
+    return Headline(summary['headline'], score, summary.get('eval_split', 'test'))
 
 
 def figures(account: Account, headline: Headline, with_costs: bool) -> dict[str, Any]:

@@ -134,14 +134,16 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     ):
         theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
         logits, _ = _run(model, theta, batch_stats, x)
-        labels, confident = pseudo_label.guess(logits, hparams.threshold)
+        labels, confident = pseudo_label.given(hparams, logits, batch.labels)
         divergence = jnp.zeros(labels.shape)
         if helpers is not None:
             helper_logits = jax.lax.map(
                 lambda parameters: _run(model, parameters, helpers.statistics, x)[0], helpers.parameters
             )
             divergence = agreement.divergence(helper_logits, logits, helpers.valid)
-            labels = agreement.label(labels, jnp.argmax(helper_logits, axis=-1), helpers.valid, logits.shape[-1])
+            if hparams.pseudo_labels == 'method':  # else no vote is taken
+                votes = jnp.argmax(helper_logits, axis=-1)
+                labels = agreement.label(labels, votes, helpers.valid, logits.shape[-1])
         strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
         logits, new_batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'))
         counted = (confident & ~batch.labeled).astype(jnp.float32)

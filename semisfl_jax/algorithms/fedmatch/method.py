@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from semisfl_jax import costs, phases, rng, trees
 from semisfl_jax.algorithms.fedmatch import agreement, disjoint
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -384,7 +385,7 @@ METHOD = register(
         source='Jeong et al., Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint Learning, '
         'ICLR 2021',
         options=FedMatch,
-        uses=('local', 'steps', 'kept optimizers', 'pre-rounds', 'sampling'),
+        uses=('pseudo-labels', 'local', 'steps', 'kept optimizers', 'pre-rounds', 'sampling'),
         server='optional',
         in_parts=True,
         check=check,
@@ -398,5 +399,13 @@ METHOD = register(
             'sigma_sent': 'likewise of sigma, where clients have labels',
         },
         look=Look('#CC79A7', 'D', ':'),
+        ranges={
+            'lr': LR,
+            'threshold': THRESHOLD,
+            # from a tenth of the code's 0.01 to the 1 that labels weigh
+            'fedmatch.lambda_a': log(1e-3, 1.0),
+            'fedmatch.lambda_i': log(1e-3, 1.0),
+            'fedmatch.lambda_l2': log(5e-3, 0.5),  # a decade to either side
+        },
     )
 )

@@ -1,0 +1,137 @@
+"""Where a hyper-parameter may lie in a search: a part of a method's record (`Method.ranges`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from semisfl_jax.hparams import GROUPS, HParams
+
+SCALES = ('log', 'linear', 'choice')
+
+
+class Range(NamedTuple):
+    """The values that a search tries for one key; made by `log`, `linear` or `choice`."""
+
+    scale: str  # of SCALES
+    low: float = 0.0  # both included
+    high: float = 0.0
+    values: tuple[Any, ...] = ()  # of a choice
+
+    def __contains__(self, value: object) -> bool:
+        if self.scale == 'choice':
+            return value in self.values
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """The values at which a configuration is checked: both bounds, or all values of a choice."""
+        return self.values if self.scale == 'choice' else (self.low, self.high)
+
+    @property
+    def text(self) -> str:
+        """'0.002 to 0.2 (log)', or 'one of 0.9, 0.99'."""
+        if self.scale == 'choice':
+            return f'one of {", ".join(map(str, self.values))}'
+        return f'{self.low:g} to {self.high:g} ({self.scale})'
+
+
+def log(low: float, high: float) -> Range:
+    """Numbers from `low` to `high`, whose logarithms are equally likely."""
+    return Range('log', low, high)
+
+
+def linear(low: float, high: float) -> Range:
+    """Numbers from `low` to `high`, equally likely."""
+    return Range('linear', low, high)
+
+
+def choice(*values: Any) -> Range:
+    """One of `values`."""
+    return Range('choice', values=values)
+
+
+# --- ranges of keys that several methods have
+
+# A decade to either side of 0.02, SemiSFL's. The lowest rate, `lr_min`, follows in proportion (sweeps/space.py).
+LR = log(0.002, 0.2)
+# Papers and codes have 0.75 (FedMatch's code), 0.8 (UDA), 0.85 (FedDure's baselines) and 0.95 (the others).
+THRESHOLD = linear(0.5, 0.99)
+# A decade to either side of 1, at which the papers weigh their unlabeled losses.
+WEIGHT = log(0.1, 10.0)
+# Two decades around 5e-4, which SemiSFL and SemiFL have.
+WEIGHT_DECAY = log(5e-5, 5e-3)
+# What the teacher remembers: about 10, 100 or 1,000 steps; SemiSFL has 0.99.
+EMA_DECAY = choice(0.9, 0.99, 0.999)
+
+# --- checks at registration
+
+# Fields of HParams that no user sets, or that set the work of a round: with them, trials would not have equal budgets.
+_DERIVED = {'labeled_rows', 'server_trains', 'num_clients', 'clip_norm', 'short_batches', 'options'}
+_WORK = {
+    *('k_s', 'k_u', 'batch_size', 'server_batch_size', 'pre_rounds', 'lr_rounds', 'local.epochs', 'local.steps'),
+    'local.objective',  # another method, rather than a setting of one
+}
+_ORACLE = 'pseudo_labels'
+_FOLLOWS = {'lr_min': 'it follows lr'}
+
+
+def shared() -> dict[str, Any]:
+    """The hyper-parameters that methods share and a search may change, with their defaults."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(HParams):
+        if field.name in GROUPS:
+            values |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(GROUPS[field.name]()).items()}
+        elif field.name not in _DERIVED:
+            values[field.name] = field.default
+    return values
+
+
+def fault(key: str, range_: Range, unread: Mapping[str, str], own: Mapping[str, Any]) -> str:
+    """What is wrong with the range of a key, '' if nothing.
+
+    Args:
+      key: as in a configuration.
+      range_: its range.
+      unread: shared keys that the method does not read -> the feature that they belong to.
+      own: the method's own options by key, with their defaults.
+    """
+    known = shared() | dict(own)
+    if key in unread:
+        return f"the method does not read it: '{unread[key]}' is not in its uses"
+    if key in _WORK:
+        return 'it changes how much work a round is, and searches give equal budgets; fix it in the configuration'
+    if key == _ORACLE:
+        return 'it makes an oracle of the method, not a setting; fix it in the configuration'
+    if key in _FOLLOWS:
+        return f'{_FOLLOWS[key]} in proportion; leave it out'
+    if key not in known:
+        return 'it is neither an option of the method nor a shared hyper-parameter (the fields of HParams)'
+    if not isinstance(range_, Range) or range_.scale not in SCALES:
+        return 'a range is made with log(low, high), linear(low, high) or choice(value, …)'
+    return _fault_of_values(range_, known[key])
+
+
+def _fault_of_values(range_: Range, default: Any) -> str:
+    if range_.scale == 'choice':
+        if len(range_.values) < 2 or len(set(range_.values)) < len(range_.values):
+            return 'a choice needs two values or more, each once'
+        if wrong := [value for value in range_.values if type(value) is not type(default)]:
+            return f'{wrong[0]!r} is not of type {type(default).__name__}, as its default {default!r} is'
+        return ''
+    if type(default) not in (int, float):
+        return f'its default {default!r} is no number; use choice(value, …)'
+    if not all(isinstance(end, int | float) and math.isfinite(end) for end in range_.ends):
+        return f'its bounds {range_.low} and {range_.high} must be finite numbers'
+    if type(default) is int and not all(isinstance(end, int) for end in range_.ends):
+        return f'its bounds {range_.low} and {range_.high} must be integers, as its default {default} is'
+    if not range_.low < range_.high:
+        return f'its lower bound {range_.low} is not below its upper bound {range_.high}'
+    return 'its lower bound must be above 0, as it is on a logarithmic scale' if log_of_zero(range_) else ''
+
+
+def log_of_zero(range_: Range) -> bool:
+    """Whether a range on a logarithmic scale begins at 0 or below."""
+    return range_.scale == 'log' and range_.low <= 0

@@ -1,0 +1,227 @@
+"""`pseudo_labels`: the true labels in place of a method's pseudo-labels, or none. Otherwise nothing reads the truth."""
+
+import dataclasses
+import itertools
+import json
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import algorithms, data
+from semisfl_jax import config as config_lib
+from semisfl_jax.data import sources
+from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import HParams, Local, Uda
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.sharpened import sharpened
+from semisfl_jax.plots import looks
+from semisfl_jax.runs import group, read
+from semisfl_jax.training import experiment, inputs
+from tests import golden, needs, runs
+from tests.marks import slow_but
+
+# Methods that make pseudo-labels, in the forms that make them in other ways.
+EXTRA = {
+    'semisfl, labels at clients': {'algorithm': 'semisfl', 'data.client_labels': 20, 'federation.mu': 1},
+    'semisfl, the ring': {'algorithm': 'semisfl', 'queue': 'single_ring'},
+    'fedavg, uda': {'algorithm': 'fedavg', 'local.objective': 'uda', 'data.client_labels': 20, 'federation.mu': 1},
+    'fedavg, pseudo_label': {'algorithm': 'fedavg', 'local.objective': 'pseudo_label'},
+    'fedavg, mean_teacher': {'algorithm': 'fedavg', 'local.objective': 'mean_teacher'},
+    'fedmatch': {'fedmatch.helper_every': 1},
+    'feddure': {'data.client_labels': 20, 'federation.mu': 1},
+    'feddure, one regulator': {'algorithm': 'feddure', 'feddure.fine': False, **golden.CASES['feddure']},
+}
+EXTRA['feddure, one regulator'].pop('feddure.fine_rate')
+EXTRA |= {name: {'fed_shvr.alpha2': 0.0} for name in ('fed_shvr', 'fed_sh', 'fed_svr')}  # it needs no label
+CASES = {name: {} for name, method in algorithms.METHODS.items() if 'pseudo-labels' in method.uses} | EXTRA
+ROUNDS = 2
+# With C, as no anchor of a guessed class may be drawn to a label.
+UNLABELED = (
+    'loss_unlabeled',
+    'loss_consistency',
+    'loss_clustering',
+    'loss_agreement',
+    'loss_inter_client',
+    'coarse_effect',
+)
+
+
+def built(case, **changes):
+    settings = {'algorithm': case} | CASES[case] if case in algorithms.METHODS else CASES[case]
+    settings = needs.changes(settings['algorithm']) | {'threshold': 0.0, 'k_s': 2} | settings | changes
+    config = runs.config(**{key.replace('.', '__'): value for key, value in settings.items()})
+    config_lib.check(config)
+    return experiment.build(config_lib.resolve(config))
+
+
+def poisoned(federation):
+    """Other true labels of everything that clients hold without labels; those that they know stay."""
+    labels, rows = np.array(federation.client_labels), np.asarray(federation.index)
+    known = np.arange(rows.shape[1]) < np.asarray(federation.size)[:, None]
+    rows = np.unique(rows[known])
+    labels[rows] = (labels[rows] + 1 + np.arange(len(rows)) % 9) % 10
+    return federation.replace(client_labels=jnp.asarray(labels))
+
+
+def trained(built, round_, federation):
+    """State and metrics after the rounds."""
+    state, k_s = built.algorithm.init(built.key), np.int32(built.config.k_s)
+    for federation_of_round, cohort in itertools.islice(
+        inputs.inputs(built._replace(federation=federation), 0), ROUNDS
+    ):
+        state, metrics = round_(built.key, state, federation_of_round, cohort, k_s)
+    return jax.device_get((state, metrics))
+
+
+@pytest.mark.parametrize('case', slow_but(CASES, 'semisfl'))
+def test_the_truth_of_unlabeled_images_reaches_training_only_as_an_oracle(case):
+    """Bit for bit: with other true labels, the state after the rounds is the same, and with 'true' another."""
+    states = {}
+    for source in pseudo_label.SOURCES:
+        trial = built(case, pseudo_labels=source)
+        round_ = jax.jit(trial.algorithm.round)
+        state, metrics = trained(trial, round_, trial.federation)
+        other, _ = trained(trial, round_, poisoned(trial.federation))
+        if source == 'true':
+            with pytest.raises(AssertionError):
+                chex.assert_trees_all_equal(state, other)
+            assert (metrics['mask_rate'], metrics['pseudo_label_accuracy']) == (1, 1)
+        else:
+            chex.assert_trees_all_equal(state, other)
+        if source == 'none':
+            assert metrics['mask_rate'] == 0
+            assert np.isnan(metrics['pseudo_label_accuracy'])
+            if case != 'semisfl, labels at clients':  # whose losses are of the labeled images as well
+                assert {metrics[name].item() for name in UNLABELED if name in metrics} == {0.0}
+        states[source] = state.student
+    for source in ('true', 'none'):
+        with pytest.raises(AssertionError):
+            chex.assert_trees_all_equal(states['method'], states[source])
+
+
+def test_every_method_that_makes_pseudo_labels_takes_the_key():
+    """All that report their quality, and no others."""
+    for case, of_case in json.loads(golden.FILE.read_text()).items():
+        name = golden.CASES[case].get('algorithm', case)
+        makes = any(record.get('mask_rate') is not None for record in of_case['rounds'])
+        if case != 'fedavg, supervised':
+            assert makes == ('pseudo-labels' in algorithms.METHODS[name].uses), case
+
+
+# --- rules
+
+
+LOGITS = np.array([[2.0, 0.0, -1.0], [0.3, 0.1, 0.2], [-1.0, 4.0, 4.5], [200.0, 0.0, 0.0]], np.float32)
+STUDENT = np.array([[0.5, 0.1, 0.0], [1.0, -1.0, 0.0], [0.2, 0.4, 0.6], [0.0, 0.0, 1.0]], np.float32)
+TRUTH = np.array([1, 2, 0, 1])
+WEIGHT = np.array([1.0, 1.0, 1.0, 0.0], np.float32)
+Q = np.exp(STUDENT) / np.exp(STUDENT).sum(axis=1, keepdims=True)
+CROSS_ENTROPY = -np.log(Q[np.arange(4), TRUTH])
+ONE_HOT = np.eye(3)[TRUTH]
+CONFIDENCE = np.log(3) + (Q * np.log(Q)).sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    ('rule', 'true', 'none'),
+    [
+        ('fixmatch', CROSS_ENTROPY, 0 * CROSS_ENTROPY),
+        ('pseudo_label', CROSS_ENTROPY, 0 * CROSS_ENTROPY),
+        ('uda', CROSS_ENTROPY, 0 * CROSS_ENTROPY),  # the entropy of a one-hot label is 0
+        ('mean_teacher', ((Q - ONE_HOT) ** 2).mean(axis=1), 0 * CROSS_ENTROPY),
+        ('sharpened', 0.7 * CROSS_ENTROPY + 0.5 * np.log(3) + 0.2 * CONFIDENCE, 0.2 * CONFIDENCE),
+    ],
+)
+@pytest.mark.parametrize('threshold', [0.5, 1.0])
+def test_the_losses_of_rules(rule, true, none, threshold):
+    """Against the truth, or without any label; whatever the threshold."""
+    for source, rows in (('true', true), ('none', none)):
+        objective = 'fixmatch' if rule == 'sharpened' else rule
+        uda = Uda(temperature=0.4)
+        hparams = HParams(threshold=threshold, pseudo_labels=source, local=Local(objective=objective), uda=uda)
+        apply = pseudo_label.build_rule(hparams) if rule != 'sharpened' else sharpened(0.7, 0.5, 0.2, source == 'true')
+        told = pseudo_label.as_told(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
+        value, labels, counted = apply(told, jnp.asarray(STUDENT), jnp.asarray(WEIGHT))
+        assert value == pytest.approx((rows * WEIGHT).sum() / 3, rel=1e-5)
+        assert counted.tolist() == [source == 'true'] * 4
+        if source == 'true':
+            assert labels.tolist() == TRUTH.tolist()
+        slope = jax.grad(lambda student, apply=apply, told=told: apply(told, student, jnp.asarray(WEIGHT))[0])(STUDENT)
+        assert np.isfinite(slope).all()
+        assert np.abs(slope).sum() > 0 or (source == 'none' and rule != 'sharpened')
+
+
+def test_a_threshold_of_one_lets_certain_labels_pass_and_none_does_not():
+    """A float32 softmax can be 1, and the authors' rule is >=."""
+    labels, confident = pseudo_label.guess(jnp.asarray(LOGITS), 1.0)
+    assert confident.tolist() == [False, False, False, True]
+    labels, confident = pseudo_label.given(HParams(pseudo_labels='none', threshold=0.0), jnp.asarray(LOGITS), TRUTH)
+    assert not confident.any()
+    assert (labels == 3).all()  # no class
+    labels, confident = pseudo_label.given(HParams(pseudo_labels='true', threshold=1.0), jnp.asarray(LOGITS), TRUTH)
+    assert confident.all()
+    assert labels.tolist() == TRUTH.tolist()
+
+
+# --- what users see
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (
+            {'algorithm': 'supervised_only'},
+            'labels=true is not an option of supervised_only; leave it at method',
+        ),
+        ({'algorithm': 'splitfed'}, 'labels=true is not an option of splitfed; leave it at method'),
+        ({'algorithm': 'm_fed'}, 'labels=true is not an option of m_fed; leave it at method'),
+        (
+            {'algorithm': 'fedavg', 'local.objective': 'supervised', 'data.client_labels': -1},
+            r"pseudo_labels='true': clients with local.objective='supervised' make no pseudo-labels; leave it at",
+        ),
+        ({'pseudo_labels': 'truth'}, r"pseudo_labels='truth' is unknown; did you mean 'true'|use one of"),
+    ],
+)
+def test_methods_without_pseudo_labels_refuse(changes, message):
+    changes = {'pseudo_labels': 'true'} | needs.changes(changes.get('algorithm', 'semisfl')) | changes
+    config = runs.config()
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(UserError, match=message):
+        config_lib.check(config)
+
+
+def test_an_oracle_needs_the_truth(monkeypatch):
+    true = sources.load
+
+    def partly_unknown(options):
+        dataset = true(options)
+        return dataclasses.replace(dataset, train_labels=np.where(np.arange(1437) < 900, dataset.train_labels, -1))
+
+    monkeypatch.setattr(data, 'load', partly_unknown)
+    message = "pseudo_labels='true' needs the labels of all images at the clients, but those of 537 images of digits"
+    with pytest.raises(UserError, match=message):
+        built('semisfl', pseudo_labels='true')
+    built('semisfl', pseudo_labels='none')
+
+
+def test_every_output_says_oracle(tmp_path, capsys):
+    small = {'algorithm': 'fedavg', 'rounds': 1, 'k_s': 1, 'k_u': 1, 'parallel__trials': 'loop'}
+    for name, source in (('method', 'method'), ('oracle', 'true'), ('floor', 'none')):
+        assert runs.run(tmp_path / name, pseudo_labels=source, **small) == 0
+    output = capsys.readouterr().out
+    assert '*** ORACLE: the true labels take the place of pseudo-labels' in output
+    assert '*** NO PSEUDO-LABELS' in output
+    assert 'student accuracy (oracle) ' in output
+    summaries = [json.loads((tmp_path / name / 'summary.json').read_text()) for name in ('method', 'oracle', 'floor')]
+    assert [summary.get('pseudo_labels') for summary in summaries] == [None, 'true', 'none']
+    found = {name: read(tmp_path / name) for name in ('method', 'oracle', 'floor')}
+    groups, _ = group(list(found.values()))
+    assert [looks.title(label) for label in groups] == ['FedAvg', 'FedAvg (oracle)', 'FedAvg (no pseudo-labels)']
+    alone, _ = group([found['oracle']])
+    assert [looks.title(label) for label in alone] == ['FedAvg (oracle)']
+    drawn = looks.of(['FedAvg (oracle)', 'FedAvg', 'FedAvg (no pseudo-labels)'])
+    assert len({look.color for look in drawn.values()}) == 1
+    assert len({(look.marker, look.dash) for look in drawn.values()}) == 3
+    assert drawn['FedAvg'] == looks.of_methods()['fedavg']

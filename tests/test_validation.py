@@ -1,0 +1,261 @@
+"""Validation images: held out of the training set, the same in all that is compared, in place of test images."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from semisfl_jax import compare, data
+from semisfl_jax import config as config_lib
+from semisfl_jax.config import keys
+from semisfl_jax.data import sources
+from semisfl_jax.errors import UserError
+from semisfl_jax.plots import collect
+from semisfl_jax.runs import group, read
+from semisfl_jax.training import load
+from tests import runs, toy_scenes
+from tests.test_data_partition import SKEWED, class_counts, config_of, dataset_of, rewrite
+
+HELD = {'data__num_validation': 100, 'algorithm': 'supervised_only', 'rounds': 2, 'diagnostics_every': 2}
+OF_VALIDATION = {**HELD, 'data__eval_split': 'validation'}
+
+BEFORE = 'd7c69f732163dd95659c49ca143e4a780770b9409ac08a4a355be6a5ccf1bd10'  # hash of a split of an earlier version
+
+
+# --- the split
+
+
+def held_by(partition):
+    return np.concatenate([partition.server_index, *partition.client_index, *partition.client_labeled_index])
+
+
+@pytest.mark.parametrize('residency', ['device', 'host'])
+def test_held_out_images_are_stratified_and_nobody_has_them(residency):
+    dataset = dataset_of(SKEWED, unknown=30)
+    made = data.make_partition(dataset, config_of(num_validation=90, client_labels=40))
+    assert len(made.validation_index) == 90
+    shares = 90 * np.array(SKEWED) / sum(SKEWED)
+    counts = class_counts(dataset.train_labels, made.validation_index, len(SKEWED))
+    assert (abs(counts - shares) < 1).all()
+    assert counts.sum() == 90  # none of unknown class
+    rest = np.setdiff1d(np.arange(len(dataset.train_labels)), made.validation_index)
+    np.testing.assert_array_equal(np.sort(held_by(made)), rest)  # all others, each once
+    federation = data.build_federation(dataset, made, residency)
+    if residency == 'device':
+        assert len(federation.client_images) + len(federation.server_images) == len(rest)
+
+
+def test_the_draw_is_by_the_seed_of_the_partition_and_by_nothing_else():
+    dataset = dataset_of(SKEWED)
+    first, *others = (
+        data.make_partition(dataset, config_of(num_validation=50, **changes)).validation_index.tolist()
+        for changes in (
+            {'seed': 3},
+            {'seed': 8, 'partition_seed': 3},
+            {'seed': 3, 'num_labeled': 60, 'client_labels': 20, 'num_clients': 4, 'partition': 'dirichlet'},
+            {'seed': 3, 'eval_split': 'validation'},
+            {'seed': 4},
+        )
+    )
+    assert [other == first for other in others] == [True, True, True, False]
+
+
+def test_without_them_splits_are_as_they_were(tmp_path):
+    """Of an earlier version of the package: seed 5, SKEWED, dirichlet."""
+    dataset = dataset_of(SKEWED)
+    made = data.make_partition(dataset, config_of(seed=5, partition='dirichlet'))
+    assert made.content_hash == BEFORE
+    data.save(made, tmp_path / 'p.npz')
+    with np.load(tmp_path / 'p.npz') as file:
+        assert 'validation_index' not in file.files
+    assert 'num_validation' not in made.settings
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (
+            {'num_validation': 1_000},
+            r'config\.data\.num_validation=1000: .* has \d+ training images that could be',
+        ),
+        ({'num_validation': sum(SKEWED) - 50}, r'has 50 training images with a label beside data\.num_validation='),
+        ({'num_validation': sum(SKEWED) - 103}, r'only 3 unlabeled images are left for them beside data\.num_validati'),
+        ({'num_validation': 9, 'num_unlabeled': 10**4}, r'unlabeled images are left beside data\.num_validation=9'),
+    ],
+)
+def test_too_many(changes, message):
+    with pytest.raises(UserError, match=message):
+        data.make_partition(dataset_of(SKEWED), config_of(**changes))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'data.eval_split': 'validation'}, r'no images are held out for it \(data\.num_validation=0\); say how many'),
+        ({'data.eval_split': 'train'}, r"data\.eval_split='train' is unknown; use one of test, validation"),
+        ({'data.num_validation': -1}, r'data\.num_validation=-1 must be 0 or more'),
+    ],
+)
+def test_settings_that_cannot_be(changes, message):
+    config = config_of()
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(UserError, match=message):
+        config_lib.check(config)
+
+
+def test_files_have_them(tmp_path):
+    dataset, config = dataset_of(SKEWED), config_of(num_validation=50, eval_split='validation')
+    made = data.make_partition(dataset, config)
+    data.save(made, tmp_path / 'p.npz')
+    same = data.load_for(tmp_path / 'p.npz', dataset, config)
+    assert same.content_hash == made.content_hash
+    np.testing.assert_array_equal(same.validation_index, made.validation_index)
+    with pytest.raises(UserError, match=r'holds out 50 validation images, not 0: set --config\.data\.num_valid'):
+        data.load_for(tmp_path / 'p.npz', dataset, config_of())
+    overlapping = dataclasses.replace(
+        made, validation_index=np.sort(np.append(held_by(made)[:1], made.validation_index[1:]))
+    )
+    data.save(overlapping, tmp_path / 'overlap.npz')
+    with pytest.raises(UserError, match='lists a row twice'):
+        data.load_for(tmp_path / 'overlap.npz', dataset, config)
+    rewrite(tmp_path / 'p.npz', validation_index=made.validation_index[:-1])
+    with pytest.raises(UserError, match='damaged'):
+        data.load_for(tmp_path / 'p.npz', dataset, config)
+    data.save(data.make_partition(dataset, config_of()), tmp_path / 'old.npz')
+    assert not len(data.load_for(tmp_path / 'old.npz', dataset, config_of()).validation_index)
+    with pytest.raises(UserError, match='holds out 0 validation images, not 50: use another file'):
+        data.load_for(tmp_path / 'old.npz', dataset, config)
+
+
+@pytest.mark.parametrize('images', ['shared', 'disjoint'])
+def test_dense_tasks_share_them(images):
+    dataset = toy_scenes.load()
+    config = config_of(num_validation=9, tasks=toy_scenes.TASKS, task_images=images, num_clients=4, num_active=2)
+    config.update(k_s=0)
+    config.data.update(client_labels=-1, eval_split='validation')
+    made = data.make_partition(dataset, config)
+    assert not np.intersect1d(held_by(made), made.validation_index).size
+    np.testing.assert_array_equal(np.unique(held_by(made)), np.setdiff1d(np.arange(48), made.validation_index))
+    seen = data.evaluated(dataset, made.validation_index, 'validation', toy_scenes.TASKS)
+    np.testing.assert_array_equal(seen.test_truth['depth'], dataset.targets['depth'].train[made.validation_index])
+    blank = dataset.targets['depth']._replace(train=np.full_like(dataset.targets['depth'].train, 255))
+    dataset = dataclasses.replace(dataset, targets={**dataset.targets, 'depth': blank})
+    with pytest.raises(UserError, match="none of the validation images has a truth for task 'depth'; hold out more"):
+        data.evaluated(dataset, made.validation_index, 'validation', toy_scenes.TASKS)
+
+
+# --- runs
+
+
+@pytest.fixture(scope='module')
+def scored(tmp_path_factory):
+    """A run on validation images, and one that holds out the same and is scored on test images."""
+    folder = tmp_path_factory.mktemp('scored')
+    assert runs.run(folder / 'validation', **OF_VALIDATION) == 0
+    assert runs.run(folder / 'test', **HELD) == 0
+    return folder
+
+
+class Forbidden(np.ndarray):
+    """Test images that nothing may read."""
+
+    def __getitem__(self, rows):
+        raise AssertionError('a test image was read')
+
+    def __array__(self, *arguments, **options):
+        raise AssertionError('a test image was read')
+
+
+def test_no_test_image_is_touched(scored, tmp_path, monkeypatch):
+    """Neither by training, evaluation and diagnostics nor by pictures: with other test images all is the same."""
+    true = sources.load
+
+    def guarded(options):
+        dataset = true(options)
+        images = np.full_like(dataset.test_images, 255).view(Forbidden)
+        return dataclasses.replace(dataset, test_images=images, test_labels=np.full_like(dataset.test_labels, -7))
+
+    monkeypatch.setattr(data, 'load', guarded)
+    assert runs.run(tmp_path, **OF_VALIDATION) == 0
+    assert runs.lines(tmp_path) == runs.lines(scored / 'validation')
+    assert runs.run(tmp_path, **(OF_VALIDATION | {'rounds': 3, 'diagnostics_every': 3})) == 0  # resumed
+    assert runs.lines(tmp_path)[:2] == runs.lines(scored / 'validation')
+    trial = load.experiment(tmp_path)
+    held = trial.partition.validation_index
+    np.testing.assert_array_equal(trial.dataset.test_images, trial.dataset.train_images[held])
+    counts = collect.last_diagnostics(tmp_path)
+    np.testing.assert_array_equal(counts['student_test'].sum(axis=1), np.bincount(trial.dataset.train_labels[held]))
+    assert counts['eval_split'] == 'validation'
+    labels = collect.feature_spaces(tmp_path, most=20)[0].labels
+    np.testing.assert_array_equal(labels, trial.dataset.train_labels[held][:20])
+    with pytest.raises(AssertionError, match='a test image was read'):
+        runs.run(tmp_path / 'other', **HELD)
+
+
+def test_a_setting_is_searched_and_trained_on_the_same_images(scored):
+    """Only scores differ, and they are those of the state on images that it was not trained on."""
+    pairs = zip(runs.records(scored / 'validation'), runs.records(scored / 'test'), strict=True)
+    for ours, theirs in pairs:
+        assert ours.pop('validation') is True
+        for name in ('student_accuracy', 'teacher_accuracy'):
+            assert ours[name] != theirs[name]
+        for name in ('student_accuracy', 'teacher_accuracy', *runs.TIMES):
+            del ours[name], theirs[name]
+        assert ours == theirs
+    parts = [data.load_partition(scored / name / 'partition.npz') for name in ('validation', 'test')]
+    assert parts[0].content_hash == parts[1].content_hash
+    trial = load.experiment(scored / 'validation')
+    _, state = load.state(scored / 'validation', trial)
+    rows = trial.partition.validation_index
+    logits = np.asarray(trial.algorithm.predict(state, trial.dataset.train_images[rows])['student'])
+    right = np.mean(logits.argmax(axis=1) == trial.dataset.train_labels[rows])
+    assert runs.records(scored / 'validation')[-1]['student_accuracy'] == pytest.approx(right)
+
+
+def test_every_output_says_validation(scored, tmp_path, capsys):
+    assert runs.run(scored / 'validation', **OF_VALIDATION) == 0  # restored: finished before
+    assert 'student validation accuracy ' in capsys.readouterr().out
+    summary = json.loads((scored / 'validation' / 'summary.json').read_text())
+    assert summary['eval_split'] == 'validation'
+    assert 'eval_split' not in json.loads((scored / 'test' / 'summary.json').read_text())
+    both = [read(scored / name) for name in ('validation', 'test')]
+    lines = compare.report(both, 10)
+    assert sum('VALIDATION student ' in line for line in lines) == 1
+    assert 'scores of validation images and of test images are not compared with each other' in lines
+    assert not any(
+        'difference' in line for line in compare.report([run._replace(seed=s) for run in both for s in (0, 1)], 1)
+    )
+    groups, _ = group(both)
+    assert list(groups) == ['data.eval_split=validation', 'data.eval_split=test']
+    with pytest.raises(UserError, match='some runs are scored on test and some on validation images'):
+        collect.eval_split(groups)
+
+
+@pytest.mark.parametrize('trial_map', ['loop'])
+def test_every_seed_has_its_own_and_one_partition_seed_one_for_all(tmp_path, trial_map, capsys):
+    changes = {**OF_VALIDATION, 'rounds': 1, 'parallel__trials': trial_map}
+    assert runs.run(tmp_path / 'both', **changes, seeds='0,1') == 0
+    assert '1,437 training and (held out of them) 100 VALIDATION images' in capsys.readouterr().out
+    rows = []
+    for seed in (0, 1):
+        assert runs.run(tmp_path / f'{seed}', **changes, seed=seed) == 0
+        assert runs.lines(tmp_path / 'both' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
+        rows.append(data.load_partition(tmp_path / f'{seed}' / 'partition.npz').validation_index.tolist())
+    assert rows[0] != rows[1]
+
+
+def test_runs_of_earlier_versions_are_the_same_experiments(tmp_path):
+    """A folder from before a key came: the name that the configuration gives it, its run, and its group."""
+    assert runs.run(tmp_path, algorithm='supervised_only', rounds=2) == 0
+    new = read(tmp_path)
+    config = json.loads((tmp_path / 'config.json').read_text())
+    for key in keys.ADDED:
+        group_name, _, name = key.rpartition('.')
+        del (config[group_name] if group_name else config)[name]
+    (tmp_path / 'config.json').write_text(json.dumps(config))
+    resolved = config_lib.resolve(runs.config(algorithm='supervised_only', rounds=2))
+    assert not config_lib.differences(resolved, config)
+    assert config_lib.identity_hash(load.config(tmp_path)) == config_lib.identity_hash(resolved)
+    assert read(tmp_path).settings == new.settings
+    assert runs.run(tmp_path, algorithm='supervised_only', rounds=4) == 0
