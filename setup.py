@@ -7,7 +7,8 @@ from setuptools import find_packages, setup
 
 VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').read_text(encoding='utf-8'))[1]
 # The configurations are the folder configs/ of a checkout, and a part of the package where it is installed.
-CONFIGS = {'semisfl_jax.configs': 'configs', 'semisfl_jax.configs.studies': 'configs/studies'}
+CONFIGS = {'semisfl_jax.configs': 'configs'}
+CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
 
 setup(
     name='semisfl-jax',
@@ -45,13 +46,16 @@ setup(
             'hypothesis>=6,<7',
             'matplotlib>=3.9,<4',
             'mypy==2.4.1',
+            'optuna>=5,<6',
             'pdoc>=16,<17',
             'pytest>=8,<10',
             'pytest-xdist>=3.6,<4',
             'ruff==0.17.5',
+            'statsmodels>=0.14,<0.16',
         ],
         'docs': ['pdoc>=16,<17'],
-        'plots': ['matplotlib>=3.9,<4'],
+        'plots': ['matplotlib>=3.9,<4', 'statsmodels>=0.14,<0.16'],  # the latter for reports of studies
+        'sweeps': ['optuna>=5,<6', 'matplotlib>=3.9,<4'],
         'weights': ['safetensors>=0.5,<1'],
         'prepare': ['tensorflow>=2.18'],
         # compilers for devices that are not there, each in an environment of its own (docs/devices.md)

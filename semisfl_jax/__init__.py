@@ -92,6 +92,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` lo
         studies as studies,
     )
     from semisfl_jax import (
+        sweeps as sweeps,
+    )
+    from semisfl_jax import (
         tasks as tasks,
     )
     from semisfl_jax import (
@@ -156,6 +159,7 @@ _MODULES = [
     'runs',
     'sampling',
     'studies',
+    'sweeps',
     'tasks',
     'training',
     'trees',

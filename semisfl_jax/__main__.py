@@ -35,6 +35,11 @@ def _run(command: command_line.Command) -> None:
         from semisfl_jax.training.console import say
 
         engine.run(command.config.study, command.given, command.workdir, say=say)
+    elif command_line.SWEEP in command.config:
+        from semisfl_jax.sweeps import engine as sweeps_engine
+        from semisfl_jax.training.console import say
+
+        sweeps_engine.run(command.config.sweep, command.given, command.workdir, say=say)
     else:
         _train(command)
 

@@ -1,0 +1,1 @@
+"""Sweeps: searches of hyper-parameters, see docs/sweeps.md."""

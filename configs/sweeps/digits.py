@@ -1,0 +1,38 @@
+"""All methods with labels at the server on the digits: 40 labels, very unequal clients.
+
+python launch.py --config=configs/sweeps/digits.py:smoke
+"""
+
+from ml_collections import ConfigDict
+from semisfl_jax.configs.sweeps import scales
+
+from semisfl_jax.sweeps import spec
+
+COSTS = {
+    'smoke': '3 trials of 10 rounds for each method, a quarter of an hour on 2 cores, no download',
+    'cpu': '20 trials of 60 rounds for each method, several hours on 2 cores',
+}
+TRIALS = {'smoke': 3, 'cpu': 20}
+SETTINGS = {
+    'smoke': {'rounds': 10, 'eval_every': 1, 'checkpoint_every': 10},
+    'cpu': {'rounds': 60, 'eval_every': 1, 'checkpoint_every': 10},
+}
+# 1,437 training images: 300 are held out, 40 are labeled, the clients have the others. `lr` falls over all rounds.
+COMMON = {'lr_rounds': 0, 'data.eval_split': 'validation', 'data.num_validation': 300}
+
+
+def get_config(scale: str = '') -> ConfigDict:
+    """`scale`: 'smoke' or 'cpu'."""
+    scales.check(scale, COSTS)
+    sweep = spec.sweep(
+        'digits',
+        'digits',
+        scales.methods(),
+        {**COMMON, **SETTINGS[scale]},
+        TRIALS[scale],
+        scale,
+        'Digits, 40 labels, Dir(0.1)',
+        notes=scales.NOTES,
+        warning=scales.WARNING[scale],
+    )
+    return spec.as_config(sweep)

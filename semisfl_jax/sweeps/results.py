@@ -1,0 +1,104 @@
+"""What the trials of a sweep have found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semisfl_jax.config import keys
+from semisfl_jax.studies import collect
+from semisfl_jax.studies import plan as studies_plan
+from semisfl_jax.studies.tuned import ABOUT, Found, Tuned
+from semisfl_jax.sweeps import measure, plan, search
+from semisfl_jax.sweeps.measure import Judge
+from semisfl_jax.sweeps.search import STATES, Trial
+from semisfl_jax.sweeps.spec import Entry, Sweep
+
+
+class Result(NamedTuple):
+    """The trials of a method."""
+
+    entry: Entry
+    trials: list[Trial]  # that have ended
+    judge: Judge | None  # None before the first has
+
+    @property
+    def best(self) -> int | None:
+        """The number of the best complete trial, of equal ones the first; None before the first has ended."""
+        return best(self.trials, self.judge.score.higher_is_better) if self.judge else None
+
+    def states(self) -> dict[str, int]:
+        """How many trials ended how."""
+        return {state: sum(trial.state == state for trial in self.trials) for state in STATES}
+
+
+def best(trials: Sequence[Trial], maximize: bool) -> int | None:
+    """The number of the best complete trial, of equal ones the first; None if none is complete."""
+    scores = {n: trial.score for n, trial in enumerate(trials) if trial.score is not None}
+    if not scores:
+        return None
+    return max(scores, key=lambda n: scores[n] if maximize else -scores[n])
+
+
+def find(sweep: Sweep, storage: Any) -> list[Result]:
+    """The trials of every method of a sweep, at most as many as it has."""
+    results = []
+    for entry in sweep.entries:
+        trials = search.trials(storage, entry.title)[: sweep.trials]
+        judge = measure.judge(trials[0].key) if trials else None
+        results.append(Result(entry, trials, judge))
+    return results
+
+
+def whole(sweep: Sweep, results: Sequence[Result]) -> bool:
+    """Whether all trials of all methods have ended."""
+    return all(len(result.trials) == sweep.trials for result in results)
+
+
+def tuned(sweep: Sweep, results: Sequence[Result], home: Path) -> Tuned:
+    """The result of a whole sweep, for studies."""
+    judge = results[0].judge
+    assert judge is not None
+    flat = keys.flat(sweep.config)
+    return Tuned(
+        sweep.name,
+        sweep.scale,
+        judge.score.label,
+        judge.score.percent,
+        sweep.seeds,
+        {key: flat[key] for key in ABOUT},
+        tuple(dict.fromkeys(made['commit'] for result in results for made in provenance(result, home))),
+        search.version(),
+        tuple(_found(sweep, result) for result in results),
+    )
+
+
+def provenance(result: Result, home: Path) -> list[dict[str, str]]:
+    """Commits and machines of the runs of a method, without duplicates."""
+    entries: list[dict[str, str]] = []
+    for trial in result.trials:
+        made = collect.provenance(home / studies_plan.RUNS / trial.run)
+        entries += [entry for entry in made if entry not in entries]
+    return entries
+
+
+def _found(sweep: Sweep, result: Result) -> Found:
+    number = result.best
+    assert number is not None
+    entry, first, chosen = result.entry, result.trials[0], result.trials[number]
+    assert chosen.score is not None
+    assert first.score is not None
+    return Found(
+        entry.title,
+        dict(entry.fixed),
+        plan.settings(sweep, entry, chosen.values),
+        number,
+        chosen.score,
+        plan.settings(sweep, entry, first.values),
+        first.score,
+        len(result.trials),
+        result.states(),
+        {key: range_.text for key, range_ in entry.ranges.items()},
+        chosen.run,
+    )

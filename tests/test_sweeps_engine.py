@@ -1,0 +1,213 @@
+"""What a sweep tries, whom it stops, what it finds, and that kills leave no trace in it."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies import tuned
+from semisfl_jax.sweeps import engine, search, spec
+from tests import runs, sweeps_toy
+
+pytest.importorskip('optuna')
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """A sweep that nothing interrupted: its folder."""
+    path = tmp_path_factory.mktemp('whole')
+    return make(path / 'root', sweeps_toy.launcher(path))
+
+
+def make(root, launcher, sweep=None, given=None):
+    return engine.run(sweep or sweeps_toy.sweep(), given or {}, str(root), launcher)
+
+
+def table(folder, method=''):
+    with (folder / 'trials.csv').open() as file:
+        return [row for row in csv.DictReader(file) if row['method'] == method or not method]
+
+
+def score(algorithm, row, number=sweeps_toy.ROUNDS):
+    """The toy's mean over seeds of the mean of up to ten evaluations, computed again."""
+    lr = json.loads(row['settings'])['lr']
+    values = [
+        [sweeps_toy.accuracy(algorithm, lr, seed, n) for n in range(1, number + 1)][-10:] for seed in sweeps_toy.SEEDS
+    ]
+    return np.mean(values)
+
+
+@pytest.mark.parametrize(('method', 'algorithm'), [('Supervised-only', 'supervised_only'), ('SemiSFL', 'semisfl')])
+def test_equal_budgets_and_the_best_is_at_least_as_good_as_the_untuned(whole, method, algorithm):
+    rows = table(whole, method)
+    assert [row['trial'] for row in rows] == [str(n) for n in range(sweeps_toy.TRIALS)]
+    assert json.loads(rows[0]['settings'])['lr'] == 0.02
+    complete = [row for row in rows if row['state'] == 'complete']
+    for row in complete:
+        np.testing.assert_allclose(float(row['validation']), score(algorithm, row), rtol=1e-12)
+    found = next(entry for entry in tuned.read(whole).methods if entry.title == method)
+    assert found.validation == max(float(row['validation']) for row in complete) > found.untuned_validation
+    np.testing.assert_allclose(found.untuned_validation, score(algorithm, rows[0]), rtol=1e-12)
+    assert found.settings['lr'] == json.loads(rows[found.trial]['settings'])['lr']
+    np.testing.assert_allclose(found.settings['lr_min'] / found.settings['lr'], 0.005 / 0.02, rtol=1e-5)
+    assert abs(np.log10(found.settings['lr'] / sweeps_toy.PEAK[algorithm])) < 0.3  # untuned: 0.4 and 0.3
+
+
+def test_stops_those_behind_the_median_and_no_others(whole):
+    states = set()
+    for method, algorithm in (('Supervised-only', 'supervised_only'), ('SemiSFL', 'semisfl')):
+        rows = table(whole, method)
+        for n, row in enumerate(rows):
+            states.add(row['state'])
+            before = [r for r in rows[:n] if r['state'] == 'complete']
+            behind = [
+                at
+                for at in (2, 4, 6)
+                if len(before) >= search.RANDOM_TRIALS
+                and score(algorithm, row, at) < np.median([score(algorithm, r, at) for r in before])
+            ]
+            lr = json.loads(row['settings'])['lr']
+            if behind and not (lr >= sweeps_toy.DIVERGES and behind[0] > 3):
+                assert (row['state'], row['rounds']) == ('pruned', str(behind[0]))
+            elif lr >= sweeps_toy.DIVERGES:
+                assert (row['state'], row['rounds']) == ('diverged', '3')
+                assert 'nan' in row['why']
+            else:
+                assert (row['state'], row['rounds']) == ('complete', '8')
+    assert states == set(search.STATES)
+
+
+def test_the_report_shows_the_whole_search(whole):
+    text = (whole / 'report.md').read_text()
+    assert '20 of 20 trials have ended.' in text
+    assert 'Every method has the same budget: 10 trials of 8 rounds with seeds 100, 101' in text
+    for row in table(whole):
+        assert f'`{row["run"]}`' in text
+    assert '(figures/best.png)' in text
+    assert {path.name for path in (whole / 'figures').iterdir()} >= {'search-SemiSFL.svg', 'best.png'}
+    lines = [
+        line.split('|')
+        for line in text.splitlines()
+        if ' (log) |' in line or ' (linear) |' in line or '| one of' in line
+    ]
+    shares = {words[1]: float(words[5]) for words in lines[: len(sweeps_toy.ENTRIES[0].ranges)]}
+    assert max(shares, key=shares.get) == ' `lr` '  # nothing else matters to the toy
+    np.testing.assert_allclose(sum(shares.values()), 1.0, atol=0.02)
+
+
+def test_killed_twice_and_started_again_ends_as_a_whole_one(tmp_path, whole):
+    """The process group is killed in the middle of a trial; its run, in a session of its own, may go on for a while."""
+    root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
+    command = [sys.executable, '-m', 'tests.sweeps_toy', str(root), str(launcher)]
+    environment = os.environ | {'TOY_SLEEP': '0.1', 'JAX_PLATFORMS': 'cpu'}
+    for count in (1, 5):
+        process = subprocess.Popen(
+            command, cwd=runs.ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            until = time.monotonic() + runs.HANGS
+            while not ((root / 'started').exists() and len((root / 'started').read_text().split()) >= count):
+                assert process.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.02)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=runs.HANGS)
+    (journal,) = root.glob('*/' + search.JOURNAL)
+    with journal.open('ab') as file:
+        file.write(b'{"op_code": 4, "wor')  # as a machine that lost its power leaves it
+    folder = make(root, launcher)
+    for name in ('trials.csv', 'tuned.json', 'report.md', 'figures/best.svg'):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_more_trials_continue_the_search_and_fewer_are_its_beginning(tmp_path, whole):
+    root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
+    folder = make(root, launcher, given={'sweep_trials': 2})
+    assert tuned.read(folder).methods[0].trials == 2
+    assert make(root, launcher, given={'sweep_trials': 4}) == folder
+    rows = table(whole)
+    assert table(folder) == [row for row in rows if int(row['trial']) < 4]
+    started = (root / 'started').read_text().split()
+    assert len(started) == len(set(started)) == 8  # none was repeated
+    part = make(root, launcher, given={'sweep_trials': 4, 'sweep_methods': ('semisfl',)})
+    assert part != folder
+    assert table(part) == table(folder, 'SemiSFL')
+    assert len(set((root / 'started').read_text().split())) == 8  # its runs were there
+
+
+def test_another_search_in_the_same_folder_is_refused(tmp_path):
+    root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
+    make(root, launcher, given={'sweep_trials': 1})
+    wider = [spec.entry('semisfl', ranges={'lr': sweeps_toy.ENTRIES[1].ranges['lr']._replace(high=0.4)})]
+    with pytest.raises(UserError, match=r'belongs to another search \(.*choose another --workdir') as caught:
+        make(root, launcher, sweeps_toy.sweep(wider, 1))
+    assert '\n' not in str(caught.value)
+
+
+def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypatch):
+    root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
+    monkeypatch.setenv('TOY_FAILS', '1')
+    with pytest.raises(UserError, match=r'Supervised-only, trial 0: the toy has no memory .*tries it again'):
+        make(root, launcher, given={'sweep_trials': 1})
+    monkeypatch.delenv('TOY_FAILS')
+    assert len(table(make(root, launcher, given={'sweep_trials': 1}))) == 2
+
+
+def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'optuna', None)
+    with pytest.raises(UserError, match=r"sweeps need Optuna: pip install -e '.\[sweeps\]'"):
+        make(tmp_path / 'root', None)
+    assert not (tmp_path / 'root').exists()
+
+
+REAL = """
+import sys
+from semisfl_jax.sweeps import engine, spec
+changes = {'rounds': 3, 'eval_every': 1, 'checkpoint_every': 1, 'lr_rounds': 0, 'k_s': 4, 'k_u': 1}
+changes |= {'augment.operations': 0, 'data.eval_split': 'validation', 'data.num_validation': 200}
+entries = [spec.entry('supervised_only'), spec.entry('fedavg')]
+engine.run(spec.sweep('real', 'digits', entries, changes, 3, seeds=(100,)), {}, sys.argv[1])
+"""
+
+
+def start_real(root):
+    environment = os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(runs.ROOT)}
+    command = [sys.executable, '-c', REAL, str(root)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
+def test_trials_that_train_end_the_same_after_kills(tmp_path):
+    """Sweep and run are killed twice: in the first trial of the second method, and in the last but one of all."""
+    whole = start_real(tmp_path / 'whole')
+    root = tmp_path / 'root'
+    assert whole.wait(timeout=runs.HANGS) == 0
+    for begun, rounds in ((2, 1), (5, 2)):
+        process = start_real(root)
+        until = time.monotonic() + runs.HANGS
+        while True:
+            lines = [len(path.read_bytes().splitlines()) for path in root.glob('cells/*/metrics.jsonl')]
+            if len(lines) >= begun and min(lines) >= rounds:
+                break
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        children = Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split()
+        for victim in (process.pid, *map(int, children)):  # runs have sessions of their own
+            os.killpg(victim, signal.SIGKILL)
+        process.wait(timeout=runs.HANGS)
+    again = start_real(root)
+    assert again.wait(timeout=runs.HANGS) == 0
+    for name in ('trials.csv', 'tuned.json', 'report.md'):
+        assert (root / 'real' / name).read_bytes() == (tmp_path / 'whole' / 'real' / name).read_bytes(), name
+    assert [row['state'] for row in table(root / 'real')] == ['complete'] * 6
