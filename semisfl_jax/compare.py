@@ -3,7 +3,8 @@
 A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
 the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
 the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
-others; for every two groups, the mean of the paired differences over the seeds they share.
+others; for every two groups, the mean of the paired differences over the seeds they share. Scores of validation images
+(data.eval_split) are named so, and never set against those of test images.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ def report(runs: list[Run], last: int) -> list[str]:
         for key in sorted(set.intersection(*(set(scored[run.folder]) for run in members.values()))):
             mean, error = metrics.mean_and_error([scored[run.folder][key] for run in members.values()])
             mark = '*' if key == headline else ' '
-            lines.append(f'{mark} {label}: {_value(key, mean, error)} ({_seeds(len(members))})')
+            split = next(iter(members.values())).eval_split
+            lines.append(f'{mark} {label}: {_value(key, mean, error, split)} ({_seeds(len(members))})')
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         shared = sorted(first.keys() & second.keys())
-        if len(shared) > 1 and len({run.key.rpartition('_')[2] for run in (*first.values(), *second.values())}) == 1:
+        kinds = {(run.key.rpartition('_')[2], run.eval_split) for run in (*first.values(), *second.values())}
+        if len(shared) > 1 and len(kinds) == 1:
             mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
+    if len({run.eval_split for run in runs}) > 1:
+        lines.append('scores of validation images and of test images are not compared with each other')
     for label, members in groups.items():
         if text := different_forms(list(members.values())):
             lines.append(f'{label}: machines chose different forms of the programs, which round differently: {text}')
@@ -60,12 +65,13 @@ def report(runs: list[Run], last: int) -> list[str]:
     return [*lines, '* headline model of the method']
 
 
-def _value(key: str, mean: float, error: float) -> str:
-    """'teacher 89.17 ± 0.20 %', 'semseg mIoU 43.21 ± 0.30 %'."""
+def _value(key: str, mean: float, error: float, split: str) -> str:
+    """'teacher 89.17 ± 0.20 %', 'semseg mIoU 43.21 ± 0.30 %', 'VALIDATION teacher 88.02 ± 0.31 %'."""
     judged = tasks.split_key(key)
     assert judged is not None  # one of `scores`
-    output, score = judged
+    output, score = judged.output, judged.score
     name = output if score is tasks.ACCURACY else judged.text
+    name = name if split == 'test' else f'{split.upper()} {name}'
     decimals, unit = (2, ' %') if score.percent else (4, '')
     spread = '' if math.isnan(error) else f' ± {error:.{decimals}f}'  # one seed has none
     return f'{name} {mean:.{decimals}f}{spread}{unit}'

@@ -45,7 +45,16 @@ def sources():
     return '| `config.algorithm` | method | paper |\n|---|---|---|\n' + '\n'.join(rows)
 
 
-PAGES = {'options.md': options, 'metrics.md': metrics, 'algorithm.md': sources}
+def ranges():
+    """In docs/sweeps.md: where each method is searched."""
+    rows = [
+        f'| `{name}` | {"; ".join(f"`{key}` {range_.text}" for key, range_ in method.ranges.items())} |'
+        for name, method in METHODS.items()
+    ]
+    return '| method | ranges |\n|---|---|\n' + '\n'.join(rows)
+
+
+PAGES = {'options.md': options, 'metrics.md': metrics, 'algorithm.md': sources, 'sweeps.md': ranges}
 
 
 def _cell(text):

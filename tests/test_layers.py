@@ -45,6 +45,7 @@ ROOMS = (
     'tune',
     'plots',
     'studies',
+    'sweeps',
     'plots.__main__',
     'cuts.__main__',
     'preview.__main__',

@@ -4,7 +4,7 @@ import numpy as np
 
 from semisfl_jax.plots import grids, style
 from semisfl_jax.studies import collect, engine, figures, plan
-from semisfl_jax.studies.board import Board
+from semisfl_jax.studies.board import Board, rounds
 from tests import studies_toy
 
 
@@ -72,12 +72,13 @@ def test_progress_tells_what_is_left(tmp_path, capsys):
     begun = tmp_path / jobs[1].name / 'seed_0'
     begun.mkdir(parents=True)
     (begun / 'metrics.jsonl').write_text('{}\n' * 3 + '{"round"')  # three of the twelve rounds of its three seeds
-    with Board(tmp_path, jobs, print) as board:
-        board.start(jobs[0])
-        board.end(jobs[0], '')
+    work = {job.name: job.rounds * len(job.seeds) for job in jobs}
+    with Board(work, lambda name: rounds(tmp_path / name), print) as board:
+        board.start(jobs[0].name, jobs[0].command())
+        board.end(jobs[0].name, 'done')
         printed = capsys.readouterr().out
         assert printed.startswith('[1/2] python launch.py --config=configs/digits.py ')
         assert 'done  62 % of all rounds, about ' in printed  # 12 + 3 of 24
-        board.start(jobs[1])
-        board.end(jobs[1], 'no data')
+        board.start(jobs[1].name, jobs[1].command())
+        board.end(jobs[1].name, 'failed: no data')
         assert 'failed: no data\n' in capsys.readouterr().out

@@ -12,7 +12,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.runs import Run
-from semisfl_jax.studies import collect, plan, report, spec
+from semisfl_jax.studies import collect, plan, report
 from semisfl_jax.studies.spec import Measure, Paper
 from tests import runs
 from tests.studies_words import study
@@ -27,7 +27,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('scale', feddure.COSTS)
 @pytest.mark.parametrize('name', CELLS)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)

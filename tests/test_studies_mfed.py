@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from configs.studies import mfed
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.runs import Run
-from semisfl_jax.studies import collect, plan, report, spec
+from semisfl_jax.studies import collect, plan, report
 from semisfl_jax.studies.collect import Found
 from semisfl_jax.studies.spec import Measure
 from tests import runs
@@ -26,7 +27,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('scale', mfed.COSTS)
 @pytest.mark.parametrize('name', CELLS)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
@@ -52,7 +53,7 @@ def test_every_study_resolves(name, scale):
 @pytest.mark.parametrize(('name', 'clients', 'counts'), [('mfed_table2', 20, (5, 20)), ('mfed_table3', 10, (1, 12))])
 def test_the_protocol(name, clients, counts):
     """Five clients a task, all active; m = 5 and T = 20 on PASCAL-Context, 1 and 12 on COCO (Section 5.1)."""
-    for scale in spec.SCALES:
+    for scale in mfed.COSTS:
         for cell in study(name, scale).tables[0].cells:
             config = cell.config
             assert (config.federation.num_clients, config.federation.num_active) == (clients, clients)
@@ -63,7 +64,7 @@ def test_the_protocol(name, clients, counts):
     assert models == expected[name]
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('scale', mfed.COSTS)
 def test_few_images_make_as_many_iterations_as_many(scale):
     """Of a client of semantic segmentation: its images times epochs, by the size of a batch."""
     table, training = study('mfed_table2', scale).tables[1], {'smoke': 2_000, 'cpu': 10_000, 'full': 4_998}

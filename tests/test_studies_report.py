@@ -1,12 +1,13 @@
 """The report of made-up runs against arithmetic by hand."""
 
 import csv
+import dataclasses
 import math
 import re
 
 import pytest
 
-from semisfl_jax.studies import document, engine, report, statistics
+from semisfl_jax.studies import document, engine, report, spec, statistics
 from tests import studies_toy
 
 
@@ -58,9 +59,10 @@ def test_the_way_to_a_target(folder):
     # 82 %: seed 0 gets there in round 4 (80 % in round 3), seeds 1 and 2 in round 3, a minute a round
     assert float(cells['Minutes']['mean']) == pytest.approx((4 + 3 + 3) / 3)
     # 93 %: seed 2 alone, in round 4, at two gigabytes a round
-    assert float(cells['Gigabytes']['mean']) == pytest.approx(8.0)
-    assert (cells['Gigabytes']['seeds_counted'], cells['Gigabytes']['standard_error']) == ('1', '')
-    assert '1 of 3 seeds reached 93 %' in (folder / 'report.md').read_text()
+    (gigabytes,) = (float(row['value']) for row in table(folder, 'runs.csv') if row['table'] == 'Gigabytes')
+    assert gigabytes == pytest.approx(8.0)
+    assert (cells['Gigabytes']['seeds_counted'], cells['Gigabytes']['mean']) == ('1', '')  # too few for a mean
+    assert '8, 1 of 3 seeds reached 93 %' in (folder / 'report.md').read_text()
 
 
 def test_paired_differences(folder):
@@ -71,9 +73,43 @@ def test_paired_differences(folder):
     assert float(rows['Dir(1)']['p']) == pytest.approx(1.0 - math.sqrt(7.0) / 3.0)
     # always 2: no scatter, and so no test
     assert (float(rows['Dir(0.5)']['mean']), rows['Dir(0.5)']['p']) == (pytest.approx(2.0), '')
+    # 4.303 standard errors on both sides, the 97.5 % quantile of t with 2 degrees of freedom
+    assert float(rows['Dir(1)']['low']) == pytest.approx(7.0 / 3.0 - 4.30265 * math.sqrt(7.0) / 3.0, abs=1e-4)
+    assert float(rows['Dir(1)']['deviation']) == pytest.approx(math.sqrt(7.0 / 3.0))
     text = (folder / 'report.md').read_text()
-    assert '+2.33 ± 0.88, p = 0.12 (3)' in text
-    assert '+2.00 ± 0.00, no test (3)' in text
+    assert '+2.33 [-1.46, +6.13], p = 0.12 (3)' in text
+    assert '+2.00 [+2.00, +2.00], no test (3)' in text
+
+
+def test_several_tests_are_corrected_for_their_number():
+    # Holm: 3 * 0.01, 2 * 0.03, 1 * 0.04, none below the one before
+    assert statistics.corrected([0.01, 0.04, math.nan, 0.03]) == pytest.approx(
+        [0.03, 0.06, math.nan, 0.06], nan_ok=True
+    )
+    assert statistics.corrected([0.6, 0.7]) == pytest.approx([1.0, 1.0])
+    assert statistics.corrected([]) == []
+
+
+@pytest.mark.parametrize(('effect', 'seeds'), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (40.0, 3)])
+def test_seeds_that_a_difference_needs(effect, seeds):
+    """Pairs for a power of 80 % at 5 %, two-sided, as G*Power gives them (Faul et al., 2007)."""
+    assert statistics.seeds_needed(1.0 / effect) == seeds
+    assert statistics.seeds_needed(3.0 / effect, difference=3.0) == seeds
+    assert statistics.seeds_needed(0.0) == 3
+
+
+def test_power_is_told_before_a_study_and_in_its_report(tmp_path):
+    said, study = [], dataclasses.replace(studies_toy.study(), pilot=spec.Pilot(2.0, 'an earlier study'))
+    arguments = (study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path), said.append)
+    folder = engine.run(*arguments)
+    # deviations of the differences: sqrt(7 / 3) and 0 points, half of the first in the median
+    power = 'median and 1.53 at most. To find a difference of one point with a probability of 80 % at a level of 5 %'
+    assert f'standard deviation of 0.76 points in the {power}' in (folder / 'report.md').read_text()
+    (line,) = (line for line in said if line.startswith('power'))
+    assert 'spread by 2.00 points (an earlier study), so a difference of one point needs 34 seeds' in line
+    assert line.endswith('the study has 3')
+    engine.run(*arguments)
+    assert sum(line.startswith('power') for line in said) == 1  # nothing is left to run
 
 
 def test_differences_over_shared_seeds_alone():

@@ -193,9 +193,7 @@ def study(name: str, scale: str, title: str, tables: Sequence[Table]) -> ConfigD
     """What a file in configs/studies returns, as `scales.study`."""
     config = default.get_config()
     config.seeds = SEEDS[scale]
-    with config.unlocked():
-        config.study = Study(name, scale, title, tuple(tables), NOTES, WARNING[scale])
-    return config
+    return spec.as_config(config, Study(name, scale, title, tuple(tables), NOTES, WARNING[scale]))
 
 
 def check(scale: str) -> None:

@@ -8,12 +8,18 @@ from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.studies.spec import Table
 
-LABELS = {'smoke': (20, 40, 80), 'cpu': (100, 250, 1000), 'full': (250, 500, 1000, 2000, 4000)}
+LABELS = {
+    'smoke': (20, 40, 80),
+    'cpu': (100, 250, 1000),
+    'digits': (20, 40, 80),
+    'mnist': (50, 100, 250),
+    'full': (250, 500, 1000, 2000, 4000),
+}
 ROWS = {'with adaptation': 'paper', 'without': 'fixed'}  # -> config.k_s_rule
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     cells = []
     for row, rule in ROWS.items():

@@ -17,7 +17,7 @@ PARTS = {  # title -> key, name, values
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     labels, tables = scales.FEW_LABELS.get(scale, 250), []
     for title, (key, name, values) in PARTS.items():

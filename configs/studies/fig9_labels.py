@@ -10,12 +10,18 @@ from semisfl_jax.configs.studies import paper, scales
 
 from semisfl_jax.studies.spec import ACCURACY, Measure, Table
 
-LABELS = {'smoke': (20, 40, 80), 'cpu': (100, 250, 1000), 'full': (250, 500, 1000, 2000, 4000)}
+LABELS = {
+    'smoke': (20, 40, 80),
+    'cpu': (100, 250, 1000),
+    'digits': (20, 40, 80),
+    'mnist': (50, 100, 250),
+    'full': (250, 500, 1000, 2000, 4000),
+}
 PSEUDO_LABELS = {'masked out': Measure('masked_out'), 'impurity': Measure('impurity')}
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     accuracy, inside = [], []
     for labels in LABELS[scale]:
@@ -24,6 +30,8 @@ def get_config(scale: str = '') -> ConfigDict:
             changes = {'algorithm': algorithm, 'data.num_labeled': labels}
             number = paper.number('CIFAR-10', paper.FIG_9.get((row, labels)), labels)
             accuracy.append(scales.cell(scale, row, column, 'cifar10', changes, number, ACCURACY))
+        above_and_below = scales.lines(scale, column, 'cifar10', {'data.num_labeled': labels})
+        accuracy += [line for line in above_and_below if line.row not in paper.METHODS]
         changes = {'algorithm': 'fedswitch', 'data.num_labeled': labels}
         for row, measure in PSEUDO_LABELS.items():
             inside.append(scales.cell(scale, row, column, 'cifar10', changes, None, measure))

@@ -111,9 +111,7 @@ def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Seq
     config = default.get_config()
     config.seeds = SEEDS[scale]
     notes = (*NOTES, *notes, *((OF_PAPER,) if scale == 'full' else ()))
-    with config.unlocked():
-        config.study = Study(name, scale, title, tuple(tables), notes, WARNING[scale])
-    return config
+    return spec.as_config(config, Study(name, scale, title, tuple(tables), notes, WARNING[scale]))
 
 
 def check(scale: str) -> None:

@@ -1,4 +1,7 @@
-"""What the scales of all studies have in common: `smoke` on digits, `cpu` on Fashion-MNIST, `full` as in the paper.
+"""What the scales of all studies have in common.
+
+`smoke` (digits) and `cpu` (Fashion-MNIST) are short, to try everything out. `digits` and `mnist` train small models
+until their accuracy no longer rises, with enough seeds to see differences of about a point. `full` is the paper.
 
 Differences from a file in configs/ are set here and in the studies, and appear in every command of a report.
 """
@@ -7,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -16,9 +20,11 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import (
     ACCURACY,
+    LATE_ACCURACY,
     Cell,
     Measure,
     Paper,
+    Pilot,
     Study,
     Table,
 )
@@ -27,35 +33,73 @@ from semisfl_jax.wording import use_one_of
 COSTS = {  # scale -> what it uses and how long it takes, for the error message of a missing scale
     'smoke': 'digits, a few minutes on 2 cores, no download',
     'cpu': 'Fashion-MNIST, prepared beforehand, an hour or two on 2 cores',
+    'digits': 'digits to convergence, ten seeds, one to five hours on 2 cores, no download',
+    'mnist': 'MNIST, prepared beforehand, to convergence, five seeds, a night on 2 cores',
     'full': "the paper's data, 1,000 rounds and ten seeds, days on accelerators",
 }
-SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': tuple(range(10))}
+SEEDS = {
+    'smoke': (0, 1, 2),
+    'cpu': (0, 1, 2),
+    'digits': tuple(range(10)),
+    'mnist': tuple(range(5)),
+    'full': tuple(range(10)),
+}
 # Of all trials at scale `full`; at the small scales each seed draws its own split, also under the settings of the code.
-PARTITION_SEED = {'smoke': -1, 'cpu': -1, 'full': 2020}
-STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist'}  # file in configs/
-STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST'}
-FEW_LABELS = {'smoke': 20, 'cpu': 100}  # in place of CIFAR-10's 250
+PARTITION_SEED = {'smoke': -1, 'cpu': -1, 'digits': -1, 'mnist': -1, 'full': 2020}
+STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mnist': 'mnist'}  # file in configs/
+STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST', 'digits': 'digits', 'mnist': 'MNIST'}
+# Spread of the differences between two methods over seeds, for the number of seeds that a study should have
+PILOT = {'cpu': Pilot(0.7, 'three seeds of results/table3-cpu')}
+FEW_LABELS = {'smoke': 20, 'cpu': 100, 'digits': 20, 'mnist': 50}  # in place of CIFAR-10's 250
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything out. "
     'No accuracy here says anything about a method.',
     'cpu': "Data and scale are not the paper's: Fashion-MNIST, a small CNN and a few short rounds, so the numbers "
     'of the paper are not shown next to ours.',
+    'digits': "Data and scale are not the paper's: scikit-learn's digits and a model of 46,730 parameters, trained to "
+    'convergence.',
+    'mnist': "Data and scale are not the paper's: MNIST with 100 labels and a small CNN, trained to convergence.",
     'full': '',
 }
 UNIFORM = {'federation.partition': 'uniform'}
 # After every round: Fig. 5 and 6 need the round that reaches an accuracy, and studies share runs.
 EVALUATED = {'eval_every': 1}
 # For studies of K_s, which on the digits starts to decrease after about fifty rounds.
-LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'full': {}}
+LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'digits': {}, 'mnist': {}, 'full': {}}
+# Rows below and above the methods of a comparison: the server alone; all of SemiSFL but pseudo-labels; true labels in
+# their place, which no method has.
+LINES = {
+    'Supervised-only': {'algorithm': 'supervised_only'},
+    'SemiSFL, no pseudo-labels': {'algorithm': 'semisfl', 'pseudo_labels': 'none'},
+    'SemiSFL (oracle)': {'algorithm': 'semisfl', 'pseudo_labels': 'true'},
+}
+# Rounds until accuracy is flat, by pilots with and without true labels (docs/reproduction.md)
+CONVERGED = {
+    'digits': {'rounds': 600, 'lr_rounds': 0, 'checkpoint_every': 100},
+    'mnist': {
+        'rounds': 300,
+        'lr_rounds': 0,
+        'checkpoint_every': 50,
+        'model.name': 'small_cnn',
+        'federation.num_active': 5,
+        'k_s': 20,
+        'k_u': 10,
+        'batch_size': 32,
+        'server_batch_size': 32,
+        'frequency.period': 2,
+        'frequency.horizon': 20,
+        'frequency.check_every': 20,
+    },
+}
 
 
 def check(scale: str, costs: Mapping[str, str] = COSTS) -> None:
     """Raises UserError for an unknown scale, or for none, because a study takes from minutes to days (`costs`)."""
     if not scale:
-        listed = ', '.join(f'{name} ({costs[name]})' for name in spec.SCALES)
+        listed = ', '.join(f'{name} ({cost})' for name, cost in costs.items())
         raise UserError(f'a study needs a scale, after a colon at the end of --config: {listed}')
-    if scale not in spec.SCALES:
-        raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, spec.SCALES)}")
+    if scale not in costs:
+        raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, costs)}")
 
 
 def dirichlet(alpha: float) -> dict[str, Any]:
@@ -81,14 +125,21 @@ def cell(
       base: file in configs/ without .py; at small scales always the stand-in.
       changes: flat, what the study changes of the scale's settings.
       published: the paper's number (`paper.number`), reported where the run has its data.
-      measure: what is measured.
+      measure: what is measured; where runs converge, an accuracy is the mean of the last ten.
       settings: of that file, 'paper' or 'code'.
     """
     base = STAND_IN.get(scale, base)
     file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config(settings)
     config.update_from_flattened_dict(_settings(scale, config) | changes)
+    if measure == ACCURACY and scale in CONVERGED:
+        measure = LATE_ACCURACY
     return spec.cell(row, column, base, config, unchanged, published, measure)
+
+
+def lines(scale: str, column: str, base: str, changes: Mapping[str, Any] = MappingProxyType({})) -> tuple[Cell, ...]:
+    """Cells of LINES in a column, arguments as in `cell`: what pseudo-labels could give, and what there is without."""
+    return tuple(cell(scale, row, column, base, {**line, **changes}) for row, line in LINES.items())
 
 
 def study(
@@ -112,9 +163,7 @@ def study(
     notes = (*notes, *(of_paper if scale == 'full' else ()))
     config = default.get_config()
     config.seeds = SEEDS[scale]
-    with config.unlocked():
-        config.study = Study(name, scale, title, tuple(tables), notes, WARNING[scale])
-    return config
+    return spec.as_config(config, Study(name, scale, title, tuple(tables), notes, WARNING[scale], PILOT.get(scale)))
 
 
 def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
@@ -142,6 +191,14 @@ def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:
             'frequency.period': 1,
             'frequency.horizon': 10,
             'frequency.check_every': 10,
+            **UNIFORM,
+            **EVALUATED,
+        }
+    if scale in CONVERGED:
+        return {
+            'seeds': SEEDS[scale],
+            'data.partition_seed': PARTITION_SEED[scale],
+            **CONVERGED[scale],
             **UNIFORM,
             **EVALUATED,
         }

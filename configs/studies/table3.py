@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/studies/table3.py:smoke
 
-At the small scales one column stands in for the three data sets of the paper.
+At the other scales one column stands in for the three data sets of the paper. Three rows are ours (`scales.LINES`).
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from semisfl_jax.studies.spec import Table
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     cells = table2.by_data(scale, paper.TABLE_3, scales.dirichlet(0.1))
     table = Table('Table III: test accuracy, Dir(0.1)', cells, 'Method', 'SemiSFL', table2.CURVES)

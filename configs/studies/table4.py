@@ -10,7 +10,7 @@ from semisfl_jax.studies.spec import Table
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     cells = []
     for row, numbers in paper.TABLE_4.items():
@@ -19,6 +19,8 @@ def get_config(scale: str = '') -> ConfigDict:
             cells.append(
                 scales.cell(scale, row, f'Dir({alpha:g})', 'cifar10', changes, paper.number('CIFAR-10', value))
             )
+    for alpha in paper.DIRICHLET:
+        cells += scales.lines(scale, f'Dir({alpha:g})', 'cifar10', scales.dirichlet(alpha))
     title = 'Table IV: test accuracy on different data distributions'
     table = Table(title, tuple(cells), 'Method', 'SemiSFL', ('values', 'accuracy_rounds'))
     return scales.study('table4', scale, 'SemiSFL, Table IV', [table])

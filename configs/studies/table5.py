@@ -15,7 +15,7 @@ ROWS = {'none': 'No projection head', 'linear': 'Linear', 'mlp': 'MLP'}
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     cells = []
     for head, numbers in paper.TABLE_5.items():

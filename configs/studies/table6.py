@@ -26,7 +26,7 @@ PUBLISHED = "The paper's numbers are shown next to both and probably come from t
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     tables = []
     for part, rows in paper.TABLE_6.items():

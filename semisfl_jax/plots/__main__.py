@@ -2,7 +2,8 @@
 
 Draws every figure that the runs have the data for, and says which it left out and why. The folder of a run of several
 seeds stands for the runs of each. Runs that differ in nothing but the seed are one line with a band of one standard
-error; figures of one run show the first seed of each group.
+error; figures of one run show the first seed of each group. Of runs with data.eval_split=validation, "test" is
+validation, and axes say so.
 
     accuracy_rounds, accuracy_gigabytes, accuracy_minutes   test accuracy against rounds, traffic, simulated time
     scores                                                  of each dense task over rounds

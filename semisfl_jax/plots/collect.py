@@ -126,6 +126,18 @@ def score(groups: Groups) -> Score:
     return next(iter(scores.values()))
 
 
+def eval_split(groups: Groups) -> str:
+    """What the scores of all groups are of: 'test' or 'validation' images.
+
+    Raises:
+      UserError: not the same.
+    """
+    splits = {run.eval_split for runs in groups.values() for run in runs.values()}
+    if len(splits) > 1:
+        raise UserError('some runs are scored on test and some on validation images, which no figure has on one axis')
+    return splits.pop()
+
+
 def losses(groups: Groups) -> dict[str, list[Curve]]:
     """The curves of every loss of LOSS_LABELS that any group has."""
     curves_by_loss = {}

@@ -62,11 +62,11 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
     return ax
 
 
-def score(ax, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY):
-    """The score `kind` on the test set; `x` is a key of X_LABELS."""
+def score(ax, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY, split: str = 'test'):
+    """The score `kind` on the test or, by `split`, the validation images; `x` is a key of X_LABELS."""
     lines(ax, curves, scale=kind.scale)
     _x(ax, x)
-    ax.set_ylabel(f'Test {kind.label}{_unit(kind)}')
+    ax.set_ylabel(f'{split.capitalize()} {kind.label}{_unit(kind)}')
     legends.below(ax.figure)
     return ax
 
@@ -139,17 +139,18 @@ def losses(axes, by_name: Mapping[str, Sequence[Curve]]):
     return axes[: len(by_name)]
 
 
-def scores(axes, by_task: Mapping[str, Sequence[Curve]]):
+def scores(axes, by_task: Mapping[str, Sequence[Curve]], split: str = 'test'):
     """A panel for each dense task with the score that counts in it, and one legend for all; surplus panels are removed.
 
     Args:
       axes: as many Axes as there are tasks, or more.
       by_task: name of a task -> curves.
+      split: what the scores are of, 'test' or 'validation' images.
     """
     for ax, name in _panels(axes, by_task, scale=lambda name: smallest(name).score.scale):
         task = smallest(name)
         ax.set_title(task.title)
-        ax.set_ylabel(textwrap.fill(f'Test {task.score.label}{_unit(task.score)}', LETTERS))
+        ax.set_ylabel(textwrap.fill(f'{split.capitalize()} {task.score.label}{_unit(task.score)}', LETTERS))
     return axes[: len(by_task)]
 
 

@@ -32,7 +32,8 @@ MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
 def _score(x: str) -> Callable[[Groups], Any]:
     def draw(groups: Groups):
         figure, ax = style.figure()
-        curves.score(ax, collect.curves(groups, collect.SCORE, x, every=True), x, collect.score(groups))
+        of_groups = collect.curves(groups, collect.SCORE, x, every=True)
+        curves.score(ax, of_groups, x, collect.score(groups), collect.eval_split(groups))
         return figure
 
     return draw
@@ -70,7 +71,7 @@ def _scores(groups: Groups):
     if not (scores := collect.task_scores(groups)):
         raise UserError('no run has dense tasks')
     figure, axes = _panels(len(scores))
-    curves.scores(axes, scores)
+    curves.scores(axes, scores, collect.eval_split(groups))
     return figure
 
 
@@ -162,8 +163,9 @@ def _gap(run: Run):
 def _features(run: Run):
     spaces = collect.feature_spaces(run.folder)
     figure, axes = style.figure(1, len(spaces), 'page', 2.5)
+    of_validation = '' if run.eval_split == 'test' else f' ({run.eval_split} images)'
     for ax, space in zip(axes, spaces, strict=True):
-        features.feature_space(ax, space.points, space.labels, space.title)
+        features.feature_space(ax, space.points, space.labels, space.title + of_validation)
     return figure
 
 
@@ -172,6 +174,7 @@ def _predictions(run: Run):
         raise UserError(f'{run.folder} has no dense tasks')
     images, rows, number, models = collect.predictions(run.folder)
     which = f', the first of the {models} models of each task' if models > 1 else ''
+    which += '' if run.eval_split == 'test' else f', {run.eval_split} images'
     return maps.predictions(images, rows, f'{looks.title(run.settings["algorithm"])}, round {number}{which}')
 
 

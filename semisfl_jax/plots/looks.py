@@ -43,15 +43,24 @@ CYCLE = ('#661100', '#66AA00', '#5E8DEB', '#E8837E', '#7A1FA2', '#5F6B6D')
 MARKERS = ('d', '*', 's', '^', 'o', 'D', 'v', 'X', 'P', '<', '>', 'p', 'h')
 
 
+# What stands behind the name of a method, by a part of the label of its group.
+MARKS = {'pseudo_labels=true': ' (oracle)', 'pseudo_labels=none': ' (no pseudo-labels)', 'pseudo_labels=method': ''}
+
+
 def of_methods() -> dict[str, Look]:
     """The looks of all methods that have one, by name."""
     return {name: Look(method.label, *method.look) for name, method in algorithms.METHODS.items() if method.look}
 
 
 def title(group: str) -> str:
-    """The title of a group of `runs.group`: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20'."""
+    """The title of a group of `runs.group`: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20', and with
+    'pseudo_labels=true' in it 'SemiSFL (oracle), k_s=20'."""
     method, *rest = group.removeprefix('algorithm=').split(', ')
-    return ', '.join([algorithms.METHODS[method].label if method in algorithms.METHODS else method, *rest])
+    name = algorithms.METHODS[method].label if method in algorithms.METHODS else method
+    if method in algorithms.METHODS:
+        name += ''.join(mark for part, mark in MARKS.items() if part in rest)
+        rest = [part for part in rest if part not in MARKS]
+    return ', '.join([name, *rest])
 
 
 def of(titles: Sequence[str]) -> dict[str, Look]:
@@ -62,15 +71,18 @@ def of(titles: Sequence[str]) -> dict[str, Look]:
     """
     methods = {look.title: look for look in of_methods().values()}
     colors, shapes, looks = itertools.cycle(CYCLE), _shapes(), {}
-    families: dict[str, str] = {}  # text before the first comma -> color
+    families: dict[str, str] = {}  # text before the first comma, and without a mark -> color
     for name in dict.fromkeys(titles):
-        family = name.split(', ')[0]
-        if family in methods and family not in families:
+        whole = name.split(', ')[0]
+        family = next((whole.removesuffix(mark) for mark in MARKS.values() if mark and whole.endswith(mark)), whole)
+        if family in methods and family not in families and family == whole:
             looks[name] = methods[family]._replace(title=name)
         else:
-            color = families[family] if family in families else next(colors)
+            of_method = methods[family].color if family in methods else ''
+            color = families.get(family) or of_method or next(colors)
             looks[name] = Look(name, color, *next(shapes))
-        families[family] = looks[name].color
+        if family == whole or family in families:  # a method that follows its oracle keeps its own look
+            families[family] = looks[name].color
     return looks
 
 

@@ -1,17 +1,16 @@
-"""The progress of a study: a line for every finished run, and the remaining time of all runs."""
+"""The progress of a study or sweep: a line for every finished run, and the remaining time of all runs."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tqdm import tqdm
 
 from semisfl_jax import own_files, runs
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies.plan import Job
 
 _SECONDS_BETWEEN_LINES = 60.0
 _SECONDS_BETWEEN_LOOKS = 2.0
@@ -20,17 +19,17 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 class Board:
     """Counts rounds, those of a run of R seeds R times; finished and failed runs count as done."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], say: Callable[[str], None]):
-        self._folder, self._count, self._print = folder, len(jobs), say
-        self._work = {job.name: job.rounds * len(job.seeds) for job in jobs}
-        self._total = sum(self._work.values())
-        self._rounds = {job.name: self._made(job) for job in jobs}  # completed by each run, as of the last check
+    def __init__(self, work: Mapping[str, int], made: Callable[[str], int], say: Callable[[str], None]):
+        """`work`: rounds of each run, by name; `made`: name -> how many of them are there; `say` prints a line."""
+        self._work, self._made, self._print = dict(work), made, say
+        self._total = sum(work.values())
+        self._rounds = {name: self._count(name) for name in work}  # completed by each run, as of the last check
         self._before = sum(self._rounds.values())
         self._ended = 0
-        self._current: Job | None = None
+        self._current = ''
         self._start = self._last_line = self._last_look = time.monotonic()
         self._bar = None
-        if sys.stderr.isatty() and jobs:
+        if sys.stderr.isatty() and work:
             self._bar = tqdm(total=self._total, initial=self._before, unit='round', dynamic_ncols=True, leave=False)
 
     def __enter__(self) -> Board:
@@ -40,24 +39,29 @@ class Board:
         if self._bar is not None:
             self._bar.close()
 
-    def start(self, job: Job) -> None:
+    def start(self, name: str, text: str) -> None:
         """Announces that a run starts."""
-        self._current = job
-        self._say(f'[{self._ended + 1}/{self._count}] {job.command()}')
+        self._current = name
+        there = self._count(name)  # made before, but not known of until now
+        self._before += there - self._rounds[name]
+        self._rounds[name] = there
+        self._say(f'[{self._ended + 1}/{len(self._work)}] {text}')
 
-    def end(self, job: Job, fault: str) -> None:
-        """Announces that a run has finished, or has failed with the error line `fault`."""
+    def end(self, name: str, text: str, unmade: int = 0) -> None:
+        """Announces that a run has ended, and how. All its rounds count as done; `unmade` of them nobody made, so that
+        they say nothing about how fast the others will be."""
         self._ended += 1
-        self._rounds[job.name] = self._work[job.name]
-        self._say(f'    {f"failed: {fault}" if fault else "done"}  {self._left()}')
+        self._before += unmade
+        self._rounds[name] = self._work[name]
+        self._say(f'    {text}  {self._left()}')
 
     def look(self) -> None:
         """Shows the progress of the current run periodically."""
-        now, job = time.monotonic(), self._current
-        if job is None or now - self._last_look < _SECONDS_BETWEEN_LOOKS:
+        now, name = time.monotonic(), self._current
+        if not name or now - self._last_look < _SECONDS_BETWEEN_LOOKS:
             return
-        self._last_look, name = now, job.name
-        self._rounds[name] = self._made(job)
+        self._last_look = now
+        self._rounds[name] = self._count(name)
         if self._bar is not None:
             self._bar.n = sum(self._rounds.values())
             self._bar.refresh()
@@ -80,12 +84,16 @@ class Board:
         else:
             self._print(text.rstrip())
 
-    def _made(self, job: Job) -> int:
-        """Rounds completed by a job: lines in the metrics.jsonl of all its seeds."""
-        count = 0
-        for folder in runs.trials(self._folder / job.name):
-            try:
-                count += own_files.content(folder / 'metrics.jsonl').count(b'\n')
-            except UserError:  # not started
-                continue
-        return min(count, self._work[job.name])
+    def _count(self, name: str) -> int:
+        return min(self._made(name), self._work[name])
+
+
+def rounds(folder: Path) -> int:
+    """Rounds completed in the folder of a run: lines in the metrics.jsonl of all its seeds."""
+    count = 0
+    for trial in runs.trials(folder):
+        try:
+            count += own_files.content(trial / 'metrics.jsonl').count(b'\n')
+        except UserError:  # not started
+            continue
+    return count

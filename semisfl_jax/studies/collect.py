@@ -18,7 +18,7 @@ from semisfl_jax.training import metrics, workdir
 PROVENANCE = 'provenance.json'  # in the folder of a run: the machines and commits it was made with
 ENTRY = {'commit', 'machine'}  # keys of its entries
 Place = tuple[str, str, str]  # title of a table, row, column
-LAST = 10  # rounds over which pseudo-labels are averaged
+LAST = 10  # rounds over which pseudo-labels are averaged, and evaluations over which accuracies are
 
 
 class Found(NamedTuple):
@@ -113,6 +113,11 @@ def _accuracy(run: Run, target: float) -> float | None:
     return run.score.scale * [record[run.key] for record in run.records if record.get(run.key) is not None][-1]
 
 
+def _late_accuracy(run: Run, target: float) -> float | None:
+    values = [record[run.key] for record in run.records if record.get(run.key) is not None][-LAST:]
+    return run.score.scale * sum(values) / len(values)
+
+
 def _accuracy_after(run: Run, target: float) -> float | None:
     """After round `target`."""
     value = next((r.get(run.key) for r in run.records if r['round'] == target), None)
@@ -141,6 +146,14 @@ def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, floa
         return None
 
     return read
+
+
+def _gigabytes(record: dict[str, Any]) -> float:
+    return (record['bytes_up'] + record['bytes_down']) / metrics.GIB
+
+
+def _all_traffic(run: Run, target: float) -> float | None:
+    return _gigabytes(run.records[-1]) if metrics.COSTS[0] in run.records[-1] else None
 
 
 def _lacking(key: str) -> Callable[[Run, float], float | None]:
@@ -196,15 +209,15 @@ TASKS = {name: _of_task(name) for name in tasks.DENSE}
 
 KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy),
+    'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _late_accuracy),
     'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
     'loss': Kind("clients' training loss, mean over the last round", 'nats', _loss),
     'rounds': Kind('rounds to a target accuracy', 'rounds', _rounds),
     'minutes': Kind(
         'simulated minutes to a target accuracy', 'min', _on_the_way(lambda r: r['simulated_seconds'] / 60.0)
     ),
-    'gigabytes': Kind(
-        'traffic to a target accuracy', 'GiB', _on_the_way(lambda r: (r['bytes_up'] + r['bytes_down']) / metrics.GIB)
-    ),
+    'gigabytes': Kind('traffic to a target accuracy', 'GiB', _on_the_way(_gigabytes)),
+    'all_gigabytes': Kind('traffic of the whole run', 'GiB', _all_traffic),
     'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
     **{tasks.score_key(name, tasks.score(name).name): kind for name, kind in TASKS.items()},
     'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),

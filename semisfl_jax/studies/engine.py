@@ -7,28 +7,18 @@ checkpoint.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import semisfl_jax
-from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
-from semisfl_jax.studies import collect, plan, provenance, report
+from semisfl_jax.studies import board, collect, comparisons, execute, plan, provenance, report, statistics, tuned
 from semisfl_jax.studies.board import Board
-from semisfl_jax.studies.plan import Job
 from semisfl_jax.studies.spec import Study
-from semisfl_jax.training import interrupt, workdir
+from semisfl_jax.training import interrupt
 
 ROOT = 'runs/studies'
-LOGS = 'logs'
-_POLL_SECONDS = 0.5
 
 
 def run(
@@ -42,7 +32,7 @@ def run(
 
     Args:
       study: as defined in its file.
-      given: flat key -> value that the command line changes in all runs.
+      given: flat key -> value that the command line changes in all runs; `tuned.OWN_KEYS` change the study.
       root: folder of all studies; '' means ROOT.
       launcher: a script that executes runs in place of `python -m semisfl_jax`.
       say: called with each line that tells of progress; the command prints them.
@@ -56,29 +46,29 @@ def run(
       Stopped: the study was asked to stop; the report says what is missing.
     """
     style.matplotlib()  # fail now rather than after hours of runs
-    study = plan.with_given(study, given)
+    statistics.check()
+    study, given = _with_given(study, given)
     plan.check(study)
     home, jobs = Path(root or ROOT), plan.jobs(study)
     folder = home / plan.report_name(study, given)
-    try:
-        for path in (home / LOGS, home / plan.RUNS, folder):
-            path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
+    execute.make_folders(home, folder)
 
-    missing = [job for job in jobs if not _finished(home, job)]
+    missing = [job for job in jobs if not execute.finished(home, job)]
     say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
+    if missing and (line := comparisons.power_beforehand(study, collect.find(study, home, {}))):
+        say(line)
     faults: dict[str, str] = {}
     try:
-        with interrupt.listen() as request, Board(home / plan.RUNS, missing, say) as board:
+        with interrupt.listen() as request, _board(home, missing, say) as shown:
             entry = provenance.here() if missing else {}
             for job in missing:
-                _wait(home / plan.RUNS / job.name, request, say)
-                if not _finished(home, job):
-                    board.start(job)
-                    if fault := _make(home, job, launcher, entry, board, request):
+                execute.wait(home / plan.RUNS / job.name, request, say)
+                if not execute.finished(home, job):
+                    shown.start(job.name, job.command())
+                    if fault := execute.make(home, job, launcher, entry, request, shown.look):
                         faults[job.name] = fault
-                board.end(job, faults.get(job.name, ''))
+                fault = faults.get(job.name, '')
+                shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
         results = collect.find(study, home, faults)
         report.write(folder, study, results)
@@ -88,65 +78,20 @@ def run(
     return folder
 
 
-def _finished(home: Path, job: Job) -> bool:
-    return workdir.finished(home / plan.RUNS / job.name, job.rounds) is not None
+def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
+    """The study with everything that the command line changes, and the keys among it that are those of runs."""
+    of_runs = {key: value for key, value in given.items() if key not in tuned.OWN_KEYS}
+    source, beside = given.get('study_tuned', ''), given.get('study_untuned', False)
+    if not source:
+        if beside:
+            raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
+        return plan.with_given(study, of_runs), of_runs
+    result = tuned.read(Path(source))
+    study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
+    tuned.check_seeds(study, result, source)
+    return study, of_runs
 
 
-def _wait(folder: Path, request: interrupt.Request, say: Callable[[str], None]) -> None:
-    """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
-    announced = False
-    while _busy(folder):
-        if request.signum:
-            raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
-        if not announced:
-            say(f'waiting for the process that runs in {folder}')
-            announced = True
-        time.sleep(_POLL_SECONDS)
-
-
-def _busy(folder: Path) -> bool:
-    try:
-        with (folder / '.lock').open('r+') as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return True
-    except OSError:  # nothing there yet
-        return False
-
-
-def _make(
-    home: Path, job: Job, launcher: Path | None, entry: dict[str, str], board: Board, request: interrupt.Request
-) -> str:
-    """Executes a run; returns the error line with which it failed, '' if it succeeded.
-
-    Raises:
-      Stopped: the study was asked to stop; the run has saved its state.
-    """
-    folder, log = home / plan.RUNS / job.name, home / LOGS / f'{job.name}.log'
-    program = [str(launcher)] if launcher else ['-m', 'semisfl_jax']
-    config = command_line.CONFIGS / f'{job.base}.py'
-    command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *job.options()]
-    paths = [str(Path(semisfl_jax.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package, not another
-    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
-    try:
-        provenance.note(folder, entry)
-    except UserError as error:
-        return str(error)
-    with log.open('w') as out:
-        # In its own session: Ctrl-C reaches only this process, which forwards it once.
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
-        passed_on = False
-        while child.poll() is None:
-            if request.signum and not passed_on:
-                child.send_signal(request.signum)
-                passed_on = True
-            time.sleep(_POLL_SECONDS)
-            board.look()
-    if request.signum and not _finished(home, job):
-        raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
-    if child.returncode == 0:
-        return ''
-    lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
-    errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
-    return errors[-1] if errors else f'exit status {child.returncode} ({lines[-1] if lines else "no output"})'
+def _board(home: Path, missing: list[plan.Job], say: Callable[[str], None]) -> Board:
+    work = {job.name: job.rounds * len(job.seeds) for job in missing}
+    return Board(work, lambda name: board.rounds(home / plan.RUNS / name), say)

@@ -13,7 +13,7 @@ import numpy as np
 from semisfl_jax import tasks
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import collect as plots_collect
-from semisfl_jax.plots import curves, grids, looks, style
+from semisfl_jax.plots import curves, grids, legends, looks, style
 from semisfl_jax.plots.looks import Look
 from semisfl_jax.studies import collect, statistics
 from semisfl_jax.studies.collect import Found, Place
@@ -25,6 +25,7 @@ NAMES = {
     'score_rounds': "A task's score on the test set against rounds",
     'accuracy_gigabytes': 'Test accuracy against traffic',
     'accuracy_minutes': 'Test accuracy against simulated time',
+    'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time',
     'k_s': 'Supervised steps per round',
     'loss_rounds': "Clients' training loss against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
@@ -54,7 +55,7 @@ def draw(study: Study, results: Mapping[Place, Found]) -> Iterator[Figure]:
                     stem = '-'.join(filter(None, (str(number), name, ending)))
                     caption = f'{NAMES[name]}{f", {title}" if title else ""}'
                     warned = f'{caption}. {study.warning.split(":")[0].rstrip(".")}.' if study.warning else caption
-                    yield Figure(stem, table.title, warned, _bytes(figure, 'png'), _bytes(figure, 'svg'))
+                    yield Figure(stem, table.title, warned, content(figure, 'png'), content(figure, 'svg'))
 
 
 def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -82,7 +83,7 @@ def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterat
         source = (key, *(str(run.folder) for runs in groups.values() for run in runs.values()))
         if groups and source not in drawn:  # columns that read several values from the same runs share a figure
             drawn.add(source)
-            yield _slug(title), title, partial(_curves, name, groups, looks.of(table.rows), key)
+            yield slug(title), title, partial(_curves, name, groups, looks.of(table.rows), key)
 
 
 def _quantity(cell: Cell) -> str:
@@ -129,6 +130,8 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
 
     `of_task`: key of a task's score, '' for that of the headline.
     """
+    if name == 'accuracy_prices':
+        return _prices(groups, row_looks)
     figure, ax = style.figure()
     if name == 'spread_rounds':
         spreads = [plots_collect.spread(group, runs) for group, runs in groups.items()]
@@ -150,11 +153,34 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     return figure
 
 
-def _bytes(figure: Any, kind: str) -> bytes:
+def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]):
+    """A panel for each of rounds, traffic and time, on one axis of accuracies, from where the slowest method is after a
+    tenth of its rounds: what is before that tells methods apart by nothing but their first steps."""
+    figure, axes = style.figure(1, 3, width='page', height=2.5)
+    lowest = []
+    for ax, x in zip(axes, curves.X_LABELS, strict=True):
+        found = [
+            curve._replace(look=row_looks[curve.label])
+            for curve in plots_collect.curves(groups, plots_collect.SCORE, x)
+            if curve.x[-1] > curve.x[0] or x == 'round'  # the server alone sends nothing
+        ]
+        curves.lines(ax, found, scale=(score := plots_collect.score(groups)).scale)
+        ax.set_xlabel(curves.X_LABELS[x])
+        lowest += [score.scale * curve.mean[len(curve.mean) // 10] for curve in found]
+    for ax in axes:
+        ax.set_ylim(bottom=min(lowest), top=axes[0].get_ylim()[1])
+    axes[0].set_ylabel(f'Test {score.label} (%)')
+    legends.below(figure)
+    return figure
+
+
+def content(figure: Any, kind: str) -> bytes:
+    """The file of a figure, 'png' or 'svg'."""
     written = io.BytesIO()
     figure.savefig(written, format=kind, dpi=200, metadata={'Date': None} if kind == 'svg' else {})
     return written.getvalue()
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """A title as a part of a file name."""
     return '-'.join(''.join(x if x.isalnum() or x == '.' else ' ' for x in text).split())

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
@@ -24,7 +25,7 @@ class Job(NamedTuple):
     """A run that a cell needs: all its seeds, or one of them."""
 
     name: str  # of its folder below RUNS
-    base: str  # file in configs/ without .py
+    base: str  # file in configs/ without .py, or the path of another one with it
     changes: dict[str, Any]  # flat key -> value: differences of its configuration from the base
     seeds: tuple[int, ...]
     rounds: int
@@ -37,7 +38,13 @@ class Job(NamedTuple):
     def command(self) -> str:
         """The command that executes the run on any machine, from the root of the repository."""
         options = [f'"{option}"' if "'" in option else option for option in self.options(hidden=False)]  # for a shell
-        return ' '.join(['python launch.py', f'--config=configs/{self.base}.py', *options])
+        file = self.base if is_path(self.base) else f'configs/{self.base}.py'
+        return ' '.join(['python launch.py', f'--config={file}', *options])
+
+
+def is_path(base: str) -> bool:
+    """Whether a base configuration is the path of a user's file, rather than the name of one in configs/."""
+    return base.endswith('.py')
 
 
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:
@@ -87,10 +94,11 @@ def jobs_of(cell: Cell) -> list[Job]:
     """The runs of a cell."""
     seeds = tuple(cell.config.seeds) or (cell.config.seed,)
     together = cell.config.model.name in TOGETHER or cell.config.parallel.devices != 1
-    return [_job(cell, job_seeds) for job_seeds in ([seeds] if together else [(seed,) for seed in seeds])]
+    return [job(cell, job_seeds) for job_seeds in ([seeds] if together else [(seed,) for seed in seeds])]
 
 
-def _job(cell: Cell, seeds: tuple[int, ...]) -> Job:
+def job(cell: Cell, seeds: tuple[int, ...]) -> Job:
+    """The run of some seeds of a cell, in one program."""
     single = len(seeds) == 1
     seed_values = {'seed': seeds[0], 'seeds': ()} if single else {'seed': 0, 'seeds': seeds}
     config = cell.config.copy_and_resolve_references().unlock()
@@ -98,7 +106,7 @@ def _job(cell: Cell, seeds: tuple[int, ...]) -> Job:
     identity = f'{config_lib.identity_hash(config_lib.resolve(config))} {config.rounds}'
     changes = {key: value for key, value in cell.changes.items() if key not in seed_values}
     changes |= {'seed': seeds[0]} if single else {'seeds': seeds}
-    name = f'{cell.base}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
+    name = f'{Path(cell.base).stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
     return Job(name, cell.base, changes, seeds, config.rounds)
 
 
@@ -125,6 +133,16 @@ def check(study: Study) -> None:
     for cell in study.cells():
         try:
             config_lib.check(cell.config)
+            if cell.config.pseudo_labels == 'true' and 'oracle' not in f'{cell.row} {cell.column}'.lower():
+                raise UserError(
+                    "config.pseudo_labels='true' is an oracle, and its row or column must say so: name it, such as "
+                    f"'{cell.row} (oracle)'"
+                )
+            if cell.config.data.eval_split != 'test':
+                raise UserError(
+                    f"config.data.eval_split='{cell.config.data.eval_split}': tables and figures of studies are of "
+                    "test scores; use 'test'"
+                )
         except UserError as error:
             raise UserError(f'{study.name}:{study.scale}, {cell.row} / {cell.column}: {error}') from error
 

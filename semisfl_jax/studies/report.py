@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from semisfl_jax import runs
-from semisfl_jax.studies import collect, document, figures, plan, statistics
+from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
 from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.document import (
     Block,
@@ -23,7 +20,6 @@ from semisfl_jax.studies.document import (
 from semisfl_jax.studies.figures import Figure
 from semisfl_jax.studies.spec import Cell, Paper, Study, Table
 
-NOTHING = '—'
 CELL_KEYS = (
     *('table', 'row', 'column', 'measure', 'target', 'unit', 'seeds_asked', 'seeds_run', 'seeds_counted', 'mean'),
     *('standard_error', 'paper_mean', 'paper_standard_error', 'paper_standard_deviation', 'state', 'runs', 'commits'),
@@ -35,7 +31,6 @@ PAPER_KEYS = {  # omitted if no cell has such a value from the paper
     'paper_standard_deviation': lambda paper: paper.deviation is not None,
 }
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
-DIFFERENCE_KEYS = ('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'p')
 
 
 def write(folder: Path, study: Study, results: Mapping[Place, Found]) -> None:
@@ -44,23 +39,16 @@ def write(folder: Path, study: Study, results: Mapping[Place, Found]) -> None:
     Figures of an earlier report that are not in this one are removed.
     """
     drawn = list(figures.draw(study, results))
-    pictures = folder / 'figures'
-    pictures.mkdir(parents=True, exist_ok=True)
-    for figure in drawn:
-        _replace(pictures / f'{figure.name}.png', figure.png)
-        _replace(pictures / f'{figure.name}.svg', figure.svg)
-    file_names = {f'{figure.name}.{kind}' for figure in drawn for kind in ('png', 'svg')}
-    for path in sorted(pictures.iterdir()):
-        if path.name not in file_names:
-            path.unlink()
+    pictures = {f'{figure.name}.png': figure.png for figure in drawn}
+    files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
     papers = [cell.paper for cell in study.cells() if cell.paper]
     keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
-    _replace(folder / 'cells.csv', _csv(keys, cell_rows(study, results)))
-    _replace(folder / 'runs.csv', _csv(RUN_KEYS, run_rows(study, results)))
-    _replace(folder / 'differences.csv', _csv(DIFFERENCE_KEYS, difference_rows(study, results)))
+    files.replace(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
+    files.replace(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
+    files.replace(folder / 'differences.csv', files.table(comparisons.KEYS, comparisons.rows(study, results)))
     blocks = build(study, results, drawn)
-    _replace(folder / 'report.md', document.markdown(blocks).encode())
-    _replace(folder / 'report.html', document.page(_title(study), blocks).encode())
+    files.replace(folder / 'report.md', document.markdown(blocks).encode())
+    files.replace(folder / 'report.html', document.page(_title(study), blocks).encode())
 
 
 def build(study: Study, results: Mapping[Place, Found], drawn: Sequence[Figure] = ()) -> list[Block]:
@@ -75,14 +63,16 @@ def build(study: Study, results: Mapping[Place, Found], drawn: Sequence[Figure] 
         if study.warning and len(study.tables) > 1:
             blocks.append(Paragraph(study.warning, strong=True))
         blocks += [Paragraph(_caption(table)), _values(table, results)]
-        if grid := _differences(study, table, results):
+        if grid := comparisons.grid(study, table, results):
             blocks += [
                 Heading(3, f'{table.reference} minus the others'),
                 Paragraph(
-                    'Mean ± standard error of the differences over shared seeds, and the two-sided p of a paired '
-                    't-test, not corrected for the number of comparisons.'
+                    f'Mean difference over shared seeds with its {100 * statistics.CONFIDENCE:g} % interval, and the '
+                    "two-sided p of a paired t-test, corrected for the number of comparisons in this table (Holm's "
+                    'method).'
                 ),
                 grid,
+                *map(Paragraph, comparisons.power(study, table, results)),
             ]
         for figure in drawn:
             if figure.table == table.title:
@@ -102,14 +92,15 @@ def cell_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, An
     rows = []
     for table, cell, result in _cells(study, results):
         summary = statistics.summary(collect.values(result, cell.measure))
+        shown = summary if summary and summary.seeds >= statistics.FEWEST else None
         rows.append(
             {
                 **_place(table, cell),
                 'seeds_asked': len(result.seeds),
                 'seeds_run': len(result.runs),
                 'seeds_counted': summary.seeds if summary else 0,
-                'mean': summary.mean if summary else None,
-                'standard_error': summary.error if summary else None,
+                'mean': shown.mean if shown else None,
+                'standard_error': shown.error if shown else None,
                 'paper_mean': cell.paper.mean if cell.paper else None,
                 'paper_standard_error': cell.paper.error if cell.paper else None,
                 'paper_standard_deviation': cell.paper.deviation if cell.paper else None,
@@ -130,26 +121,6 @@ def run_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any
         for table, cell, result in _cells(study, results)
         for seed, value in collect.values(result, cell.measure).items()
     ]
-
-
-def difference_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any]]:
-    """A row of differences.csv for every row except the reference, and every column."""
-    rows = []
-    for table in study.tables:
-        for column in table.columns if table.reference else ():
-            first = table.at(table.reference, column)
-            for row in table.rows:
-                second = table.at(row, column)
-                if row == table.reference or first is None or second is None:
-                    continue
-                pair = (
-                    collect.values(results[table.title, cell.row, column], cell.measure) for cell in (first, second)
-                )
-                if difference := statistics.paired(*pair):
-                    names = dict(zip(('mean', 'standard_error', 'pairs', 'p'), difference, strict=True))
-                    places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row}
-                    rows.append({**places, 'unit': collect.KINDS[first.measure.kind].unit, **names})
-    return rows
 
 
 def _title(study: Study) -> str:
@@ -212,7 +183,7 @@ def _values(table: Table, results: Mapping[Place, Found]) -> Grid:
         line = [row]
         for column in table.columns:
             cell = table.at(row, column)
-            line.append(NOTHING if cell is None else _cell(cell, results[table.title, row, column]))
+            line.append(comparisons.NOTHING if cell is None else _cell(cell, results[table.title, row, column]))
         rows.append(tuple(line))
     return Grid((table.row_name, *table.columns), tuple(rows))
 
@@ -235,37 +206,12 @@ def _ours(values: dict[int, float], result: Found, cell: Cell) -> str:
         to_target = ' to a target' in collect.KINDS[cell.measure.kind].title
         outcome = f'reached {100 * cell.measure.target:g} %' if to_target else 'had a value'
         notes.append(f'{len(values)} of {len(result.runs)} seeds {outcome}')
-    head = ''
-    if summary:
-        unit = collect.KINDS[cell.measure.kind].unit
-        head = f'{_number(summary.mean, unit)} ± {_number(summary.error, unit)} ({summary.seeds})'
+    head, unit = '', collect.KINDS[cell.measure.kind].unit
+    if summary and summary.seeds >= statistics.FEWEST:
+        head = f'{comparisons.number(summary.mean, unit)} ± {comparisons.number(summary.error, unit)} ({summary.seeds})'
+    elif summary:  # too few for a mean
+        head = ' and '.join(comparisons.number(value, unit) for value in values.values())
     return ', '.join(filter(None, (head, *notes)))
-
-
-def _differences(study: Study, table: Table, results: Mapping[Place, Found]) -> Grid | None:
-    rows = {
-        (difference['minus'], difference['column']): difference
-        for difference in difference_rows(study, results)
-        if difference['table'] == table.title
-    }
-    if not rows:
-        return None
-    lines = []
-    for row in table.rows:
-        if row != table.reference:
-            lines.append((row, *(_difference(rows.get((row, column))) for column in table.columns)))
-    return Grid((table.row_name, *table.columns), tuple(lines))
-
-
-def _difference(difference: dict[str, Any] | None) -> str:
-    if difference is None:
-        return NOTHING
-    p = f'p = {difference["p"]:.2g}' if math.isfinite(difference['p']) else 'no test'
-    mean, error = (
-        _number(difference['mean'], difference['unit'], '+'),
-        _number(difference['standard_error'], difference['unit']),
-    )
-    return f'{mean} ± {error}, {p} ({difference["pairs"]})'
 
 
 def _making(study: Study, results: Mapping[Place, Found]) -> Grid:
@@ -299,26 +245,3 @@ def _paper(paper: Paper, unit: str) -> str:
     digits = f'.{decimals}f' if unit == '%' else 'g'
     mean, spread = format(paper.mean, digits), paper.error if paper.deviation is None else paper.deviation
     return mean if spread is None else f'{mean} ({spread:{digits}})'
-
-
-def _number(value: float, unit: str, sign: str = '') -> str:
-    """Two decimals for percentages, three significant digits for anything else."""
-    digits = '.2f' if unit == '%' else '.3g'
-    return format(value, sign + digits) if math.isfinite(value) else NOTHING
-
-
-def _csv(keys: Sequence[str], rows: Sequence[dict[str, Any]]) -> bytes:
-    written = io.StringIO()
-    table = csv.DictWriter(written, keys, lineterminator='\n')
-    table.writeheader()
-    for row in rows:
-        plain = {key: '' if row[key] is None or row[key] != row[key] else row[key] for key in keys}
-        table.writerow(plain)
-    return written.getvalue().encode()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes a file atomically, so that a killed study leaves either the old or the new one."""
-    temporary = path.with_name(path.name + '.tmp')
-    temporary.write_bytes(content)
-    temporary.replace(path)

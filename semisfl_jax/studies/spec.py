@@ -14,7 +14,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import did_you_mean
 
-SCALES = ('smoke', 'cpu', 'full')
+SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'full')  # a study need not have all
 
 
 class Paper(NamedTuple):
@@ -37,6 +37,14 @@ class Measure(NamedTuple):
 
 
 ACCURACY = Measure()
+LATE_ACCURACY = Measure('late_accuracy')  # for runs that have converged: less noise than one evaluation has
+
+
+class Pilot(NamedTuple):
+    """How much the differences of pairs of runs spread, seen before a study has any."""
+
+    deviation: float  # standard deviation over seeds, in points
+    source: str  # what it was measured on, in words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Cell:
 
     row: str
     column: str
-    base: str  # file in configs/ without .py
+    base: str  # file in configs/ without .py, or the path of another one with it
     config: ConfigDict  # complete
     changes: Mapping[str, Any]  # flat key -> value: differences of `config` from the base
     published: Paper | None = None  # the paper's number for this cell, regardless of the data of the run
@@ -53,9 +61,12 @@ class Cell:
 
     @property
     def paper(self) -> Paper | None:
-        """The paper's number, None if the run has different data: another set or label count, or made-up images."""
+        """The paper's number, None if the run has different data: another set or label count, made-up images, or
+        fewer for training because some are held out; or if it is not the method itself (`pseudo_labels`)."""
         data, published = self.config.data, self.published
-        if published is None or data.name != published.data or data.fake:
+        if published is None or data.name != published.data or data.fake or data.num_validation:
+            return None
+        if self.config.pseudo_labels != 'method':
             return None
         all_of_it = published.labels is None and not data.num_unlabeled
         return published if all_of_it or data.num_labeled == published.labels else None
@@ -95,6 +106,7 @@ class Study:
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
     warning: str = ''  # repeated throughout the report: data and scale differ from the paper's
+    pilot: Pilot | None = None  # for the number of seeds that a difference of a point needs, before any run
 
     def cells(self) -> Iterator[Cell]:
         """All cells, table after table."""
@@ -130,6 +142,15 @@ class Study:
             return part
         mark = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:6]
         return dataclasses.replace(part, name=f'{self.name}-part-{mark}')
+
+
+def as_config(config: ConfigDict, study: Study) -> ConfigDict:
+    """What a file in configs/studies returns: `config`, whose keys can be changed in all runs, with the study."""
+    with config.unlocked():
+        config.study = study
+        config.study_tuned = ''  # tuned.json of a sweep, or its folder: methods have the settings that it found
+        config.study_untuned = False  # with study_tuned: the untuned methods stay, in rows of their own
+    return config
 
 
 def cell(

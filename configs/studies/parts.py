@@ -1,0 +1,41 @@
+"""What the parts of SemiSFL contribute (not in the paper as a table): each is left out, the others stay.
+
+    python launch.py --config=configs/studies/parts.py:digits
+
+The paper names clustering regularization, its projection head and the memory queue as what makes the difference, and
+compares with FedSwitch-SL, which has none of them, and with other heads (Table V).
+"""
+
+from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import scales
+
+from semisfl_jax.studies.spec import Table
+
+WHOLE = 'SemiSFL'
+ROWS = {
+    WHOLE: {},
+    'no clustering regularization': {'clustering_weight': 0.0},
+    'no contrastive loss at the server': {'contrastive_weight': 0.0},
+    'neither': {'clustering_weight': 0.0, 'contrastive_weight': 0.0},
+    'both at a fifth': {'clustering_weight': 0.2, 'contrastive_weight': 0.2},
+    'no queue': {'queue': 'off'},
+    'one queue, as in the code': {'queue': 'single_ring', 'queue_empty_slots': 'count'},
+    'no projection head': {'model.projection': 'none'},
+    'K_s fixed': {'k_s_rule': 'fixed'},
+    'FedSwitch-SL': {'algorithm': 'fedswitch_sl'},
+}
+COLUMNS = {'uniform': scales.UNIFORM, 'Dir(0.1)': scales.dirichlet(0.1)}
+
+
+def get_config(scale: str = '') -> ConfigDict:
+    """`scale`: one of `scales.COSTS`."""
+    scales.check(scale)
+    cells = [
+        scales.cell(scale, row, column, 'cifar10', {**changes, **partition})
+        for row, changes in ROWS.items()
+        for column, partition in COLUMNS.items()
+    ]
+    for column, partition in COLUMNS.items():
+        cells += scales.lines(scale, column, 'cifar10', partition)
+    table = Table('Test accuracy', tuple(cells), 'SemiSFL', WHOLE, ('values', 'accuracy_rounds'))
+    return scales.study('parts', scale, 'The parts of SemiSFL', [table])

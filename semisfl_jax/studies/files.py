@@ -1,0 +1,36 @@
+"""Writes the files of a report. Each appears whole: a kill leaves either the old or the new one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Writes a file atomically."""
+    temporary = path.with_name(path.name + '.tmp')
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def pictures(folder: Path, figures: Mapping[str, bytes]) -> None:
+    """Writes pictures by file name into `folder`, and removes those of an earlier report that are not among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in figures.items():
+        replace(folder / name, content)
+    for path in sorted(folder.iterdir()):
+        if path.name not in figures:
+            path.unlink()
+
+
+def table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as CSV; None and NaN become empty fields."""
+    written = io.StringIO()
+    writer = csv.DictWriter(written, keys, lineterminator='\n')
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: '' if row[key] is None or row[key] != row[key] else row[key] for key in keys})
+    return written.getvalue().encode()

@@ -1,0 +1,199 @@
+"""Settings that a sweep has found (tuned.json), and a study whose methods have them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semisfl_jax import own_files
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies.spec import Cell, Study, Table, flat
+
+NAME = 'tuned.json'
+FORMAT = 1
+OWN_KEYS = ('study_tuned', 'study_untuned')  # of a study's configuration, beside those of its runs
+UNTUNED = ', untuned'  # end of the rows of untuned runs beside tuned ones
+ABOUT = (  # keys that say what settings were tuned on
+    *('data.name', 'data.num_labeled', 'data.num_validation', 'model.name', 'federation.num_clients'),
+    *('federation.partition', 'federation.alpha', 'rounds'),
+)
+
+
+class Found(NamedTuple):
+    """The best settings of a method."""
+
+    title: str
+    fixed: dict[str, Any]  # flat keys that make it this method, with `algorithm`
+    settings: dict[str, Any]  # flat, all keys that the best trial sets
+    trial: int  # its number; 0: the untuned one
+    validation: float  # score of that trial
+    untuned: dict[str, Any]  # the same keys in the sweep's configuration
+    untuned_validation: float
+    trials: int  # budget of the method
+    states: dict[str, int]  # how many ended how
+    ranges: dict[str, str]  # searched, by key
+    run: str  # folder of the run of the best trial
+
+
+class Tuned(NamedTuple):
+    """The result of a sweep."""
+
+    sweep: str
+    scale: str
+    score: str  # 'accuracy', what the validation scores are
+    percent: bool  # whether they are shares
+    seeds: tuple[int, ...]  # of all trials
+    about: dict[str, Any]  # ABOUT -> value
+    commits: tuple[str, ...]  # that its runs were made with
+    optuna: str  # version
+    methods: tuple[Found, ...]
+
+    def text(self, value: float) -> str:
+        """A validation score as reports show it."""
+        return f'{100 * value:.2f} %' if self.percent else f'{value:.4g}'
+
+
+def as_json(result: Tuned) -> dict[str, Any]:
+    """The content of tuned.json."""
+    methods = [method._asdict() for method in result.methods]
+    return own_files.seal({'format': FORMAT, **result._asdict(), 'seeds': list(result.seeds), 'methods': methods})
+
+
+def read(path: Path) -> Tuned:
+    """The result in a tuned.json, or in the folder of a sweep.
+
+    Raises:
+      UserError: there is none, it was edited, or another version of the package wrote it.
+    """
+    file = path / NAME if path.is_dir() else path
+    if not file.exists():
+        why = 'the sweep has not ended yet; run its command again' if path.is_dir() else 'give the path of a tuned.json'
+        raise UserError(f'config.study_tuned={path}: there is no {file}; {why}')
+    content = own_files.read_object(file)
+    if content.get('format') != FORMAT:
+        raise UserError(
+            f'{file} is not of format {FORMAT}, which this version of the package reads; run the sweep again'
+        )
+    if not own_files.is_sealed(content):
+        raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
+    fields = {name: content[name] for name in Tuned._fields if name != 'methods'}
+    methods = tuple(Found(**entry) for entry in content['methods'])
+    fields |= {'seeds': tuple(content['seeds']), 'commits': tuple(content['commits']), 'methods': methods}
+    return Tuned(**fields)
+
+
+def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Study:
+    """The study with the settings that a sweep found.
+
+    Every cell gets those of its method. Keys that the study itself varies between cells of a method keep its values, as
+    do cells with `setting='official'` and those of methods that were not tuned; a note of the report says so.
+
+    Args:
+      study: as defined in its file.
+      result: of the sweep.
+      source: path of its file, for messages.
+      beside: whether the untuned cells stay, in rows of their own.
+
+    Raises:
+      UserError: no cell is of a tuned method.
+    """
+    kept = {found.title: _varied(study, found) for found in result.methods}
+    changed: dict[int, Cell] = {}
+    used: dict[str, Found] = {}
+    for cell in study.cells():
+        if found := of_cell(cell, result.methods):
+            changed[id(cell)] = _with(cell, found, kept[found.title])
+            used[found.title] = found
+    if not changed:
+        names = ', '.join(found.title for found in result.methods)
+        raise UserError(f'config.study_tuned={source} has settings of {names}, but no cell of {study.name} is of these')
+    tables = tuple(_table(table, changed, beside) for table in study.tables)
+    mark = hashlib.sha256(json.dumps([as_json(result), beside], sort_keys=True).encode()).hexdigest()[:6]
+    left = list(dict.fromkeys(cell.row for cell in study.cells() if id(cell) not in changed))
+    notes = (*study.notes, *_notes(result, list(used.values()), kept, left))
+    return dataclasses.replace(study, name=f'{study.name}-tuned-{mark}', tables=tables, notes=notes)
+
+
+def of_cell(cell: Cell, methods: Sequence[Found]) -> Found | None:
+    """The tuned settings for a cell, None if there are none: the method with most fixed keys that the cell has."""
+    values = flat(cell.config)
+    if values['setting'] != 'harmonized':
+        return None
+    fitting = [found for found in methods if all(values.get(k) == _tuple(v) for k, v in found.fixed.items())]
+    return max(fitting, key=lambda found: len(found.fixed), default=None)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _varied(study: Study, found: Found) -> list[str]:
+    """The tuned keys of a method that differ between its cells in the study."""
+    cells = [flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
+    return [key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1]
+
+
+def _with(cell: Cell, found: Found, kept: Sequence[str]) -> Cell:
+    settings = {key: value for key, value in found.settings.items() if key not in kept}
+    if 'lr' in kept:  # its floor belongs to it
+        settings.pop('lr_min', None)
+    config = cell.config.copy_and_resolve_references().unlock()
+    old = flat(config)
+    config.update_from_flattened_dict(settings)
+    new = flat(config)
+    changes = {key: new[key] for key in new if key in cell.changes or new[key] != old[key]}
+    return dataclasses.replace(cell, config=config.lock(), changes=changes)
+
+
+def _table(table: Table, changed: Mapping[int, Cell], beside: bool) -> Table:
+    cells = []
+    for cell in table.cells:
+        cells.append(changed.get(id(cell), cell))
+        if beside and id(cell) in changed:
+            reference = cell.measure.reference
+            measure = cell.measure._replace(reference=reference and _untuned_row(table, reference, changed))
+            cells.append(dataclasses.replace(cell, row=f'{cell.row}{UNTUNED}', measure=measure))
+    return dataclasses.replace(table, cells=tuple(cells))
+
+
+def _untuned_row(table: Table, row: str, changed: Mapping[int, Cell]) -> str:
+    tuned = any(cell.row == row and id(cell) in changed for cell in table.cells)
+    return f'{row}{UNTUNED}' if tuned else row
+
+
+def check_seeds(study: Study, result: Tuned, source: str) -> None:
+    """Raises UserError if a run of the study has a seed on which the settings were tuned."""
+    seeds = {seed for cell in study.cells() for seed in (tuple(cell.config.seeds) or (cell.config.seed,))}
+    if shared := sorted(seeds & set(result.seeds)):
+        raise UserError(
+            f'config.study_tuned={source}: its settings were tuned on seed {shared[0]}, which {study.name} has, too; '
+            'use other --config.seeds'
+        )
+
+
+def _notes(result: Tuned, used: Sequence[Found], kept: Mapping[str, list[str]], left: Sequence[str]) -> list[str]:
+    """What the report says about the settings."""
+    about = ', '.join(f'{key}={value}' for key, value in result.about.items())
+    budgets = sorted({found.trials for found in used})
+    trials = ' or '.join(map(str, budgets))
+    notes = [
+        f'TUNED: methods have the settings that the sweep {result.sweep}{f":{result.scale}" if result.scale else ""} '
+        f'found, by validation {result.score} with seeds {", ".join(map(str, result.seeds))} and {trials} trials for '
+        f'each method ({about}; commit {", ".join(result.commits)}; Optuna {result.optuna}).'
+    ]
+    for found in used:
+        words = ', '.join(f'{key}={value}' for key, value in found.settings.items() if key not in kept[found.title])
+        how = f'trial {found.trial}' if found.trial else 'the untuned settings were the best'
+        notes.append(
+            f'{found.title}: {words or "nothing"}; validation {result.score} {result.text(found.validation)}, untuned '
+            f'{result.text(found.untuned_validation)} ({how}).'
+        )
+        if kept[found.title]:
+            notes.append(f'{found.title}: {", ".join(kept[found.title])} as in the study, which varies it.')
+    if left:
+        notes.append(f'NOT TUNED: {", ".join(left)}, of which the sweep has no settings.')
+    return notes
