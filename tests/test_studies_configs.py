@@ -278,7 +278,7 @@ def test_changes_that_make_no_sense(words, message):
 
 
 def test_mistakes_on_the_command_line():
-    with pytest.raises(UserError, match=r"unknown scale 'huge'.*smoke, cpu, full"):
+    with pytest.raises(UserError, match=r"unknown scale 'huge'.*smoke, cpu, digits, mnist, full"):
         parse('table4', 'huge')
     with pytest.raises(UserError, match=r'config\.study is not a key'):
         parse('table4', 'smoke', '--config.study=x')

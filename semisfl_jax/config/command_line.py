@@ -28,7 +28,8 @@ If the package is installed without its repository: `semisfl` or `python -m semi
 configurations
 {configs}
 
-studies: each reproduces a table or figure of a paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu, full)
+studies: each reproduces a table or figure of a paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu,
+  full; those of SemiSFL also digits, mnist)
 {studies}
 sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
 
