@@ -58,6 +58,17 @@ def test_more_rounds_are_other_runs(tmp_path):
     assert '--config.rounds=5' in (longer / 'report.md').read_text()
 
 
+@pytest.mark.parametrize('rows', [('FedSwitch,SemiSFL',), ('SemiSFL', 'FedSwitch')])  # both as typed
+def test_a_part_of_it_from_the_command_line(tmp_path, rows):
+    root, folder = make(tmp_path, given={'study_rows': rows, 'study_columns': ('Dir(1)',)})
+    jobs = plan.jobs(studies_toy.study().part(['SemiSFL', 'FedSwitch'], ['Dir(1)']))
+    assert started(root) == [job.name for job in jobs]
+    assert folder.name.startswith('toy-part-')
+    assert 'Dir(0.1)' not in (folder / 'report.md').read_text()
+    with pytest.raises(UserError, match=r"toy has no row 'FedSwich'; choose from .*; did you mean 'FedSwitch'\?"):
+        make(tmp_path, given={'study_rows': ('FedSwich,SemiSFL',)})
+
+
 def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setenv('TOY_FAILS', 'fedswitch')
     _, folder = make(tmp_path)

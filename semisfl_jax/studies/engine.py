@@ -7,7 +7,7 @@ checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import board, collect, comparisons, execute, plan, provenance, report, statistics, tuned
 from semisfl_jax.studies.board import Board
-from semisfl_jax.studies.spec import Study
+from semisfl_jax.studies.spec import OWN_KEYS, Study
 from semisfl_jax.training import interrupt
 
 ROOT = 'runs/studies'
@@ -32,7 +32,7 @@ def run(
 
     Args:
       study: as defined in its file.
-      given: flat key -> value that the command line changes in all runs; `tuned.OWN_KEYS` change the study.
+      given: flat key -> value that the command line changes in all runs; `spec.OWN_KEYS` change the study.
       root: folder of all studies; '' means ROOT.
       launcher: a script that executes runs in place of `python -m semisfl_jax`.
       say: called with each line that tells of progress; the command prints them.
@@ -80,7 +80,10 @@ def run(
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
     """The study with everything that the command line changes, and the keys among it that are those of runs."""
-    of_runs = {key: value for key, value in given.items() if key not in tuned.OWN_KEYS}
+    of_runs = {key: value for key, value in given.items() if key not in OWN_KEYS}
+    if given.get('study_rows') or given.get('study_columns'):
+        rows, columns = (list({getattr(cell, kind): None for cell in study.cells()}) for kind in ('row', 'column'))
+        study = study.part(_names(given.get('study_rows'), rows), _names(given.get('study_columns'), columns))
     source, beside = given.get('study_tuned', ''), given.get('study_untuned', False)
     if not source:
         if beside:
@@ -90,6 +93,13 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs
+
+
+def _names(given: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
+    """Rows or columns from the command line, all if none is given; a single word may have several between commas."""
+    if not given:
+        return known
+    return [name for word in given for name in ([word] if word in known else word.split(','))]
 
 
 def _board(home: Path, missing: list[plan.Job], say: Callable[[str], None]) -> Board:

@@ -14,6 +14,8 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import did_you_mean
 
+# Keys of a study's configuration, beside those of its runs
+OWN_KEYS = ('study_rows', 'study_columns', 'study_tuned', 'study_untuned')
 SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'full')  # a study need not have all
 
 
@@ -148,6 +150,7 @@ def as_config(config: ConfigDict, study: Study) -> ConfigDict:
     """What a file in configs/studies returns: `config`, whose keys can be changed in all runs, with the study."""
     with config.unlocked():
         config.study = study
+        config.study_rows, config.study_columns = (), ()  # a part of its tables; (): all
         config.study_tuned = ''  # tuned.json of a sweep, or its folder: methods have the settings that it found
         config.study_untuned = False  # with study_tuned: the untuned methods stay, in rows of their own
     return config

@@ -15,7 +15,6 @@ from semisfl_jax.studies.spec import Cell, Study, Table, flat
 
 NAME = 'tuned.json'
 FORMAT = 1
-OWN_KEYS = ('study_tuned', 'study_untuned')  # of a study's configuration, beside those of its runs
 UNTUNED = ', untuned'  # end of the rows of untuned runs beside tuned ones
 ABOUT = (  # keys that say what settings were tuned on
     *('data.name', 'data.num_labeled', 'data.num_validation', 'model.name', 'federation.num_clients'),

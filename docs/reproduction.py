@@ -1,0 +1,247 @@
+"""Writes docs/reproduction.md: which claims of the papers hold in the results in results/.
+
+    python docs/reproduction.py
+
+docs/claims.toml has the claims, each with the study and the rows that test it. This script computes differences, their
+intervals and tests, and verdicts, and says where every number is from. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semisfl_jax.studies import statistics
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, CLAIMS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml'
+MACHINE = re.compile(r'\S+ \(\S+\), [^,]+, \d+ cores')  # in the column `hardware` of cells.csv
+LEVEL = 0.05
+SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
+HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
+
+
+class Place(NamedTuple):
+    """A cell of a table in results/."""
+
+    row: str
+    column: str
+    measure: str
+    target: str
+
+
+class Comparison(NamedTuple):
+    """Two cells of a claim, over the seeds that both have."""
+
+    first: Place
+    second: Place
+    mean: float  # points; or the ratio of geometric means minus 1
+    low: float  # of the 95 % interval of that
+    high: float
+    seeds: int
+    p: float  # two-sided, corrected for the comparisons of the claim by Holm's method
+    verdict: str
+
+
+class Judged(NamedTuple):
+    """A claim of claims.toml with what the results say of it; no comparisons if the study has not been run."""
+
+    claim: dict[str, Any]
+    comparisons: list[Comparison]
+
+    @property
+    def verdict(self) -> str:
+        counts = {kind: [c.verdict for c in self.comparisons].count(kind) for kind in (HOLDS, OPPOSITE, NONE, OPEN)}
+        found = {kind: count for kind, count in counts.items() if count}
+        if not found:
+            return 'not run yet'
+        if len(found) == 1:
+            return 'does not hold: the opposite' if OPPOSITE in found else next(iter(found))
+        return ', '.join(f'{kind} in {count}' for kind, count in found.items()) + f' of {len(self.comparisons)}'
+
+
+def judge(difference: statistics.Difference, p: float, expect: str, unit: str) -> str:
+    """The verdict on one comparison.
+
+    Args:
+      difference: of what the claim says is larger (`expect` 'above'), smaller ('below') or the same ('same'), in points
+        or, for ratios, of logarithms.
+      p: corrected.
+      expect: see above.
+      unit: 'points' or 'ratio'.
+    """
+    small = math.log1p(SMALL[unit]) if unit == 'ratio' else SMALL[unit]
+    low, high = difference.interval
+    none = low > -small and high < small
+    if expect == 'same':
+        return HOLDS if none else OPPOSITE if p < LEVEL else OPEN
+    signed = difference.mean if expect == 'above' else -difference.mean
+    if p < LEVEL:
+        return HOLDS if signed > 0 else OPPOSITE
+    return NONE if none else OPEN
+
+
+def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
+    """What the results say of a claim.
+
+    Raises:
+      ValueError: the study's results have no such table, row or column.
+    """
+    folder = results / claim['study'].replace(':', '-')
+    if not folder.exists():
+        return Judged(claim, [])
+    table = values(folder, claim['table'])
+    pairs = list(_pairs(claim, table))
+    found = [statistics.paired(*(_scaled(claim, table[place]) for place in pair)) for pair in pairs]
+    differences = [difference for difference in found if difference]
+    if len(differences) < len(pairs) or not pairs:
+        raise ValueError(f'{claim["name"]}: no pair of runs for a comparison in {folder.name}, {claim["table"]}')
+    p = statistics.corrected([difference.p for difference in differences])
+    comparisons = []
+    for (first, second), difference, corrected in zip(pairs, differences, p, strict=True):
+        numbers = (difference.mean, *difference.interval)
+        if _unit(claim) == 'ratio':
+            numbers = tuple(math.expm1(number) for number in numbers)
+        verdict = judge(difference, corrected, claim['expect'], _unit(claim))
+        comparisons.append(Comparison(first, second, *numbers, difference.seeds, corrected, verdict))
+    return Judged(claim, comparisons)
+
+
+@cache
+def values(folder: Path, title: str) -> dict[Place, dict[int, float]]:
+    """The values of a table by place and seed, from runs.csv."""
+    found: dict[Place, dict[int, float]] = {}
+    for line in _lines(folder / 'runs.csv'):
+        if line['table'] == title:
+            place = Place(line['row'], line['column'], line['measure'], line['target'])
+            found.setdefault(place, {})[int(line['seed'])] = float(line['value'])
+    return found
+
+
+def _lines(file: Path) -> list[dict[str, str]]:
+    with file.open(newline='') as stream:
+        return list(csv.DictReader(stream))
+
+
+def _unit(claim: dict[str, Any]) -> str:
+    return claim.get('unit', 'points')
+
+
+def _scaled(claim: dict[str, Any], seeds: dict[int, float]) -> dict[int, float]:
+    return {seed: math.log(value) for seed, value in seeds.items()} if _unit(claim) == 'ratio' else seeds
+
+
+def _pairs(claim: dict[str, Any], table: dict[Place, Any]) -> Iterator[tuple[Place, Place]]:
+    """The pairs of places that a claim compares: of rows in every column (`rows`), or of columns in a row."""
+    every = list(dict.fromkeys(place.column for place in table))
+    for column in claim.get('columns', every) if 'rows' in claim else ():
+        for first, second in claim['rows']:
+            yield _place(claim, table, first, column), _place(claim, table, second, column)
+    for first, second in claim.get('column_pairs', ()):
+        yield _place(claim, table, claim['row'], first), _place(claim, table, claim['row'], second)
+
+
+def _place(claim: dict[str, Any], table: dict[Place, Any], row: str, column: str) -> Place:
+    found = [place for place in table if (place.row, place.column) == (row, column)]
+    if len(found) != 1:
+        raise ValueError(f'{claim["name"]}: {len(found)} cells {row!r}, {column!r} in {claim["table"]!r}')
+    return found[0]
+
+
+def page(claims: Sequence[dict[str, Any]], intro: str) -> str:
+    """docs/reproduction.md."""
+    found = [judged(claim) for claim in claims]
+    rows = ['| claim | of | verdict here | tested with |', '|---|---|---|---|']
+    for item in found:
+        claim = item.claim
+        name = f'[{claim["name"]}](#{_anchor(claim["name"])})'
+        rows.append(f'| {name} | {claim["paper"]}, {claim["where"]} | {item.verdict} | `{claim["study"]}` |')
+    parts = [intro.strip(), '\n'.join(rows)]
+    for paper in dict.fromkeys(item.claim['paper'] for item in found):
+        parts.append(f'## {paper}')
+        parts += [section(item) for item in found if item.claim['paper'] == paper]
+    return '\n\n'.join(parts) + '\n'
+
+
+def section(item: Judged) -> str:
+    """The section of a claim."""
+    claim = item.claim
+    parts = [f'### {claim["name"]}']
+    if 'words' in claim:
+        parts.append(f'> {claim["words"]}')
+    parts.append(f'{claim["paper"]}, {claim["where"]}. {claim.get("numbers", "")}'.strip())
+    parts.append(f'**Here: {item.verdict}.**')
+    if item.comparisons:
+        parts.append(_table(item))
+    if 'learned' in claim:
+        parts.append(claim['learned'].strip())
+    if item.comparisons and 'figure' in claim:
+        folder = claim['study'].replace(':', '-')
+        parts.append(f'<img src="../results/{folder}/figures/{claim["figure"]}.png" width="465" alt="{claim["alt"]}">')
+    parts.append(_source(item))
+    return '\n\n'.join(parts)
+
+
+def _table(item: Judged) -> str:
+    ratio = _unit(item.claim) == 'ratio'
+    rows = [
+        f'| compared | setting | difference{" in %" if ratio else " in points"}, 95 % interval | p | seeds | verdict |',
+        '|---|---|---|---|---|---|',
+    ]
+    for c in item.comparisons:
+        by_row = c.first.column == c.second.column
+        what = f'{c.first.row} − {c.second.row}' if by_row else f'{c.first.column} − {c.second.column}'
+        setting = c.first.column if by_row else c.first.row
+        scale, digits = (100.0, '+.0f') if ratio else (1.0, '+.2f')
+        mean, low, high = (format(scale * value, digits).replace('-', '−') for value in (c.mean, c.low, c.high))
+        p = f'{c.p:.2g}' if math.isfinite(c.p) else '—'
+        target = f' (to {100 * float(c.first.target):g} %)' if ratio and c.first.target else ''
+        where = '' if target and target[2:-1].replace(' ', '') in setting.replace(' ', '') else target
+        rows.append(f'| {what} | {setting}{where} | {mean} [{low}, {high}] | {p} | {c.seeds} | {c.verdict} |')
+    return '\n'.join(rows)
+
+
+def _source(item: Judged) -> str:
+    """Command, report, commits and hardware."""
+    claim = item.claim
+    name, scale = claim['study'].split(':')
+    command = f'python launch.py --config=configs/studies/{name}.py:{scale}'
+    if not item.comparisons:
+        return f'```sh\n{command}\n```'
+    folder = ROOT / 'results' / f'{name}-{scale}'
+    used = {(c.row, c.column) for item_ in item.comparisons for c in (item_.first, item_.second)}
+    lines = [
+        line
+        for line in _lines(folder / 'cells.csv')
+        if line['table'] == claim['table'] and (line['row'], line['column']) in used
+    ]
+    rows = list(dict.fromkeys(line['row'] for line in lines))
+    every = {line['row'] for line in _lines(folder / 'cells.csv')}
+    if set(rows) < every:
+        words = [f"'{row}'" for row in rows]
+        command += f' \\\n"--config.study_rows={",".join(words)}"'
+    commits = ', '.join(dict.fromkeys(f'`{commit}`' for line in lines for commit in line['commits'].split(', ')))
+    machines = '; '.join(dict.fromkeys(MACHINE.findall(' '.join(line['hardware'] for line in lines))))
+    report = f'[Report](../results/{folder.name}/report.md); commit {commits}; {machines}.'
+    return f'```sh\n{command}\n```\n\n{report}'
+
+
+def _anchor(name: str) -> str:
+    """The anchor of a heading on GitHub."""
+    kept = ''.join(letter for letter in name.lower() if letter.isalnum() or letter in ' -_')
+    return kept.replace(' ', '-')
+
+
+def main() -> str:
+    content = tomllib.loads(CLAIMS.read_text())
+    return page(content['claim'], content['intro'])
+
+
+if __name__ == '__main__':
+    PAGE.write_text(main())

@@ -1,0 +1,105 @@
+"""The page of the papers' claims: verdicts by hand-made numbers, and that it is what its script makes."""
+
+import importlib.util
+import math
+
+import pytest
+
+from semisfl_jax.studies.statistics import Difference
+from tests.runs import ROOT
+
+SPEC = importlib.util.spec_from_file_location('reproduction', ROOT / 'docs/reproduction.py')
+reproduction = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(reproduction)
+
+HEAD = 'table,row,column,measure,target,unit,seed,value'
+
+
+@pytest.mark.parametrize(
+    ('mean', 'error', 'p', 'expect', 'verdict'),
+    [
+        # four seeds: the interval is 3.18 errors to each side
+        (1.0, 0.1, 0.001, 'above', 'holds'),
+        (1.0, 0.1, 0.001, 'below', 'the opposite'),
+        (-1.0, 0.1, 0.001, 'above', 'the opposite'),
+        (-1.0, 0.1, 0.001, 'below', 'holds'),
+        (0.1, 0.1, 0.4, 'above', 'no difference'),  # [-0.22, 0.42]
+        (0.1, 0.2, 0.6, 'above', 'undetermined'),  # [-0.54, 0.74]
+        (0.3, 0.05, 0.01, 'above', 'holds'),  # small, but there
+        (0.1, 0.1, 0.4, 'same', 'holds'),
+        (0.1, 0.2, 0.6, 'same', 'undetermined'),
+        (1.0, 0.1, 0.001, 'same', 'the opposite'),
+        (2.0, 0.9, 0.12, 'above', 'undetermined'),
+    ],
+)
+def test_verdicts(mean, error, p, expect, verdict):
+    assert reproduction.judge(Difference(mean, error, 4, p), p, expect, 'points') == verdict
+
+
+def results(tmp_path, lines):
+    folder = tmp_path / 'toy-cpu'
+    folder.mkdir()
+    (folder / 'runs.csv').write_text('\n'.join([HEAD, *lines]) + '\n')
+    return tmp_path
+
+
+def claim(**changes):
+    return {'name': 'x', 'study': 'toy:cpu', 'table': 'T', 'rows': [['a', 'b']], 'expect': 'above'} | changes
+
+
+def test_differences_are_of_pairs_and_corrected_for_their_number(tmp_path):
+    """Against scipy on numbers written here; two tests, so Holm doubles the smaller p."""
+    from scipy import stats
+
+    scores = {
+        ('a', 'u'): (3.0, 5.0, 4.0),
+        ('b', 'u'): (1.0, 2.0, 3.0),
+        ('a', 'v'): (3.0, 1.0, 2.5),
+        ('b', 'v'): (2, 1, 3),
+    }
+    lines = [f'T,{r},{c},accuracy,,%,{s},{x}' for (r, c), values in scores.items() for s, x in enumerate(values)]
+    lines += ['other,a,u,accuracy,,%,0,99']
+    found = reproduction.judged(claim(), results(tmp_path, lines))
+    p = [stats.ttest_rel(scores['a', c], scores['b', c]).pvalue for c in 'uv']
+    assert p[0] < p[1]
+    assert [c.p for c in found.comparisons] == pytest.approx([2 * p[0], max(2 * p[0], p[1])])
+    first = found.comparisons[0]
+    assert first.mean == pytest.approx(2.0)  # of 2, 3 and 1
+    half = 1.0 / math.sqrt(3) * stats.t.ppf(0.975, 2)
+    assert (first.low, first.high) == pytest.approx((2 - half, 2 + half))
+    assert found.verdict == 'undetermined'
+
+
+def test_ratios_are_of_geometric_means(tmp_path):
+    lines = [f'T,a,u,minutes,0.8,min,{s},{x}' for s, x in enumerate((1.0, 2.0, 4.0))]
+    lines += [f'T,b,u,minutes,0.8,min,{s},{x}' for s, x in enumerate((2.0, 4.4, 7.6))]
+    (found,) = reproduction.judged(claim(unit='ratio', expect='below'), results(tmp_path, lines)).comparisons
+    assert found.mean == pytest.approx((8 / (2 * 4.4 * 7.6)) ** (1 / 3) - 1)
+    assert found.verdict == 'holds'
+
+
+def test_columns_are_compared_within_a_row(tmp_path):
+    lines = [f'T,a,{c},accuracy,,%,{s},{x + s}' for c, x in (('u', 2.0), ('v', 2.1)) for s in range(3)]
+    asked = claim(row='a', column_pairs=[['u', 'v']])
+    del asked['rows']
+    (found,) = reproduction.judged(asked, results(tmp_path, lines)).comparisons
+    assert found.mean == pytest.approx(-0.1)
+
+
+def test_a_row_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match="0 cells 'b', 'u'"):
+        reproduction.judged(claim(), results(tmp_path, ['T,a,u,accuracy,,%,0,1']))
+    assert reproduction.judged(claim(study='none:cpu'), tmp_path).verdict == 'not run yet'
+
+
+def test_several_verdicts_are_counted():
+    place = reproduction.Place('a', 'u', 'accuracy', '')
+    one = reproduction.Comparison(place, place, 1, 0, 2, 3, 0.1, 'holds')
+    item = reproduction.Judged(claim(), [one, one._replace(verdict='undetermined'), one])
+    assert item.verdict == 'holds in 2, undetermined in 1 of 3'
+    assert item._replace(comparisons=[one, one]).verdict == 'holds'
+    assert item._replace(comparisons=[one._replace(verdict='the opposite')]).verdict == 'does not hold: the opposite'
+
+
+def test_the_page_is_what_its_script_makes():
+    assert reproduction.PAGE.read_text() == reproduction.main(), 'run python docs/reproduction.py'
