@@ -1,6 +1,7 @@
 """Compiles every method with every model for devices that are not there, and keeps what the compilers say.
 
-    python -m benchmarks.compiled --target=h200                      all methods and models, on one device and on eight
+    python -m benchmarks.compiled --target=h200             all methods and models, on one device and on eight
+    python -m benchmarks.compiled --target=h200 --cross     SemiSFL with all models, and all methods with the CNN
     python -m benchmarks.compiled --target=v5e --methods=semisfl --families=cnn,alexnet --devices=1
 
 Each model is compiled as its configuration has it: the CNN as in configs/svhn.py, VGG13 as in stl10.py, VGG16 as in
@@ -37,13 +38,14 @@ from semisfl_jax.preview.targets import HERE, TARGETS
 CONFIGS = {'cnn': 'svhn', 'vgg13': 'stl10', 'vgg16': 'image100'}  # of the other families: OTHERS
 OTHERS = 'cifar10'
 STEPS = ('cross_entity_iteration', 'local_step', 'supervised_step')  # whose kernels are shown, the first that there is
-FIRST = ('semisfl', 'cnn')  # every family with this method, and every method with this family, come first
+FIRST = ('semisfl', 'cnn')  # every family with this method, and every method with this family, come first (--cross)
 
 flags.DEFINE_enum('target', None, [*TARGETS, HERE], 'device to compile for', required=True)
 flags.DEFINE_list('methods', [], 'fedavg or fedavg:uda; empty: everything')
 flags.DEFINE_list('families', [], 'of models; empty: everything')
 flags.DEFINE_list('devices', ['1', '8'], 'how many of them share the clients')
 flags.DEFINE_enum('precision', 'tf32', list(PRECISIONS), 'config.precision')
+flags.DEFINE_bool('cross', False, 'only every family with SemiSFL, and every method with the CNN')
 flags.DEFINE_bool('again', False, 'compile also what is there')
 flags.DEFINE_string('out', 'benchmark_results', 'folder of compiled.jsonl and compiled.md')
 
@@ -66,7 +68,12 @@ def cells(target: str, devices: list[int], chosen_methods: list[Method], familie
         for family in families
         if not (count > 1 and method.algorithm == 'supervised_only')  # it has no clients to divide
     ]
-    return sorted(every, key=lambda cell: not {cell.method, cell.family} & set(FIRST))
+    return sorted(every, key=lambda cell: not in_cross(cell))
+
+
+def in_cross(cell: Cell) -> bool:
+    """Whether it has the method or the family of FIRST."""
+    return cell.method == FIRST[0] or cell.family == FIRST[1]
 
 
 def configuration(cell: Cell, method: Method, precision: str) -> ConfigDict:
@@ -149,9 +156,7 @@ def _words(record: dict[str, Any] | None) -> str:
     if 'refused' in record:
         return '**no**'
     kernels = record['kernels']
-    step = next(
-        (kernels[name] for name in ('cross_entity_iteration', 'local_step', 'supervised_step') if name in kernels), 0
-    )
+    step = next((kernels[name] for name in STEPS if name in kernels), 0)
     fits = '' if record['fits'] else '**, too large**'
     return f'{record["bytes"] / 2**30:.2g} GiB{fits}, {step}, {record["seconds"]:.0f} s'
 
@@ -188,6 +193,8 @@ def main(argv: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     file = out / 'compiled.jsonl'
     every = cells(options.target, [int(word) for word in options.devices], chosen_methods, families)
+    if options.cross:
+        every = [cell for cell in every if in_cross(cell)]
     there = {} if options.again else read(file)
     todo = [cell for cell in every if cell not in there]
     print(f'{len(every)} programs, {len(every) - len(todo)} of them there', flush=True)

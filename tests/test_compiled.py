@@ -1,0 +1,90 @@
+"""The script that compiles all methods and models for devices that are not there: what it compiles, keeps and says."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import compiled
+from benchmarks.compiled import Cell
+from benchmarks.method_cases import methods
+from semisfl_jax.preview import targets
+from tests import runs
+
+FAMILIES = ['small_cnn', 'cnn']
+
+
+def test_the_cross_comes_first_and_a_server_alone_is_not_divided():
+    chosen = methods(('semisfl', 'fedswitch', 'supervised_only'))
+    cells = compiled.cells('h200', [1, 8], chosen, FAMILIES)
+    assert len(cells) == 3 * 2 + 2 * 2
+    assert [compiled.in_cross(cell) for cell in cells] == [True] * 7 + [False] * 3
+    assert {(cell.method, cell.family) for cell in cells[7:]} == {
+        ('fedswitch', 'small_cnn'),
+        ('supervised_only', 'small_cnn'),
+    }
+
+
+def test_a_table_for_every_target_and_number_of_devices():
+    done = {
+        'bytes': 3 * 2**30,
+        'fits': True,
+        'kernels': {'cross_entity_iteration': 130, 'local_step': 1},
+        'seconds': 21.4,
+    }
+    results = {
+        Cell('h200', 1, 'semisfl', 'cnn'): done,
+        Cell('h200', 1, 'semisfl', 'vgg16'): done | {'fits': False, 'bytes': 200 * 2**30},
+        Cell('h200', 1, 'fed_sh', 'cnn'): {'impossible': 'why'},
+        Cell('h200', 8, 'semisfl', 'cnn'): {'refused': 'why'},
+    }
+    first, second = compiled.tables(results).split('### h200, 8 devices')
+    assert '| method | cnn | vgg16 |' in first
+    assert '| semisfl | 3 GiB, 130, 21 s | 2e+02 GiB**, too large**, 130, 21 s |' in first
+    assert '| fed_sh | - |  |' in first
+    assert '| semisfl | **no** |' in second
+
+
+def command(out, *words):
+    words = ['--methods=semisfl', '--families=small_cnn', '--devices=1', f'--out={out}', *words]
+    return subprocess.run(
+        [sys.executable, '-m', 'benchmarks.compiled', *words],
+        cwd=runs.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['here', 'h200', 'v5e'])
+def test_what_is_there_is_not_compiled_again(tmp_path, name):
+    """A small model; for another device where its compiler is installed."""
+    name = targets.HERE if name == 'here' else name
+    if name != targets.HERE:
+        modules, extra = targets._PLUGINS[targets.TARGETS[name].platform]
+        if not any(map(targets._installed, modules)):
+            pytest.skip(f"needs pip install -e '.[{extra}]'")
+    assert '1 programs, 0 of them there' in command(tmp_path, f'--target={name}').stdout
+    (record,) = map(json.loads, (tmp_path / 'compiled.jsonl').read_text().splitlines())
+    assert record['bytes'] > 0
+    assert record['kernels']['cross_entity_iteration'] > 0
+    assert '| semisfl | ' in (tmp_path / 'compiled.md').read_text()
+    assert '1 programs, 1 of them there' in command(tmp_path, f'--target={name}').stdout
+    assert len((tmp_path / 'compiled.jsonl').read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['--methods=fedsgd'], '--methods=fedsgd is no method'),
+        (['--families=lenet'], '--families=lenet is no family'),
+        (['--devices=all'], '--devices=all are no numbers'),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, words, message):
+    result = command(tmp_path, f'--target={targets.HERE}', *words)
+    assert result.returncode == 1
+    assert message in result.stderr.strip().splitlines()[-1]
+    assert not list(tmp_path.iterdir())
