@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from semisfl_jax.plots import grids, style
+from semisfl_jax.plots import curves, grids, looks, style
 from semisfl_jax.studies import collect, engine, figures, plan
 from semisfl_jax.studies.board import Board, rounds
 from tests import studies_toy
+
+NAMES = ('SemiSFL', 'FedSwitch')
 
 
 def test_points_draw_means_errors_and_the_paper():
@@ -82,3 +84,34 @@ def test_progress_tells_what_is_left(tmp_path, capsys):
         board.start(jobs[1].name, jobs[1].command())
         board.end(jobs[1].name, 'failed: no data')
         assert 'failed: no data\n' in capsys.readouterr().out
+
+
+def test_a_panel_has_means_of_successive_evaluations():
+    numbers = np.arange(5.0)
+    curve = curves.Curve('a', numbers, 10 * numbers, np.array([1.0, 3.0, 2.0, 2.0, 5.0]))
+    found = curves.binned(curve, 3)  # pairs, and what is left
+    np.testing.assert_allclose(found.x, [0.5, 2.5, 4.0])
+    np.testing.assert_allclose(found.mean, [5.0, 25.0, 40.0])
+    np.testing.assert_allclose(found.error, [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(curves.binned(curve, 5).mean, curve.mean)
+
+
+def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
+    """The panels of rounds, bytes and minutes; costs are taken from one of two made-up methods."""
+    study = studies_toy.study()
+    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+    found = collect.find(study, tmp_path / 'root', {})
+    table = study.tables[0]
+    groups = {row: found[table.title, row, 'Dir(1)'].runs for row in NAMES}
+    for run in groups['FedSwitch'].values():
+        for record in run.records:
+            record.update(bytes_up=0, bytes_down=0, simulated_seconds=0.0)
+    with style.context():
+        axes = figures._prices(groups, looks.of(list(NAMES))).axes
+    assert [ax.get_xlabel() for ax in axes] == ['Round', 'Traffic (GiB)', 'Simulated time (min)']
+    assert [len(ax.lines) for ax in axes] == [2, 2, 2]
+    for ax in axes[1:]:
+        moving, level = ax.lines
+        assert len(moving.get_xdata()) == 4
+        np.testing.assert_allclose(level.get_ydata(), (88 + 91 + 90) / 3)
+    np.testing.assert_allclose(axes[1].lines[0].get_xdata(), [2, 4, 6, 8])  # GiB: one up and one down in a round

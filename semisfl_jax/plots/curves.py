@@ -43,6 +43,18 @@ class Curve(NamedTuple):
     look: Look | None = None  # None: assigned by its label among the curves it is drawn with
 
 
+def binned(curve: Curve, points: int) -> Curve:
+    """Means of successive evaluations, so many that at most `points` are left; a curve with fewer is as it was.
+
+    The error is the mean of the errors, which is at least that of the mean.
+    """
+    width = -(-len(curve.x) // points)
+    starts = np.arange(0, len(curve.x), max(width, 1))
+    counts = np.diff([*starts, len(curve.x)])
+    x, mean, error = (np.add.reduceat(v, starts) / counts for v in (curve.x, curve.mean, curve.error))
+    return curve._replace(x=x, mean=mean, error=error)
+
+
 def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
     """Means as lines, with bands of one standard error.
 

@@ -25,11 +25,16 @@ NAMES = {
     'score_rounds': "A task's score on the test set against rounds",
     'accuracy_gigabytes': 'Test accuracy against traffic',
     'accuracy_minutes': 'Test accuracy against simulated time',
-    'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time',
+    'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time (each point the mean of several '
+    'evaluations; level: a method without traffic)',
     'k_s': 'Supervised steps per round',
     'loss_rounds': "Clients' training loss against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
+
+
+POINTS = 60  # of a curve in a small panel
+SCORE = plots_collect.SCORE
 
 
 class Figure(NamedTuple):
@@ -140,7 +145,7 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
         )
         return figure
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, plots_collect.SCORE)
+    key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, SCORE)
     group_curves = plots_collect.curves(groups, key, x)
     group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
     if name == 'k_s':
@@ -157,18 +162,25 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]):
     """A panel for each of rounds, traffic and time, on one axis of accuracies, from where the slowest method is after a
     tenth of its rounds: what is before that tells methods apart by nothing but their first steps."""
     figure, axes = style.figure(1, 3, width='page', height=2.5)
-    lowest = []
+    score = plots_collect.score(groups)
+    lowest, highest = [], []
+    first = plots_collect.curves(groups, SCORE, 'round')
     for ax, x in zip(axes, curves.X_LABELS, strict=True):
-        found = [
-            curve._replace(look=row_looks[curve.label])
-            for curve in plots_collect.curves(groups, plots_collect.SCORE, x)
-            if curve.x[-1] > curve.x[0] or x == 'round'  # the server alone sends nothing
-        ]
-        curves.lines(ax, found, scale=(score := plots_collect.score(groups)).scale)
+        found = [curve._replace(look=row_looks[curve.label]) for curve in plots_collect.curves(groups, SCORE, x)]
+        end = max((curve.x[-1] for curve in found), default=0.0)
+        moving = [curves.binned(curve, POINTS) for curve in found if curve.x[-1] > 0.01 * end]
+        curves.lines(ax, moving, scale=score.scale)
+        for curve in first:
+            if curve.label not in {other.label for other in moving}:  # the server alone, which sends nothing
+                level = score.scale * curves.binned(curve, POINTS).mean[-1]
+                look = row_looks[curve.label]
+                ax.axhline(level, color=look.color, linestyle=look.dash)
         ax.set_xlabel(curves.X_LABELS[x])
-        lowest += [score.scale * curve.mean[len(curve.mean) // 10] for curve in found]
+        lowest += [score.scale * curve.mean[len(curve.mean) // 10] for curve in moving]
+        highest += [score.scale * curve.mean.max() for curve in moving]
+    margin = 0.05 * (max(highest) - min(lowest))
     for ax in axes:
-        ax.set_ylim(bottom=min(lowest), top=axes[0].get_ylim()[1])
+        ax.set_ylim(min(lowest) - margin, max(highest) + margin)
     axes[0].set_ylabel(f'Test {score.label} (%)')
     legends.below(figure)
     return figure
