@@ -405,7 +405,8 @@ METHOD = register(
             # from a tenth of the code's 0.01 to the 1 that labels weigh
             'fedmatch.lambda_a': log(1e-3, 1.0),
             'fedmatch.lambda_i': log(1e-3, 1.0),
-            'fedmatch.lambda_l2': log(5e-3, 0.5),  # a decade to either side
+            # from where psi keeps what it learned from unlabeled images to ten times the default
+            'fedmatch.lambda_l2': log(1e-4, 0.5),
         },
     )
 )
