@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import launch
-from configs.studies import paper
+from configs.studies import paper, scales
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
@@ -19,7 +19,7 @@ from tests.test_studies_mfed import CELLS as CELLS_OF_TASKS
 
 NAMES = (
     *('table2', 'table3', 'table4', 'table5', 'table6', 'fig5_6_cost', 'fig9_labels', 'fig10_client_labels'),
-    *('fig11_frequency', 'fig12_ablation', 'fixed_k_s', 'parts'),
+    *('fig11_frequency', 'fig12_ablation', 'fixed_k_s', 'parts', 'semifl_parts', 'fedmatch_parts'),
 )
 STAND_INS = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mnist': 'mnist'}  # files in configs/
 # Cells at scale full, counted by hand in the paper, and those of the rows that are ours.
@@ -36,6 +36,8 @@ CELLS = {
     'fig12_ablation': 5 + 5,
     'fixed_k_s': 2 * 6 * 2,
     'parts': (10 + 3) * 2,
+    'semifl_parts': 10 * 2,
+    'fedmatch_parts': 9 * 2,
 }
 
 
@@ -127,7 +129,7 @@ def title_of(definition, cell):
 
 def test_another_number_of_labels_is_another_experiment():
     full = study('table4', 'full')
-    assert all(cell.paper for cell in full.cells())
+    assert [cell for cell in full.cells() if bool(cell.paper) == (cell.row in scales.LINES)] == []
     assert not any(cell.paper for cell in plan.with_given(full, {'data.num_labeled': 250}).cells())
 
 
@@ -169,7 +171,7 @@ def test_studies_share_runs():
         {job.name for job in plan.jobs(study(name, 'full'))} for name in ('table2', 'table3', 'table4', 'fig5_6_cost')
     )
     assert cost < table2
-    assert len(table3 & table4) == 5 * 10  # CIFAR-10 at Dir(0.1), each seed apart
+    assert len(table3 & table4) == (5 + 3) * 10  # CIFAR-10 at Dir(0.1), each seed apart
     assert not table2 & table3
 
 
@@ -193,6 +195,7 @@ def test_table_6_also_stands_under_the_settings_of_the_code(scale):
             expected = importlib.import_module(f'configs.{base}').get_config(settings)
             differing = {line.split(':')[0] for line in config_lib.differences(config, expected)}
             small = {'seeds', 'lr_rounds', 'eval_every', 'k_u', 'federation.partition', 'data.num_labeled'}
+            small |= scales.CONVERGED.get(scale, {}).keys()
             full = {'cost.bandwidth_unit', 'cost.bill_model_size'}
             assert {key for key in differing - small - full if not key.startswith('frequency.')} <= {
                 'data.partition_seed'
@@ -226,13 +229,13 @@ def test_seeds_share_a_program_where_models_are_small():
 @pytest.mark.parametrize('scale', ['smoke', 'cpu'])
 def test_studies_of_k_s_run_longer(scale):
     lengths = {name: {job.rounds for job in plan.jobs(study(name, scale))} for name in NAMES}
-    assert lengths.pop('table6') == lengths.pop('fig11_frequency') == {100}
+    assert [lengths.pop(name) for name in ('table6', 'fig11_frequency', 'fixed_k_s')] == [{100}] * 3
     assert set().union(*lengths.values()) == {40}
 
 
 def test_part_of_a_study():
     full_study = study('table4', 'smoke')
-    assert full_study.part(paper.TABLE_4, full_study.tables[0].columns) == full_study
+    assert full_study.part(full_study.tables[0].rows, full_study.tables[0].columns) == full_study
     part = full_study.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)', 'Dir(1)'])
     places = [('FedSwitch', 'Dir(1)'), ('FedSwitch', 'Dir(0.1)'), ('SemiSFL', 'Dir(1)'), ('SemiSFL', 'Dir(0.1)')]
     assert [(cell.row, cell.column) for cell in part.cells()] == places

@@ -49,7 +49,10 @@ PARTITION_SEED = {'smoke': -1, 'cpu': -1, 'digits': -1, 'mnist': -1, 'full': 202
 STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mnist': 'mnist'}  # file in configs/
 STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST', 'digits': 'digits', 'mnist': 'MNIST'}
 # Spread of the differences between two methods over seeds, for the number of seeds that a study should have
-PILOT = {'cpu': Pilot(0.7, 'three seeds of results/table3-cpu')}
+PILOT = {
+    'cpu': Pilot(0.7, 'three seeds of results/table3-cpu'),
+    'digits': Pilot(2.5, 'ten seeds of results/table3-digits'),
+}
 FEW_LABELS = {'smoke': 20, 'cpu': 100, 'digits': 20, 'mnist': 50}  # in place of CIFAR-10's 250
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything out. "
