@@ -305,7 +305,7 @@ OTHERS = [
         'sharpened',
         ('labels are not sharpened', 'jax.nn.softmax(finite * ', 'jax.nn.softmax(1.0 * '),
         ('no value of the labels themselves', 'alpha1 * divergence_from_uniform(targets)', '0.0'),
-        ('no confidence penalty', 'alpha2 * confidence_rows(logits)', '0.0'),
+        ('no confidence penalty', ' + alpha2 * confidence_rows(logits)', ''),
     ),
     *of(
         'algorithms/fed_shvr.py',

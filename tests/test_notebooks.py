@@ -19,7 +19,7 @@ SMALL = {
     'reproduce_table4': {
         'METHODS': "('SemiSFL', 'FedSwitch')",
         'ALPHAS': '(0.1,)',
-        'GIVEN': "{'rounds': 2, 'seeds': (0, 1)}",
+        'GIVEN': "{'rounds': 2, 'seeds': (0, 1, 2)}",
     },
     'your_own_method': {'ROUNDS': '2', 'SEEDS': '(0, 1)'},
 }
@@ -95,8 +95,8 @@ def test_reproduce_table4(monkeypatch, tmp_path, capsys):
     assert 'Table IV - 2 cells' in printed
     report = (variables['folder'] / 'report.md').read_text()
     (row,) = (line for line in report.splitlines() if line.startswith('| SemiSFL | '))
-    assert re.fullmatch(r'\| SemiSFL \| \d+\.\d\d ± \d+\.\d\d \(2\) \|', row), row  # digits: no number of the paper
-    assert re.search(r'\| FedSwitch \| [+-]\d+\.\d\d ± \d+\.\d\d, (p = \S+|no test) \(2\) \|', report)
+    assert re.fullmatch(r'\| SemiSFL \| \d+\.\d\d ± \d+\.\d\d \(3\) \|', row), row  # digits: no number of the paper
+    assert re.search(r'\| FedSwitch \| [+-]\d+\.\d\d \[[+-]\d+\.\d\d, [+-]\d+\.\d\d\], (p = \S+|no test) \(3\) \|', report)
     (frame,) = displayed
     assert frame._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
 
