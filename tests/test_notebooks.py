@@ -96,7 +96,8 @@ def test_reproduce_table4(monkeypatch, tmp_path, capsys):
     report = (variables['folder'] / 'report.md').read_text()
     (row,) = (line for line in report.splitlines() if line.startswith('| SemiSFL | '))
     assert re.fullmatch(r'\| SemiSFL \| \d+\.\d\d ± \d+\.\d\d \(3\) \|', row), row  # digits: no number of the paper
-    assert re.search(r'\| FedSwitch \| [+-]\d+\.\d\d \[[+-]\d+\.\d\d, [+-]\d+\.\d\d\], (p = \S+|no test) \(3\) \|', report)
+    number = r'[+-]\d+\.\d\d'
+    assert re.search(rf'\| FedSwitch \| {number} \[{number}, {number}\], (p = \S+|no test) \(3\) \|', report)
     (frame,) = displayed
     assert frame._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
 
