@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml'
 MACHINE = re.compile(r'\S+ \(\S+\), [^,]+, \d+ cores')  # in the column `hardware` of cells.csv
 LEVEL = 0.05
+WIDTH = 110  # of a command
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
 HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
 
@@ -224,8 +225,13 @@ def _source(item: Judged) -> str:
     rows = list(dict.fromkeys(line['row'] for line in lines))
     every = {line['row'] for line in _lines(folder / 'cells.csv')}
     if set(rows) < every:
-        words = [f"'{row}'" for row in rows]
-        command += f' \\\n"--config.study_rows={",".join(words)}"'
+        words = ['"--config.study_rows=']
+        for row in rows:
+            word = f"'{row}'" + (',' if row != rows[-1] else '"')
+            if len(words[-1] + word) > WIDTH:
+                words.append('')  # within quotes, too, a shell leaves out a backslash with the end of its line
+            words[-1] += word
+        command += ' \\\n' + '\\\n'.join(words)
     commits = ', '.join(dict.fromkeys(f'`{commit}`' for line in lines for commit in line['commits'].split(', ')))
     machines = '; '.join(dict.fromkeys(MACHINE.findall(' '.join(line['hardware'] for line in lines))))
     report = f'[Report](../results/{folder.name}/report.md); commit {commits}; {machines}.'
