@@ -196,7 +196,7 @@ def main(argv: list[str]) -> None:
     if options.cross:
         every = [cell for cell in every if in_cross(cell)]
     there = {} if options.again else read(file)
-    todo = [cell for cell in every if cell not in there]
+    todo = [cell for cell in every if there.get(cell, {}).get('precision') != options.precision]
     print(f'{len(every)} programs, {len(every) - len(todo)} of them there', flush=True)
     start = time.monotonic()
     for done, cell in enumerate(

@@ -131,10 +131,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # where nothing was measured, direct on a CPU, native elsewhere
     config.model.batch_norm_variance = 'biased'  # estimator for BatchNorm's running variance: 'biased', as in Flax:
     # squares divided by n, the number of rows times pixels | 'unbiased', as in PyTorch: by n - 1
-    config.model.recompute = (
-        False  # keep for a backward pass only the outputs of convolutions and products, and compute
-    )
-    # again what is between them (BatchNorm, ReLU, pooling): half the memory of models with BatchNorm, for some time
+    config.model.recompute = False  # True: keep only the outputs of convolutions and products for a backward pass, and
+    # compute again what is between them (BatchNorm, ReLU, pooling): half the memory of models with BatchNorm
 
     # --- a round
     config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
