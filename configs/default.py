@@ -127,8 +127,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # ResNet, or this package's own names (.npz, .safetensors, .pth)
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
-    config.model.convolution = 'auto'  # 'direct' | 'native' | 'patches' | 'auto': chosen like federation.client_map;
-    # where nothing was measured, direct on a CPU, native elsewhere
+    config.model.convolution = 'auto'  # 'direct' | 'winograd' (direct, with less arithmetic in wide 3 x 3 convolutions)
+    # | 'native' | 'patches' | 'auto': chosen like federation.client_map; where nothing was measured, winograd on a CPU,
+    # native elsewhere
     config.model.batch_norm_variance = 'biased'  # estimator for BatchNorm's running variance: 'biased', as in Flax:
     # squares divided by n, the number of rows times pixels | 'unbiased', as in PyTorch: by n - 1
     config.model.recompute = False  # True: keep only the outputs of convolutions and products for a backward pass, and

@@ -37,13 +37,29 @@ class Row(NamedTuple):
     source: str  # of the choice
 
 
-# The most special line first. Numbers: all passes of ten bottoms of the CNN (docs/performance.md).
+# The most special line first. Numbers: all passes of ten bottoms of the CNN, whose convolutions are `direct` in both of
+# the forms for CPU, and an iteration of AlexNet (docs/performance.md).
 TABLE = (
-    Row('cpu', '', 'AuthenticAMD', 'avx512', Form('loop', 'direct'), 'EPYC: 122 ms, the others 213 to 10,390'),
-    Row('cpu', '', 'GenuineIntel', 'avx512', Form('loop', 'direct'), 'Xeon, 2.5 GHz: 336 ms, the others from 628'),
+    Row(
+        'cpu',
+        '',
+        'AuthenticAMD',
+        'avx512',
+        Form('loop', 'winograd'),
+        'EPYC: direct 122 ms, the others 213 to 10,390; winograd as on a Xeon',
+    ),
+    Row(
+        'cpu',
+        '',
+        'GenuineIntel',
+        'avx512',
+        Form('loop', 'winograd'),
+        'Xeon: direct 336 ms, the others from 628; AlexNet 3.3 s with winograd, 4.1 with direct',
+    ),
 )
-_UNMEASURED = {'cpu': Form('loop', 'direct')}
+_UNMEASURED = {'cpu': Form('loop', 'winograd')}
 _UNMEASURED_ELSEWHERE = Form('vmap', 'native')
+_BEFORE_THE_TABLE = {'cpu': Form('loop', 'direct')}
 
 
 def of_device(device: Device) -> tuple[Form, str]:
@@ -52,7 +68,7 @@ def of_device(device: Device) -> tuple[Form, str]:
         fits = zip((row.platform, row.maker, row.vectors), (device.platform, device.maker, device.vectors), strict=True)
         if all(wanted in ('', given) for wanted, given in fits) and device.name.startswith(row.name):
             return row.form, row.source
-    return of_platform(device.platform), ''
+    return _UNMEASURED.get(device.platform, _UNMEASURED_ELSEWHERE), ''
 
 
 def usual() -> Form:
@@ -60,7 +76,6 @@ def usual() -> Form:
     return of_device(machine.device())[0]
 
 
-def of_platform(platform: str) -> Form:
-    """The form for 'cpu', 'gpu' or 'tpu': of devices without a line in the table, and what 'auto' was in runs from
-    before there was a table."""
-    return _UNMEASURED.get(platform, _UNMEASURED_ELSEWHERE)
+def before_the_table(platform: str) -> Form:
+    """What 'auto' was on a 'cpu', 'gpu' or 'tpu' in runs from before there was a table."""
+    return _BEFORE_THE_TABLE.get(platform, _UNMEASURED_ELSEWHERE)

@@ -163,6 +163,28 @@ def test_dense_product_and_its_gradients(rows, inputs, outputs):
         np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-3)
 
 
+def test_dense_products_of_clients_are_one():
+    """Over the rows of all clients, with one gradient of the kernel that they share."""
+    draw = np.random.default_rng(4)
+    x, kernel, out = (draw.normal(size=size).astype(np.float32) for size in ((3, 5, 7), (7, 4), (3, 5, 4)))
+
+    def of_all(x, kernel):
+        return jax.vmap(lowerings.dense_of_clients, in_axes=(0, None))(x, kernel)
+
+    got, back = jax.vjp(of_all, x, kernel)
+    np.testing.assert_allclose(got, x @ kernel, rtol=1e-5, atol=1e-5)
+    expected = out @ kernel.T, np.einsum('abd,abf->df', x, out)
+    for gradient, by_hand in zip(back(out), expected, strict=True):
+        np.testing.assert_allclose(gradient, by_hand, rtol=1e-5, atol=1e-5)
+    lines = jax.jit(lambda *args: jax.vjp(of_all, *args[:2])[1](args[2])).lower(x, kernel, out).as_text().splitlines()
+    products = [line for line in lines if 'dot_general' in line]
+    assert len(products) == 2  # the forward pass is not needed for a linear function's gradients
+    assert not any('batching_dims' in line for line in products)
+    kernels = np.stack([kernel, 2 * kernel, 3 * kernel])
+    each = jax.vmap(lowerings.dense_of_clients)(x, kernels)  # each its own
+    np.testing.assert_allclose(each, x @ kernels, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
 @pytest.mark.parametrize('channels', [1, 3])
 def test_corners_of_windows(size, padding, channels):
@@ -238,6 +260,29 @@ def test_gradient_of_max_pool_goes_to_the_first_largest():
     gradient = jax.grad(lambda x: jnp.sum(pooling.max_pool(x) * jnp.array([[1.0, 2], [3, 4]])[None, :, :, None]))(x)
     expected = np.array([[0, 1, 2, 0], [0, 0, 0, 0], [3, 0, 4, 0], [0, 0, 0, 0]], np.float32)
     np.testing.assert_array_equal(gradient[0, :, :, 0], expected)
+
+
+def test_pooling_bias_and_relu_in_one_with_their_gradient():
+    """As one after another, ties and dead windows included: small integers, so that both are exact."""
+    draw = np.random.default_rng(5)
+    x, out = (
+        draw.integers(-3, 4, (4, 6, 6, 8)).astype(np.float32),
+        draw.integers(-3, 4, (4, 3, 3, 8)).astype(np.float32),
+    )
+    bias = np.arange(-4, 4).astype(np.float32)  # at the first all are dead, at the last hardly any
+
+    def in_turn(x, bias):
+        return jax.nn.relu(pooling.max_pool(x) + bias)
+
+    def at_once(x, bias):
+        return pooling.activated_max_of_corners(pooling.windows(x), bias)
+
+    expected, back = jax.vjp(in_turn, x, bias)
+    got, back_at_once = jax.vjp(at_once, x, bias)
+    assert 0.2 < np.mean(np.asarray(expected) == 0) < 0.8
+    np.testing.assert_array_equal(got, expected)
+    for one, other in zip(back_at_once(out), back(out), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

@@ -274,7 +274,7 @@ def test_clients_are_divided_and_the_server_is_not():
 def test_programs_for_another_platform():
     here = machine.platform()
     assert here == jax.default_backend()
-    expected = {'cpu': ('direct', 'loop'), 'gpu': ('native', 'vmap'), 'tpu': ('native', 'vmap')}
+    expected = {'cpu': ('winograd', 'loop'), 'gpu': ('native', 'vmap'), 'tpu': ('native', 'vmap')}
     for platform, (convolution, name) in expected.items():
         with machine.programs_for(platform):
             assert machine.platform() == platform

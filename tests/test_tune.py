@@ -23,7 +23,7 @@ from tests import runs
 from tests.test_cli import assert_one_line
 
 CHEAP = {'algorithm': 'supervised_only', 'rounds': 2, 'lr_rounds': 2, 'checkpoint_every': 1}
-USUAL, OTHER = Form('loop', 'direct'), Form('loop', 'patches')
+USUAL, OTHER = Form('loop', 'winograd'), Form('loop', 'patches')
 WORDS = ['tune', runs.DIGITS, *(f'--config.{key}={value}' for key, value in runs.TINY.items())]
 CPUINFO = """\
 processor\t: 0
@@ -99,7 +99,7 @@ def test_a_processor_that_no_file_describes(monkeypatch, tmp_path):
         (Device('cpu', 'Apple', 'arm64'), USUAL),
     ],
 )
-def test_devices_without_a_line_take_what_they_did(device, form):
+def test_devices_without_a_line_take_the_form_of_their_platform(device, form):
     assert forms.of_device(device) == (form, '')
 
 
@@ -144,13 +144,13 @@ def test_a_filled_configuration_is_the_same_experiment():
 @pytest.mark.parametrize(
     ('changes', 'left'),
     [
-        ({'federation__client_chunk': 2}, ['auto', 'direct']),
-        ({'algorithm': 'supervised_only'}, ['auto', 'direct']),
-        ({'federation__client_map': 'vmap'}, ['vmap', 'direct']),
+        ({'federation__client_chunk': 2}, ['auto', 'winograd']),
+        ({'algorithm': 'supervised_only'}, ['auto', 'winograd']),
+        ({'federation__client_map': 'vmap'}, ['vmap', 'winograd']),
         ({'model__convolution': 'native', 'federation__client_map': 'vmap'}, ['vmap', 'native']),
         (
             {'algorithm': 'splitfed', 'splitfed__version': 'v2', 'k_s': 0, 'data__client_labels': -1},
-            ['auto', 'direct'],
+            ['auto', 'winograd'],
         ),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_broken_store_is_one_line(file, text, word, capsys, caplog):
     for words in (['tune', '--list'], WORDS):
         assert main(words) == 2
         assert_one_line(capsys.readouterr().err, [str(file), word, '--forget'])
-    assert chosen.for_this_machine(resolved()).model.convolution == 'direct'
+    assert chosen.for_this_machine(resolved()).model.convolution == 'winograd'
     (warning,) = [record.getMessage() for record in caplog.records]
     assert all(part in warning for part in (str(file), word, 'tune --forget', 'table'))
     assert main(['tune', '--forget']) == 0
@@ -247,13 +247,13 @@ def said(folder, **changes):
 def test_a_run_keeps_its_form(tmp_path, file):
     folder, whole = tmp_path / 'run', tmp_path / 'whole'
     config = resolved(**CHEAP)
-    assert 'convolution direct (' in said(whole)
-    assert taken_in(whole) == (['auto', 'direct'], ['model.convolution'])
+    assert 'convolution winograd (' in said(whole)
+    assert taken_in(whole) == (['auto', 'winograd'], ['model.convolution'])
     said(folder, rounds=1)
     store.add(choice(config, OTHER))
 
     line = said(folder)
-    assert 'convolution direct (as this run began; a new one would take patches: measured by tune' in line
+    assert 'convolution winograd (as this run began; a new one would take patches: measured by tune' in line
     assert taken_in(folder) == taken_in(whole)
     assert runs.lines(folder) == runs.lines(whole)
 
@@ -296,7 +296,7 @@ def test_a_form_that_no_run_wrote_is_another_experiment(tmp_path):
     written = {**config_lib.flatten(config), 'model.convolution': 5, 'machine_keys': 7}
     taken = chosen.of_run(config, written)
     assert list(taken.values.values()) == list(USUAL)
-    assert config_lib.differences(chosen.fill(config, taken), written) == ['model.convolution: 5 -> direct']
+    assert config_lib.differences(chosen.fill(config, taken), written) == ['model.convolution: 5 -> winograd']
 
 
 def test_seeds_of_other_forms_are_one_group_that_is_told(tmp_path, file, capsys):
@@ -304,18 +304,18 @@ def test_seeds_of_other_forms_are_one_group_that_is_told(tmp_path, file, capsys)
     store.add(choice(resolved(**CHEAP), OTHER))
     said(tmp_path / 'b', seed=1)
     members = [runs_lib.read(tmp_path / name) for name in 'ab']
-    assert [run.form for run in members] == ['direct', 'patches']
+    assert [run.form for run in members] == ['winograd', 'patches']
     groups, unknown = runs_lib.group(members)
     assert [sorted(group) for group in groups.values()] == [[0, 1]]
     assert not unknown
-    assert runs_lib.different_forms(members) == 'direct (seed 0), patches (seed 1)'
+    assert runs_lib.different_forms(members) == 'patches (seed 1), winograd (seed 0)'
     assert runs_lib.different_forms(members[:1]) == ''
     made = [{'device': 'cpu', 'machine': 'a box', 'commit': 'c'}]
     found = collect.Found(dict(enumerate(members)), (0, 1), [], '', made)
-    assert report._hardware(found) == 'cpu, a box; programs in different forms: direct (seed 0), patches (seed 1)'
+    assert report._hardware(found) == 'cpu, a box; programs in different forms: patches (seed 1), winograd (seed 0)'
     assert report._hardware(found._replace(runs={0: members[0]})) == 'cpu, a box'
     assert compare.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b')]) == 0
-    assert 'different forms of the programs, which round differently: direct (seed 0)' in capsys.readouterr().out
+    assert 'different forms of the programs, which round differently: patches (seed 1)' in capsys.readouterr().out
 
 
 # --- the measurement
@@ -361,7 +361,7 @@ def test_turns_alternate_and_slow_forms_leave(monkeypatch):
 def test_candidates():
     pairs = candidates(resolved())
     assert pairs[0] == USUAL
-    assert len(set(pairs)) == 6
+    assert len(set(pairs)) == 8  # two maps of clients, four convolutions
     assert {form.client_map for form in candidates(resolved(federation__client_chunk=2))} == {'auto'}
     assert candidates(resolved(model__convolution='native'))[0] == Form('loop', 'native')
 

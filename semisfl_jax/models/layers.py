@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from semisfl_jax.models import lowerings
-from semisfl_jax.models.pooling import max_of_corners, max_pool
+from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners, max_pool, windows
 from semisfl_jax.types import Array
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
@@ -111,20 +111,27 @@ class ConvLayer(nn.Module):
         bias = self.param('bias', uniform, (self.features,)).astype(dtype) if self.bias else None
         x = x.astype(dtype)
 
+        on_cpu = lowering in lowerings.ON_CPU
         few = x.shape[-1] <= FEW_CHANNELS and self.stride == self.dilation == 1
-        if lowering == 'direct' and self.pool == 'floor' and not self.norm and few:
-            x = max_of_corners(checkpoint_name(lowerings.direct_corners(x, kernel, self.padding), CONVOLVED))
+        corners = on_cpu and self.pool == 'floor' and not self.norm and few
+        if corners:
+            x = lowerings.direct_corners(x, kernel, self.padding)
         else:
             x = lowerings.LOWERINGS[lowering](x, kernel, self.padding, self.stride, self.dilation)
-            x = checkpoint_name(x, CONVOLVED)
-            if self.norm:
-                x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
-            x = max_pool(x, pad=self.pool == 'pad') if self.pool else x
+        x = checkpoint_name(x, CONVOLVED)
         # Bias, ReLU and LeakyReLU are non-decreasing: applied after pooling they give the same result on a quarter of
         # the values.
-        x = x if self.norm else _shifted(x, bias)
-        if self.activation:
-            x = nn.leaky_relu(x, self.negative_slope) if self.negative_slope else nn.relu(x)
+        rectified = self.activation and not self.negative_slope
+        if on_cpu and self.pool and rectified and bias is not None and not self.norm:
+            x = activated_max_of_corners(x if corners else windows(x, pad=self.pool == 'pad'), bias)
+        else:
+            if self.norm:
+                x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
+            if self.pool:
+                x = max_of_corners(x) if corners else max_pool(x, pad=self.pool == 'pad')
+            x = x if self.norm else _shifted(x, bias)
+            if self.activation:
+                x = nn.leaky_relu(x, self.negative_slope) if self.negative_slope else nn.relu(x)
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return mean_of_pixels(x) if self.last else x
@@ -145,9 +152,9 @@ def _shifted(x: Array, bias: Array | None) -> Array:
     return x if bias is None else x + bias
 
 
-def _product(x: Array, kernel: Array, *_, **__) -> Array:
-    """Replacement for `jax.lax.dot_general` as Dense calls it for x [B, D]."""
-    return lowerings.dense_direct(x, kernel)
+def _as_dot_general(product: Callable[[Array, Array], Array]) -> Callable:
+    """A product of x [B, D] and a kernel, as Dense calls it instead of `jax.lax.dot_general`."""
+    return lambda x, kernel, *_, **__: product(x, kernel)
 
 
 class DenseLayer(nn.Module):
@@ -160,10 +167,12 @@ class DenseLayer(nn.Module):
     kernel_init: Callable | None = None  # None: PyTorch's
     bias_init: Callable | None = None  # likewise
     compute: Compute = FLOAT32
+    of_clients: bool = False  # inside a map over clients that share its weights
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, ...] -> [B, features], of type `compute.dtype`."""
+        product = lowerings.dense_of_clients if self.of_clients else lowerings.dense_direct
         x = x.reshape(x.shape[0], -1)
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
@@ -174,7 +183,7 @@ class DenseLayer(nn.Module):
             dtype=self.compute.dtype,
             kernel_init=self.kernel_init or uniform,
             bias_init=self.bias_init or uniform,
-            dot_general=_product if self.compute.convolution == 'direct' else None,
+            dot_general=_as_dot_general(product) if self.compute.convolution in lowerings.ON_CPU else None,
             name='dense',
         )(x)
         return nn.relu(x) if self.activation else x

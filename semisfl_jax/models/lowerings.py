@@ -10,6 +10,7 @@ The kernel spans span = dilation * (k - 1) + 1 pixels: with a dilation (atrous c
   it computes them element by element, a hundred times slower, and a round consists of loops. A stride becomes a
   dilation in the gradients, which that kernel also supports: with explicit zeros they take twice as long. A dilation
   becomes a stride.
+- `winograd`: `direct`, but 3 x 3 convolutions of many channels with less arithmetic (`models.winograd`), for CPU.
 - `patches`: shifted slices side by side and one matrix product. It stays fast under `vmap` over kernels, where
   the others become grouped convolutions.
 
@@ -19,10 +20,12 @@ docs/performance.md has the measurements.
 from __future__ import annotations
 
 from functools import partial, reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.models import winograd as fast
 from semisfl_jax.types import Array
 
 
@@ -46,28 +49,44 @@ def native(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int
 def direct(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
     """XLA's convolution, with gradients that stay fast inside loops on a CPU."""
     if stride > 1 and kernel.shape[0] == 1 and padding == 0:
-        return _direct(x[:, ::stride, ::stride], kernel, 0, 1, 1)
-    return _direct(x, kernel, padding, stride, dilation)
+        return direct(x[:, ::stride, ::stride], kernel, 0)
+    return _direct(x, kernel, _Options(padding, stride, dilation))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def _direct(x: Array, kernel: Array, padding: int, stride: int, dilation: int) -> Array:
-    return native(x, kernel, padding, stride, dilation)
+def winograd(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
+    """`direct`, with Winograd's algorithm where it is faster: different rounding, as accurate."""
+    if not fast.suits(x, kernel, stride, dilation):
+        return direct(x, kernel, padding, stride, dilation)
+    return _direct(x, kernel, _Options(padding, winograd=True))
 
 
-def _direct_forward(x: Array, kernel: Array, padding: int, stride: int, dilation: int):
-    return native(x, kernel, padding, stride, dilation), (x, kernel)
+class _Options(NamedTuple):
+    padding: int
+    stride: int = 1
+    dilation: int = 1
+    winograd: bool = False
 
 
-def _direct_backward(padding: int, stride: int, dilation: int, residuals, gradient: Array):
-    return _gradients(*residuals, gradient, padding, stride, dilation)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _direct(x: Array, kernel: Array, options: _Options) -> Array:
+    padding, stride, dilation, winograd = options
+    return fast.convolve(x, kernel, padding) if winograd else native(x, kernel, padding, stride, dilation)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
-def _gradients(
-    x: Array, kernel: Array, gradient: Array, padding: int, stride: int, dilation: int
-) -> tuple[Array, Array]:
+def _direct_forward(x: Array, kernel: Array, options: _Options):
+    return _direct(x, kernel, options), (x, kernel)
+
+
+def _direct_backward(options: _Options, residuals, gradient: Array):
+    return _gradients(*residuals, gradient, options)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _gradients(x: Array, kernel: Array, gradient: Array, options: _Options) -> tuple[Array, Array]:
     """The gradients of T(x, kernel, gradient) = <gradient, direct(x, kernel)> in x and kernel."""
+    padding, stride, dilation, winograd = options
+    if winograd:
+        return fast.input_gradient(gradient, kernel, padding), fast.kernel_gradient(x, gradient, padding)
     span = dilation * (kernel.shape[0] - 1) + 1
     border = span - 1 - padding
     beyond = [(length + 2 * padding - span) % stride for length in x.shape[1:3]]  # the last window's end
@@ -99,17 +118,16 @@ def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
     return reduce(jnp.add, shifted)
 
 
-def _gradients_forward(x: Array, kernel: Array, gradient: Array, padding: int, stride: int, dilation: int):
-    return _gradients(x, kernel, gradient, padding, stride, dilation), (x, kernel, gradient)
+def _gradients_forward(x: Array, kernel: Array, gradient: Array, options: _Options):
+    return _gradients(x, kernel, gradient, options), (x, kernel, gradient)
 
 
-def _gradients_backward(padding: int, stride: int, dilation: int, residuals, tangents):
+def _gradients_backward(options: _Options, residuals, tangents):
     """For losses that contain a gradient. T is linear in each argument, so these are convolutions of the same kinds."""
     (x, kernel, gradient), (x_tangent, kernel_tangent) = residuals, tangents
-    options = padding, stride, dilation
-    x_gradient, _ = _gradients(x, kernel_tangent, gradient, *options)
-    _, kernel_gradient = _gradients(x_tangent, kernel, gradient, *options)
-    outputs = _direct(x_tangent, kernel, *options) + _direct(x, kernel_tangent, *options)
+    x_gradient, _ = _gradients(x, kernel_tangent, gradient, options)
+    _, kernel_gradient = _gradients(x_tangent, kernel, gradient, options)
+    outputs = _direct(x_tangent, kernel, options) + _direct(x, kernel_tangent, options)
     return x_gradient, kernel_gradient, outputs
 
 
@@ -155,19 +173,37 @@ def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
 
 @jax.custom_vjp
 def dense_direct(x: Array, kernel: Array) -> Array:
-    """x [B, D] @ kernel [D, F]. For wide layers and large batches the gradient of x uses a transposed copy of the
-    kernel: on a CPU, copy and product together take 0.6 times as long as XLA's product without the copy."""
+    """x [B, D] @ kernel [D, F]. The gradient of x is kernel @ gradient', transposed, and no product with a transposed
+    kernel: XLA's CPU backend computes those at a fifth to a half of the speed, the less the fewer rows."""
     return x @ kernel
 
 
 def _dense_backward(residuals, gradient: Array):
     x, kernel = residuals
-    transposed = kernel.T
-    if x.shape[0] >= 256 and kernel.size >= 2**22:
-        transposed = jax.lax.optimization_barrier(transposed)  # otherwise XLA folds the transpose into the product
-    return gradient @ transposed, x.T @ gradient
+    columns = jax.lax.optimization_barrier(gradient.T)  # otherwise XLA folds both transpositions into the product
+    x_gradient = jax.lax.optimization_barrier(kernel @ columns).T
+    return x_gradient, x.T @ gradient
 
 
 dense_direct.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _dense_backward)
 
-LOWERINGS = {'direct': direct, 'native': native, 'patches': patches}
+
+@jax.custom_batching.custom_vmap
+def dense_of_clients(x: Array, kernel: Array) -> Array:
+    """`dense_direct` inside a map over clients that share the kernel: one product, and one for each gradient, over the
+    rows of all. `dense_direct` itself would compute a gradient of the kernel per client, [A, D, F], and sum them."""
+    return dense_direct(x, kernel)
+
+
+@dense_of_clients.def_vmap
+def _dense_over_clients(clients: int, batched: list[bool], x: Array, kernel: Array) -> tuple[Array, bool]:
+    of_rows, of_kernel = batched
+    if of_kernel or not of_rows:
+        axes = tuple(0 if mapped else None for mapped in batched)
+        return jax.vmap(dense_direct, axes)(x, kernel), True
+    return dense_direct(x.reshape(-1, x.shape[-1]), kernel).reshape(clients, -1, kernel.shape[-1]), True
+
+
+LOWERINGS = {'direct': direct, 'native': native, 'patches': patches, 'winograd': winograd}
+# Those for CPU: image layers and dense layers, too, are computed in the forms that are fast there.
+ON_CPU = ('direct', 'winograd')

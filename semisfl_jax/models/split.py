@@ -234,14 +234,11 @@ def _of_rows(rows: Array) -> Callable:
 
 
 def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
-    """The layer inside a map over clients that share its weights: BatchNorm's statistics also span the mapped axes.
-
-    Dense products use JAX's own gradient, one product over the rows of all clients. `dense_direct` would compute one
-    kernel gradient per client, [A, D, F], and sum them afterwards.
-    """
+    """The layer inside a map over clients that share its weights: BatchNorm's statistics also span the mapped axes, and
+    dense products are over the rows of all clients."""
     probe = layer(name='probe')
     if isinstance(probe, DenseLayer):
-        return partial(layer, compute=probe.compute._replace(convolution='native'))
+        return partial(layer, of_clients=True)
     return partial(layer, axes=axes) if getattr(probe, 'norm', False) else layer
 
 
