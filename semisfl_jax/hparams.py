@@ -138,10 +138,12 @@ def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
     step = (
         optax.adam(lr, b1=hparams.momentum)
         if hparams.optimizer == 'adam'
-        else optax.sgd(lr, momentum=hparams.momentum, nesterov=hparams.nesterov)
+        else optax.sgd(lr, momentum=hparams.momentum or None, nesterov=hparams.nesterov)
     )
+    # What would only multiply by zero is left out: XLA must compute it, for the sake of infinities.
     clip = (optax.clip_by_global_norm(hparams.clip_norm),) if hparams.clip_norm else ()
-    return optax.chain(*clip, optax.add_decayed_weights(hparams.weight_decay), step)
+    decay = (optax.add_decayed_weights(hparams.weight_decay),) if hparams.weight_decay else ()
+    return optax.chain(*clip, *decay, step)
 
 
 def plain_steps(hparams: HParams, steps: Array | int) -> Array:

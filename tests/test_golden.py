@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 
 import pytest
 
@@ -31,8 +30,9 @@ def test_rounds_are_as_they_were(case, tmp_path):
         assert record.keys() == other.keys()
         for key, value in other.items():
             tolerance = {'abs': 0.01} if 'accuracy' in key or tasks.split_key(key) else {'rel': 5e-3, 'abs': 1e-6}
-            if key == 'encoder_distance' and len(os.sched_getaffinity(0)) == 1:
-                tolerance = {'rel': 0.02}  # sums are in another order, and Adam's first steps are signs: 0.6 %
+            if key == 'encoder_distance':
+                # Adam's first steps are signs: 0.6 % on another number of cores, 3.4 % on another maker's processor
+                tolerance = {'rel': 0.06}
             assert record[key] == (value if value is None else pytest.approx(value, **tolerance)), key
     assert measured['state'].keys() == before['state'].keys()
     for name, (norm, product) in before['state'].items():

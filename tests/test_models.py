@@ -284,6 +284,18 @@ def test_pooling_bias_and_relu_in_one_with_their_gradient():
     for one, other in zip(back_at_once(out), back(out), strict=True):
         np.testing.assert_array_equal(one, other)
 
+    def of_gradients(function):  # for losses that contain a gradient, as those of FedDure's regulators
+        def squares(x, bias):
+            values, back = jax.vjp(function, x, bias)
+            return sum(jnp.sum(gradient**2) for gradient in back(values * out))
+
+        return jax.grad(squares, (0, 1))(x, bias)
+
+    x = draw.permutation(x.size).reshape(x.shape).astype(np.float32) / x.size - 0.5  # no ties: those may be divided
+    bias = bias / 8
+    for one, other in zip(of_gradients(at_once), of_gradients(in_turn), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['cnn', 'resnet9', 'wresnet28x2'])

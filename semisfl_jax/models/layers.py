@@ -111,9 +111,8 @@ class ConvLayer(nn.Module):
         bias = self.param('bias', uniform, (self.features,)).astype(dtype) if self.bias else None
         x = x.astype(dtype)
 
-        on_cpu = lowering in lowerings.ON_CPU
         few = x.shape[-1] <= FEW_CHANNELS and self.stride == self.dilation == 1
-        corners = on_cpu and self.pool == 'floor' and not self.norm and few
+        corners = lowering in lowerings.ON_CPU and self.pool == 'floor' and not self.norm and few
         if corners:
             x = lowerings.direct_corners(x, kernel, self.padding)
         else:
@@ -122,7 +121,7 @@ class ConvLayer(nn.Module):
         # Bias, ReLU and LeakyReLU are non-decreasing: applied after pooling they give the same result on a quarter of
         # the values.
         rectified = self.activation and not self.negative_slope
-        if on_cpu and self.pool and rectified and bias is not None and not self.norm:
+        if lowering == 'winograd' and self.pool and rectified and bias is not None and not self.norm:
             x = activated_max_of_corners(x if corners else windows(x, pad=self.pool == 'pad'), bias)
         else:
             if self.norm:

@@ -10,7 +10,8 @@ The kernel spans span = dilation * (k - 1) + 1 pixels: with a dilation (atrous c
   it computes them element by element, a hundred times slower, and a round consists of loops. A stride becomes a
   dilation in the gradients, which that kernel also supports: with explicit zeros they take twice as long. A dilation
   becomes a stride.
-- `winograd`: `direct`, but 3 x 3 convolutions of many channels with less arithmetic (`models.winograd`), for CPU.
+- `winograd`: for CPU, too. `direct`, but 3 x 3 convolutions of many channels with less arithmetic (`models.winograd`),
+  and pooling, bias and ReLU with one gradient (`models.pooling`): the same numbers up to rounding.
 - `patches`: shifted slices side by side and one matrix product. It stays fast under `vmap` over kernels, where
   the others become grouped convolutions.
 

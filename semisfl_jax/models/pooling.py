@@ -6,10 +6,11 @@ from functools import reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from semisfl_jax.types import Array
 
-_DEAD = 4  # instead of the index of a corner: ReLU stopped the maximum, and no corner gets a gradient
+_CODES = np.arange(4, 0, -1, dtype=np.uint8)[:, None]  # of the corners; 0: ReLU stopped the maximum
 
 
 def max_pool(x: Array, pad: bool = False) -> Array:
@@ -38,12 +39,17 @@ def max_of_corners(corners: Array) -> Array:
 
 
 def _corners_forward(corners: Array) -> tuple[Array, Array]:
-    largest = _largest(corners)
-    return largest, _winner(corners, largest)
+    each = [corners[..., index, :] for index in range(4)]
+    largest = reduce(jnp.maximum, each)
+    winner = jnp.full(largest.shape, 3, jnp.uint8)
+    for index in (2, 1, 0):
+        winner = jnp.where(each[index] == largest, jnp.uint8(index), winner)
+    return largest, winner
 
 
 def _corners_backward(winner: Array, gradient: Array) -> tuple[Array]:
-    return (_to_winner(winner, gradient),)
+    corner = jnp.arange(4, dtype=jnp.uint8)[:, None]
+    return (jnp.where(winner[..., None, :] == corner, gradient[..., None, :], 0),)
 
 
 max_of_corners.defvjp(_corners_forward, _corners_backward)
@@ -51,42 +57,50 @@ max_of_corners.defvjp(_corners_forward, _corners_backward)
 
 @jax.custom_vjp
 def activated_max_of_corners(corners: Array, bias: Array) -> Array:
-    """ReLU(`max_of_corners` + bias [C]), [..., 4, C] -> [..., C]. The stored byte also says where ReLU stopped it."""
-    return jax.nn.relu(_largest(corners) + bias)
+    """ReLU(`max_of_corners` + bias [C]), [..., 4, C] -> [..., C]. The stored byte also says where ReLU stopped it.
+
+    For CPU. XLA fuses all that it can, and computes a fusion anew for everyone who reads it: the maximum for the next
+    layer, its gradient and the gradient of the bias, ten times in all. It does not fuse windows and products.
+    """
+    return jax.nn.relu(max_of_corners(corners) + bias)  # without a gradient it is read once
 
 
 def _activated_forward(corners: Array, bias: Array) -> tuple[Array, Array]:
     largest = _largest(corners)
     activated = jax.nn.relu(largest + bias)
-    return activated, jnp.where(activated > 0, _winner(corners, largest), jnp.uint8(_DEAD))
+    alive = (corners == largest[..., None, :]) & (activated > 0)[..., None, :]
+    first = _window_max(jnp.where(alive, _CODES, jnp.uint8(0)))
+    return activated, first
 
 
 def _activated_backward(stored: Array, gradient: Array) -> tuple[Array, Array]:
-    gradient = jnp.where(stored < _DEAD, gradient, jnp.zeros((), gradient.dtype))
-    return _to_winner(stored, gradient), jnp.sum(gradient, range(gradient.ndim - 1))
+    alive = jnp.where(stored > 0, gradient, jnp.zeros((), gradient.dtype))
+    of_corners = jnp.where(stored[..., None, :] == _CODES, alive[..., None, :], 0)
+    image = (1, *alive.shape[1:-1], 1)
+    of_images = jax.lax.reduce_window(alive, np.zeros((), alive.dtype), jax.lax.add, image, image, 'VALID')
+    return of_corners, jnp.sum(of_images, range(alive.ndim - 1))
 
 
 activated_max_of_corners.defvjp(_activated_forward, _activated_backward)
 
 
-def _each(corners: Array) -> list[Array]:
-    return [corners[..., index, :] for index in range(4)]
-
-
+@jax.custom_vjp
 def _largest(corners: Array) -> Array:
-    return reduce(jnp.maximum, _each(corners))
+    """`max_of_corners` as an operation that is not fused."""
+    return _window_max(corners)
 
 
-def _winner(corners: Array, largest: Array) -> Array:
-    """The index of the first corner that is the largest, of type uint8; 3 where none is (NaN)."""
-    each = _each(corners)
-    winner = jnp.full(largest.shape, 3, jnp.uint8)
-    for index in (2, 1, 0):
-        winner = jnp.where(each[index] == largest, jnp.uint8(index), winner)
-    return winner
+def _largest_forward(corners: Array) -> tuple[Array, Array]:
+    return _window_max(corners), _corners_forward(corners)[1]
 
 
-def _to_winner(winner: Array, gradient: Array) -> Array:
-    """[..., C] -> [..., 4, C], zero everywhere but at the winner."""
-    corner = jnp.arange(4, dtype=jnp.uint8)[:, None]
-    return jnp.where(winner[..., None, :] == corner, gradient[..., None, :], 0)
+_largest.defvjp(_largest_forward, _corners_backward)
+
+
+def _window_max(corners: Array) -> Array:
+    """[..., 4, C] -> [..., C]."""
+    window = (*(1,) * (corners.ndim - 2), 4, 1)
+    least = -np.inf if jnp.issubdtype(corners.dtype, jnp.floating) else 0
+    return jax.lax.reduce_window(corners, np.array(least, corners.dtype), jax.lax.max, window, window, 'VALID')[
+        ..., 0, :
+    ]
