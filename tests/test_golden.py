@@ -36,5 +36,6 @@ def test_rounds_are_as_they_were(case, tmp_path):
             assert record[key] == (value if value is None else pytest.approx(value, **tolerance)), key
     assert measured['state'].keys() == before['state'].keys()
     for name, (norm, product) in before['state'].items():
-        assert measured['state'][name][0] == pytest.approx(norm, rel=1e-3), name
-        assert measured['state'][name][1] == pytest.approx(product, abs=1e-3 * (1 + norm)), name
+        bound = 1e-2 if case == 'm_fed' else 1e-3  # Adam's again: 4.6e-3 on another maker's processor
+        assert measured['state'][name][0] == pytest.approx(norm, rel=bound), name
+        assert measured['state'][name][1] == pytest.approx(product, abs=bound * (1 + norm)), name
