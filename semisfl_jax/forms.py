@@ -37,8 +37,8 @@ class Row(NamedTuple):
     source: str  # of the choice
 
 
-# The most special line first. Numbers: all passes of ten bottoms of the CNN, whose convolutions are the same in the forms
-# `direct` and `winograd` (docs/performance.md).
+# The most special line first. Numbers: all passes of ten bottoms of the CNN, whose convolutions are alike in `direct`
+# and `winograd` (docs/performance.md).
 TABLE = (
     Row(
         'cpu',
