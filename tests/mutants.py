@@ -347,7 +347,7 @@ OTHERS = [
         'phases semisfl fedavg',
         ('the learning rate falls for longer', 'hparams.lr_rounds, 1.0)', 'hparams.lr_rounds, 1.5)'),
         ('momentum moves no farther', 'if not rho:', 'if True:', 'fed_shvr'),
-        ('no L2 term', 'optax.add_decayed_weights(hparams.weight_decay), step', 'step'),
+        ('no L2 term', '*clip, *decay, step', '*clip, step'),
     ),
 ]
 
