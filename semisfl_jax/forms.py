@@ -46,7 +46,7 @@ TABLE = (
         'AuthenticAMD',
         'avx512',
         Form('loop', 'winograd'),
-        'EPYC: direct 122 ms, the others 213 to 10,390; winograd as on a Xeon',
+        'EPYC: direct 122 ms, the others 213 to 10,390; winograd measured on a Xeon only',
     ),
     Row(
         'cpu',

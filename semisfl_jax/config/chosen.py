@@ -90,9 +90,7 @@ def of_run(config: ConfigDict, written: Mapping[str, Any] | None) -> Taken:
     if written is None:
         return here
     values, by_machine = dict(here.values), set(here.by_machine)
-    before = dict(
-        zip(forms.KEYS, forms.before_the_table(machine.platform()), strict=True)
-    )  # in runs of earlier versions
+    before = dict(zip(forms.KEYS, forms.before_the_table(machine.platform()), strict=True))
     for key, value in here.values.items():
         recorded = written.get(key, AUTO)
         if recorded not in tuned.NAMES[key]:  # no run wrote this

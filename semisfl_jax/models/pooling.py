@@ -60,7 +60,7 @@ def activated_max_of_corners(corners: Array, bias: Array) -> Array:
     """ReLU(`max_of_corners` + bias [C]), [..., 4, C] -> [..., C]. The stored byte also says where ReLU stopped it.
 
     For CPU. XLA fuses all that it can, and computes a fusion anew for everyone who reads it: the maximum for the next
-    layer, its gradient and the gradient of the bias, ten times in all. It does not fuse windows and products.
+    layer, for its gradient, for the mask and for the gradient of the bias. It does not fuse `reduce_window`.
     """
     return jax.nn.relu(max_of_corners(corners) + bias)  # without a gradient it is read once
 
