@@ -19,9 +19,10 @@ from semisfl_jax import models
 from semisfl_jax.algorithms.semisfl import semisfl
 from semisfl_jax.augment import variants
 from semisfl_jax.hparams import HParams
-from semisfl_jax.models.layers import FLOAT32, DenseLayer
+from semisfl_jax.models.layers import Compute, DenseLayer
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
-from semisfl_jax.types import Cohort, Federation, Views
+from semisfl_jax.parallel import client_map
+from semisfl_jax.types import ClientAxis, Cohort, Federation, Views
 from tests.runs import HANGS
 from tests.test_augment import pillow_operation
 
@@ -35,11 +36,12 @@ STEPS = 2  # of each phase: the second sees momentum, a moved teacher and a fill
 MAP = {'cnn': (5, 5, 64), 'alexnet': (4, 4, 256)}  # feature map (H, W, C) at the cut
 VIEWS = Views(*(lambda key, images: images,) * 3, lambda images: (images / 255.0 - 0.5) / 0.5)
 MODES = [*(('cnn', mode) for mode in torch_reference.MODES), ('alexnet', 'loop')]
+FORM = {'cnn': ('vmap', 'native'), 'alexnet': ('loop', 'direct')}  # client_map and convolution that do not take minutes
 
 
 def flax_model(name):
     """The package's model, without dropout: its random numbers are not PyTorch's."""
-    architecture = ARCHITECTURES[name](10, FLOAT32)
+    architecture = ARCHITECTURES[name](10, Compute(convolution=FORM[name][1]))
     layers = (partial(m, dropout=0.0) if m.func is DenseLayer else m for m in architecture.layers)
     return models.cut(Architecture(tuple(layers), architecture.paper_split), (32, 32, 3), None, 'mlp', 128)
 
@@ -123,7 +125,8 @@ def flax_round(name, threshold):
         jnp.zeros(CLIENTS, jnp.int32),
     )
     cohort = Cohort(jnp.arange(CLIENTS), jnp.ones(CLIENTS), jnp.zeros(CLIENTS, jnp.int32))
-    return jax.jit(semisfl(model, VIEWS, hparams).round)(jax.random.key(0), state, federation, cohort, STEPS)
+    axis = ClientAxis(map=client_map(how=FORM[name][0]))
+    return jax.jit(semisfl(model, VIEWS, hparams, axis).round)(jax.random.key(0), state, federation, cohort, STEPS)
 
 
 @pytest.mark.parametrize(('name', 'mode'), MODES)
