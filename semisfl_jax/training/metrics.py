@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from tensorboardX import SummaryWriter
+from tensorboardX.proto.summary_pb2 import Summary
 
 from semisfl_jax import own_files, tasks
 from semisfl_jax.errors import UserError
@@ -148,11 +149,12 @@ def open_events(folder: Path, first_round: int) -> SummaryWriter:
 def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
     """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data, scores under VALIDATION
     if they are of validation images."""
-    group = 'FAKE/' if record.get('fake') else ''
+    group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
     for key, value in record.items():
         if key not in ('round', 'fake', 'validation') and value is not None:
             part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
-            events.add_scalar(group + part + key, value, record['round'])
+            scalars.value.add(tag=group + part + key, simple_value=value)
+    events.file_writer.add_summary(scalars, record['round'])  # one event: `add_scalar` writes, and takes, one for each
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -59,7 +59,7 @@ def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Bat
         round=build_round(first.algorithm.round, mapped, mesh),
         inputs=partial(_inputs, trials, mesh),
         stack=lambda trees: divided(stack(trees)),
-        part=_part,
+        part=partial(_part, mesh),
     )
 
 
@@ -68,14 +68,17 @@ def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
     return jax.device_put(tree, NamedSharding(mesh, P(parallel.AXIS) if divided else P())) if mesh else tree
 
 
-def _part(tree: Any, r: int) -> Any:
-    """Trial r of leaves [R, ...], moved to the first device if necessary."""
+def _part(mesh: Mesh | None, tree: Any, r: int) -> Any:
+    """Trial r of leaves [R, ...], on the host or on devices, then moved to the first one if necessary."""
+    if mesh or not isinstance(jax.tree.leaves(tree)[0], jax.Array):
+        return jax.tree.map(lambda x: x[r] if isinstance(x, np.ndarray) else _on_first(x[r]), tree)
+    return _take(tree, np.int32(r))
 
-    def part(x):
-        leaf = x[r]
-        return leaf if isinstance(leaf, np.generic | np.ndarray) else _on_first(leaf)
 
-    return jax.tree.map(part, tree)
+@jax.jit
+def _take(tree: Any, r: Array) -> Any:
+    """Trial r of leaves [R, ...] in one program: evaluation needs it after every round, and leaves are many."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, r, keepdims=False), tree)
 
 
 def _on_first(x: Array) -> Array:
@@ -152,4 +155,5 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             place = partial(parallel.shard, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
-        yield federation, _place(mesh, stack(cohorts), divided=True)
+        cohort = jax.tree.map(lambda *leaves: np.stack(leaves), *cohorts)
+        yield federation, _place(mesh, cohort, divided=True)
