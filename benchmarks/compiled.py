@@ -132,25 +132,45 @@ def read(file: Path) -> dict[Cell, dict[str, Any]]:
 
 
 def tables(results: dict[Cell, dict[str, Any]]) -> str:
-    """A Markdown table for every target and number of devices: methods down, families across."""
+    """Markdown tables. For every target the row and the column of FIRST, with a column for each number of devices; then
+    all that is not in these, for each number of devices, methods down and families across."""
     parts = []
-    for target, count in sorted({(cell.target, cell.devices) for cell in results}):
-        here = {cell: record for cell, record in results.items() if (cell.target, cell.devices) == (target, count)}
-        families = [name for name in models.ARCHITECTURES if any(cell.family == name for cell in here)]
-        names = list(dict.fromkeys(cell.method for cell in here))
-        lines = [f'### {target}, {count} device{"s" if count > 1 else ""}', '']
-        lines += [f'| method | {" | ".join(families)} |', f'|---|{"---|" * len(families)}']
-        for name in sorted(names):
-            row = [_words(here.get(Cell(target, count, name, family))) for family in families]
-            lines.append(f'| {name} | {" | ".join(row)} |')
-        parts.append('\n'.join(lines))
+    for target in sorted({cell.target for cell in results}):
+        here = {cell: _words(record) for cell, record in results.items() if cell.target == target}
+        parts += [*_row_and_column(target, here), *_others(target, here)]
     return '\n\n'.join(parts) + '\n'
 
 
-def _words(record: dict[str, Any] | None) -> str:
+def _row_and_column(target: str, here: dict[Cell, str]) -> Iterator[str]:
+    """A table of all families with the method of FIRST, and one of all methods with its family."""
+    method, family = FIRST
+    counts = sorted({cell.devices for cell in here})
+    words = [f'{count} device{"s" if count > 1 else ""}' for count in counts]
+    for title, across in (
+        (f'{method} with every model', {name: (method, name) for name in models.ARCHITECTURES}),
+        (f'every method with {family}', {name: (name, family) for name in sorted({cell.method for cell in here})}),
+    ):
+        rows = {name: [here.get(Cell(target, count, *pair), '') for count in counts] for name, pair in across.items()}
+        yield _table(f'{target}: {title}', ['', *words], {name: row for name, row in rows.items() if any(row)})
+
+
+def _others(target: str, here: dict[Cell, str]) -> Iterator[str]:
+    """A table for each number of devices for which more than a row and a column was compiled."""
+    for count in sorted({cell.devices for cell in here if not in_cross(cell)}):
+        cells = [cell for cell in here if cell.devices == count]
+        families = [name for name in models.ARCHITECTURES if any(cell.family == name for cell in cells)]
+        names = sorted({cell.method for cell in cells})
+        rows = {name: [here.get(Cell(target, count, name, family), '') for family in families] for name in names}
+        yield _table(f'{target}: everything, {count} device{"s" if count > 1 else ""}', ['method', *families], rows)
+
+
+def _table(title: str, header: list[str], rows: dict[str, list[str]]) -> str:
+    lines = [f'### {title}', '', f'| {" | ".join(header)} |', f'|{"---|" * len(header)}']
+    return '\n'.join([*lines, *(f'| {" | ".join([name, *row])} |' for name, row in rows.items())])
+
+
+def _words(record: dict[str, Any]) -> str:
     """Memory of a device, kernels of a step of the clients (or else the server), and seconds of compiling."""
-    if record is None:
-        return ''
     if 'impossible' in record:
         return '-'
     if 'refused' in record:

@@ -26,7 +26,7 @@ def test_the_cross_comes_first_and_a_server_alone_is_not_divided():
     }
 
 
-def test_a_table_for_every_target_and_number_of_devices():
+def test_tables_of_the_cross_and_of_the_rest():
     done = {
         'bytes': 3 * 2**30,
         'fits': True,
@@ -39,11 +39,18 @@ def test_a_table_for_every_target_and_number_of_devices():
         Cell('h200', 1, 'fed_sh', 'cnn'): {'impossible': 'why'},
         Cell('h200', 8, 'semisfl', 'cnn'): {'refused': 'why'},
     }
-    first, second = compiled.tables(results).split('### h200, 8 devices')
-    assert '| method | cnn | vgg16 |' in first
-    assert '| semisfl | 3 GiB, 130, 21 s | 2e+02 GiB**, too large**, 130, 21 s |' in first
-    assert '| fed_sh | - |  |' in first
-    assert '| semisfl | **no** |' in second
+    by_model, by_method = compiled.tables(results).split('### h200: every method with cnn')
+    assert '|  | 1 device | 8 devices |' in by_model
+    assert '| cnn | 3 GiB, 130, 21 s | **no** |' in by_model
+    assert '| vgg16 | 2e+02 GiB**, too large**, 130, 21 s |  |' in by_model
+    assert '| fed_sh | - |  |' in by_method
+    assert '| semisfl | 3 GiB, 130, 21 s | **no** |' in by_method
+
+    results[Cell('h200', 1, 'fed_sh', 'vgg16')] = done | {'kernels': {'local_step': 77}}
+    rest = compiled.tables(results).split('### h200: everything, 1 device\n')[1]
+    assert '| method | cnn | vgg16 |' in rest
+    assert '| fed_sh | - | 3 GiB, 77, 21 s |' in rest
+    assert '8 devices' not in rest
 
 
 def command(out, *words):
