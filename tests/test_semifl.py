@@ -19,7 +19,9 @@ from semisfl_jax import (
     rng,
     trees,
 )
-from semisfl_jax.algorithms.semifl import SemiFL, draw_sets, mix_loss, of_epochs, pair
+from semisfl_jax.algorithms.semifl import SemiFL
+from semisfl_jax.algorithms.semifl.client import mix_loss
+from semisfl_jax.algorithms.semifl.sets import draw_sets, of_epochs, pair
 from semisfl_jax.hparams import HParams, Local, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import LOCAL_CLIENTS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from semisfl_jax import costs, losses, phases, rng, sampling
-from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax import costs, phases
+from semisfl_jax.algorithms.method import Flat, Look, Method, register
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
+from semisfl_jax.algorithms.semifl.client import train_client
+from semisfl_jax.algorithms.semifl.options import Parts, SemiFL
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
@@ -33,116 +33,11 @@ from semisfl_jax.types import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class SemiFL:
-    """`config.semifl`."""
-
-    order: str = option(
-        'clients_first',
-        "'clients_first', as in the authors' code: clients, average, the server's steps, evaluation | 'server_first': "
-        "evaluation right after the average, a few points lower; the model after the server's steps is then also "
-        'evaluated (after_server_accuracy), and stored for this, which takes the memory of one more model',
-        choices=('server_first', 'clients_first'),
-    )
-    mixup_alpha: float = option(0.75, 'a of the distribution Beta(a, a) of the mixup weights', above=0)
-    clip_norm: float = option(
-        1.0, 'maximum norm of gradients, at server and clients; larger ones are scaled down; 0: no limit', at_least=0
-    )
-    global_momentum: float = option(
-        0.5,
-        "momentum across rounds of the server's step toward the clients' average; 0: it takes the average itself",
-        at_least=0,
-        below=1,
-    )
-    max_passes: int = option(
-        5,
-        "limits the k_u iterations to this many passes over a client's confident images, the paper's epochs; otherwise "
-        'a client with only a few such images would memorize them. 0: no limit',
-        at_least=0,
-    )
-    batch_norm_data: str = option(
-        'all',
-        "whose images the BatchNorm statistics are computed from: 'all' | 'server'",
-        choices=('all', 'server'),
-        ignorable=True,  # a data set's configuration sets it where its images stay on the host
-    )
-    pass_batch_size: int = option(
-        250,
-        'batch size of passes over whole sets of images: for labeling and for BatchNorm statistics',
-        at_least=1,
-        scales_memory=True,
-    )
-
-
-class Sets(NamedTuple):
-    """The images a client trains on in one round, as indices into its S images."""
-
-    fix: Array  # [S] int32, the first `num_confident`: its confident images, each once
-    mix: Array  # [S] int32, the first `num_confident`: drawn from all its images, with replacement
-    num_confident: Array  # [] int32
-
-
 class AtServer(NamedTuple):
     """`State.server`."""
 
     momentum: optax.OptState  # of the SGD steps toward the clients' average
     trained: SplitParams | tuple[()]  # with 'server_first', the model after the server's steps of this round
-
-
-def draw_sets(key: Array, confident: Array, size: Array) -> Sets:
-    """FIX and MIX of a client with `size` [] images; `confident` [S] is False from `size` on."""
-    # A separate key per draw, so that no draw depends on S, the size of the largest client.
-    keys = jax.vmap(lambda place: rng.fold(key, place))(jnp.arange(confident.shape[0]))
-    mix = jax.vmap(lambda place_key: jax.random.randint(place_key, (), 0, jnp.maximum(size, 1)))(keys)
-    return Sets(jnp.argsort(~confident, stable=True).astype(jnp.int32), mix, jnp.sum(confident, dtype=jnp.int32))
-
-
-def pair(key: Array, sets: Sets, offset: Array) -> tuple[Array, Array]:
-    """Elements `offset` [B] int32 of the endless sequences over FIX and over MIX, each epoch in a new order."""
-
-    def read(name: str, places: Array) -> Array:
-        return places[sampling.read(jax.random.bits(rng.fold(key, name)), offset, sets.num_confident)]
-
-    return read('fix', sets.fix), read('mix', sets.mix)
-
-
-def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) -> tuple[Array, Array, Array]:
-    """Batch `t` [] of passes over FIX whose last batch may be short, with as many new draws from all `size` images.
-
-    Returns:
-      fix [B], mix [B] and valid [B] bool. MIX is redrawn at every access, so no two passes share it.
-    """
-    offset, valid = sampling.of_pass(t, batch_size, sets.num_confident)
-    fix = sets.fix[sampling.read(jax.random.bits(rng.fold(key, 'fix')), offset, sets.num_confident)]
-    return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), valid
-
-
-def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Array) -> Array:
-    """`share` CE(logits, labels) + (1 - `share`) CE(logits, others) [] of mixtures: logits [B, K], labels [B].
-
-    A mean under the weights `rows` [B], 1 for valid rows.
-    """
-    return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
-
-
-class Parts(NamedTuple):
-    """What SemiFL is built from: the first argument of the functions below."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-    statistics: Callable[[Array, SplitParams, Federation], SplitParams]  # recomputes those of BatchNorm
-    global_step: optax.GradientTransformation  # the server's step to the clients' average
-
-    @property
-    def options(self) -> SemiFL:
-        """`config.semifl`."""
-        return self.hparams.options
-
-    @property
-    def server_first(self) -> bool:
-        """Whether the server trains before the clients."""
-        return self.options.order == 'server_first'
 
 
 def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -218,115 +113,6 @@ def predict(parts: Parts, state: phases.State, images: Array) -> dict[str, Array
     if not parts.server_first:
         return predictions
     return predictions | {'after_server': phases.predict(parts.model, parts.views, state.server.trained, images)}
-
-
-def train_client(
-    parts: Parts,
-    inputs: phases.ClientInput,
-    client_state: Any,
-    state: phases.State,
-    federation: Federation,
-    lr: Array,
-) -> phases.ClientOutput:
-    """A client labels its images, draws its sets, and trains on them unless it has no confident image."""
-    epochs, size = parts.hparams.local.epochs, federation.size[inputs.id]
-    labels, confident = label_images(parts, inputs, state.student, federation)
-    sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
-    steps = client_steps(parts, inputs.steps, sets.num_confident)
-    loss = partial(client_loss, parts, inputs, sets, labels, federation)
-
-    def train():
-        sgd = optimizer(parts.hparams, lr)
-        student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, sgd, steps)
-        means['client_steps'] = jnp.float32(steps)
-        if epochs:
-            means['client_images'] = jnp.float32(epochs * sets.num_confident)
-        return student, next_client_state, means
-
-    def sit_out():
-        return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
-
-    participates = sets.num_confident > 0
-    student, next_client_state, means = jax.lax.cond(participates, train, sit_out)
-    truth = federation.client_labels[inputs.rows]
-    counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
-    return phases.ClientOutput(student, next_client_state, means, counts, participates)
-
-
-def label_images(
-    parts: Parts, inputs: phases.ClientInput, student: SplitParams, federation: Federation
-) -> tuple[Array, Array]:
-    """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
-    model, views, batch, size = parts.model, parts.views, parts.options.pass_batch_size, federation.size[inputs.id]
-
-    def label_batch(t, all_labels):
-        positions = t * batch + jnp.arange(batch)
-        rows = inputs.rows.at[positions].get(mode='clip')
-        images = federation.client_images[rows]
-        x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
-        logits, _ = phases.forward(model, student, x, None, False)
-        labels, confident = pseudo_label.given(parts.hparams, logits, federation.client_labels[rows])
-        batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
-        return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
-
-    empty = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
-    return jax.lax.fori_loop(0, -(-size // batch), label_batch, empty)
-
-
-def client_steps(parts: Parts, steps: Array | int, count: Array) -> Array | int:
-    """Iterations of a client with `count` [] confident images, which would otherwise take `steps`."""
-    epochs, rows, max_passes = parts.hparams.local.epochs, parts.hparams.batch_size, parts.options.max_passes
-    if epochs:
-        return epochs * -(-count // rows)
-    return jnp.minimum(steps, -(-max_passes * count // rows)) if max_passes else steps
-
-
-def client_loss(
-    parts: Parts,
-    inputs: phases.ClientInput,
-    sets: Sets,
-    labels: Array,
-    federation: Federation,
-    parameters: SplitParams,
-    student: SplitParams,
-    _: Any,
-    t: Array,
-) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
-    """The loss of iteration `t` [] of a client: strong views of FIX, and mixtures of weak views of FIX and MIX.
-
-    Args:
-      parts: settings.
-      inputs: of the client.
-      sets: its FIX and MIX.
-      labels: [S] of its images.
-      federation: the data.
-      parameters: of the student.
-      student: the model, whose parameters are replaced.
-      t: number of the iteration.
-
-    Returns:
-      The loss, and as in `local_sgd`: the student with updated statistics, means and (no) counts.
-    """
-    model, views, rows, alpha = parts.model, parts.views, parts.hparams.batch_size, parts.options.mixup_alpha
-    key, valid = rng.fold(inputs.key, t), None
-    if parts.hparams.local.epochs:
-        fix, mix, valid = of_epochs(inputs.key, sets, federation.size[inputs.id], t, rows)
-    else:
-        fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
-    weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
-    images, others = (federation.client_images[inputs.rows[positions]] for positions in (fix, mix))
-    strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
-    weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
-    other = views.normalize(views.weak(rng.fold(key, 'other'), others))
-    share = jax.random.beta(rng.fold(key, 'share'), alpha, alpha)
-    variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-    logits, variables = phases.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
-    mixed_logits, variables = phases.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
-    loss_fix = losses.cross_entropy(logits, labels[fix], weight)
-    loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
-    value = loss_fix + loss_mix
-    means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
-    return value, (variables, means, {})
 
 
 def step_to_average(
