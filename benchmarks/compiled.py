@@ -132,36 +132,41 @@ def read(file: Path) -> dict[Cell, dict[str, Any]]:
 
 
 def tables(results: dict[Cell, dict[str, Any]]) -> str:
-    """Markdown tables. For every target the row and the column of FIRST, with a column for each number of devices; then
-    all that is not in these, for each number of devices, methods down and families across."""
-    parts = []
-    for target in sorted({cell.target for cell in results}):
-        here = {cell: _words(record) for cell, record in results.items() if cell.target == target}
-        parts += [*_row_and_column(target, here), *_others(target, here)]
+    """Markdown tables: the row and the column of FIRST, with a column for each target and number of devices; then, for
+    each of these, all that is not in the first two, methods down and families across."""
+    words = {cell: _words(record) for cell, record in results.items()}
+    places = sorted({(cell.target, cell.devices) for cell in words})
+    parts = [*_row_and_column(words, places)]
+    for place in places:
+        here = {cell: text for cell, text in words.items() if (cell.target, cell.devices) == place}
+        if not all(map(in_cross, here)):
+            parts.append(_everything(here, place))
     return '\n\n'.join(parts) + '\n'
 
 
-def _row_and_column(target: str, here: dict[Cell, str]) -> Iterator[str]:
+def _row_and_column(words: dict[Cell, str], places: list[tuple[str, int]]) -> Iterator[str]:
     """A table of all families with the method of FIRST, and one of all methods with its family."""
     method, family = FIRST
-    counts = sorted({cell.devices for cell in here})
-    words = [f'{count} device{"s" if count > 1 else ""}' for count in counts]
-    for title, across in (
+    names = sorted({cell.method for cell in words})
+    for title, pairs in (
         (f'{method} with every model', {name: (method, name) for name in models.ARCHITECTURES}),
-        (f'every method with {family}', {name: (name, family) for name in sorted({cell.method for cell in here})}),
+        (f'every method with {family}', {name: (name, family) for name in names}),
     ):
-        rows = {name: [here.get(Cell(target, count, *pair), '') for count in counts] for name, pair in across.items()}
-        yield _table(f'{target}: {title}', ['', *words], {name: row for name, row in rows.items() if any(row)})
+        rows = {name: [words.get(Cell(*place, *pair), '') for place in places] for name, pair in pairs.items()}
+        yield _table(title, ['', *map(_named, places)], {name: row for name, row in rows.items() if any(row)})
 
 
-def _others(target: str, here: dict[Cell, str]) -> Iterator[str]:
-    """A table for each number of devices for which more than a row and a column was compiled."""
-    for count in sorted({cell.devices for cell in here if not in_cross(cell)}):
-        cells = [cell for cell in here if cell.devices == count]
-        families = [name for name in models.ARCHITECTURES if any(cell.family == name for cell in cells)]
-        names = sorted({cell.method for cell in cells})
-        rows = {name: [here.get(Cell(target, count, name, family), '') for family in families] for name in names}
-        yield _table(f'{target}: everything, {count} device{"s" if count > 1 else ""}', ['method', *families], rows)
+def _everything(here: dict[Cell, str], place: tuple[str, int]) -> str:
+    """A table of all methods and families that were compiled for a target and a number of devices."""
+    families = [name for name in models.ARCHITECTURES if any(cell.family == name for cell in here)]
+    names = sorted({cell.method for cell in here})
+    rows = {name: [here.get(Cell(*place, name, family), '') for family in families] for name in names}
+    return _table(f'everything, {_named(place)}', ['', *families], rows)
+
+
+def _named(place: tuple[str, int]) -> str:
+    target, count = place
+    return f'{target}, {count} device{"s" if count > 1 else ""}'
 
 
 def _table(title: str, header: list[str], rows: dict[str, list[str]]) -> str:

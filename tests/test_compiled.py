@@ -38,19 +38,20 @@ def test_tables_of_the_cross_and_of_the_rest():
         Cell('h200', 1, 'semisfl', 'vgg16'): done | {'fits': False, 'bytes': 200 * 2**30},
         Cell('h200', 1, 'fed_sh', 'cnn'): {'impossible': 'why'},
         Cell('h200', 8, 'semisfl', 'cnn'): {'refused': 'why'},
+        Cell('v5e', 1, 'semisfl', 'cnn'): done | {'seconds': 99.0},
     }
-    by_model, by_method = compiled.tables(results).split('### h200: every method with cnn')
-    assert '|  | 1 device | 8 devices |' in by_model
-    assert '| cnn | 3 GiB, 130, 21 s | **no** |' in by_model
-    assert '| vgg16 | 2e+02 GiB**, too large**, 130, 21 s |  |' in by_model
-    assert '| fed_sh | - |  |' in by_method
-    assert '| semisfl | 3 GiB, 130, 21 s | **no** |' in by_method
+    by_model, by_method = compiled.tables(results).split('### every method with cnn')
+    assert '|  | h200, 1 device | h200, 8 devices | v5e, 1 device |' in by_model
+    assert '| cnn | 3 GiB, 130, 21 s | **no** | 3 GiB, 130, 99 s |' in by_model
+    assert '| vgg16 | 2e+02 GiB**, too large**, 130, 21 s |  |  |' in by_model
+    assert '| fed_sh | - |  |  |' in by_method
+    assert '| semisfl | 3 GiB, 130, 21 s | **no** | 3 GiB, 130, 99 s |' in by_method
 
     results[Cell('h200', 1, 'fed_sh', 'vgg16')] = done | {'kernels': {'local_step': 77}}
-    rest = compiled.tables(results).split('### h200: everything, 1 device\n')[1]
-    assert '| method | cnn | vgg16 |' in rest
+    rest = compiled.tables(results).split('### everything, h200, 1 device\n')[1]
+    assert '|  | cnn | vgg16 |' in rest
     assert '| fed_sh | - | 3 GiB, 77, 21 s |' in rest
-    assert '8 devices' not in rest
+    assert 'everything' not in rest
 
 
 def command(out, *words):
