@@ -58,11 +58,16 @@ HloModule jit_round_, is_scheduled=true
   ROOT %copy.3 = f32[] copy(%copy.2)
 }
 
+%small (t: (s32[])) -> (s32[]) {
+  ROOT %while.9 = (s32[]) while(%t), condition=%twelve, body=%passes, metadata={op_name="while/body/supervised_step/fold/while"}
+}
+
 %supervised (s: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
   %s = (s32[], /*index=1*/f32[4,4]{1,0}) parameter(0)
   %while.1 = (s32[]) while(%s), condition=%twelve, body=%passes, metadata={op_name="while/body/supervised_step/while"}
   %conv.1 = (f32[8,4]{1,0}, u8[0]{0}) custom-call(%s), custom_call_target="__cudnn$convForward", feature_group_count=10, metadata={op_name="while/body/supervised_step/transpose(jvp())/conv_general_dilated"}
   %fusion.2 = f32[4,4]{1,0} fusion(%s), kind=kOutput, calls=%product, metadata={op_name="while/body/supervised_step/x"}
+  %key.1 = (s32[]) call(%s), to_apply=%small, frontend_attributes={xla_cpu_small_call="true"}, metadata={op_name="while/body/supervised_step/fold/while"}
   %branch = f32[] conditional(%s, %s, %s), branch_computations={%few, %many}
   ROOT %tuple.2 = (s32[], f32[4,4]{1,0}) tuple(%fusion.2)
 }
@@ -111,7 +116,7 @@ def test_what_a_program_does_by_phase():
     counts = hlo.phases(hlo.parse(text))
     assert list(counts) == ['supervised_step', 'cross_entity_iteration', hlo.REST]
     supervised, iteration, rest = counts.values()
-    assert supervised.kernels == 12 + 1 + 1 + 2  # passes, convolution, fusion, the longer branch
+    assert supervised.kernels == 12 + 1 + 1 + 1 + 2  # passes, convolution, fusion, a small loop, the longer branch
     assert supervised.products == Counter({'cuDNN convForward (backward), 10 feature groups': 1, 'product': 1})
     assert iteration.kernels == 5  # a fusion, two products, two collectives
     assert iteration.products == Counter({'product': 1, 'convolution (forward), 2 batch groups': 1})

@@ -30,6 +30,7 @@ _SILENT = {
 }
 _MOVES = {'copy-start', 'slice-start', 'dynamic-slice-start', 'dynamic-update-slice-start'}
 _SILENT_CALLS = {'AllocateBuffer', 'AssumeGatherIndicesInBound', 'Sharding', 'SPMDFullToShardShape'}
+_IN_ONE_KERNEL = 'xla_cpu_small_call="true"'  # a small loop, such as that of a random number, that a CPU calls at once
 _COLLECTIVES = {'all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute'}
 _BITS = {'pred': 8, 'token': 0}
 
@@ -211,6 +212,8 @@ def _count(module: Module, apart: set[str], name: str) -> Count:
                 open_loops += not trips
         elif instruction.kind == 'conditional':
             add(max((_count(module, apart, branch) for branch in _called(instruction)), key=lambda c: c.kernels), 1)
+        elif _IN_ONE_KERNEL in instruction.attributes:
+            kernels += 1
         elif instruction.kind in ('call', 'async-start'):
             for called in _called(instruction):
                 add(_count(module, apart, called), 1)
