@@ -107,7 +107,7 @@ def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
         start = time.process_time()
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, Refused):
-            return {'refused': round_.reason[:300]}
+            return {'refused': round_.reason[:300], 'too_large': round_.for_memory}
         seconds = time.process_time() - start
         evaluation = program.compile_evaluation(experiment, target, devices)
         if isinstance(evaluation, Refused):
@@ -179,7 +179,7 @@ def _words(record: dict[str, Any]) -> str:
     if 'impossible' in record:
         return '-'
     if 'refused' in record:
-        return '**no**'
+        return '**too large**' if record.get('too_large') else '**no**'
     kernels = record['kernels']
     step = next((kernels[name] for name in STEPS if name in kernels), 0)
     fits = '' if record['fits'] else '**, too large**'

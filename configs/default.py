@@ -45,7 +45,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- hardware
     config.parallel = ConfigDict()
-    config.parallel.devices = 1  # how many share the active clients, or the trials of `seeds`; 0: as many as fit
+    config.parallel.devices = 1  # how many share the active clients, or the trials of `seeds`; 0: as many as fit, which
+    # on a CPU is its cores, or 1 for split methods. Changes the order of sums over clients, and nothing for `seeds`
     config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': from Slurm, Cloud TPU, …
     config.parallel.num_processes = 1  # with HOST:PORT; `devices` counts all processes, the same number in each
     config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, different in each process

@@ -22,6 +22,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.algorithm = 'fedavg'
     config.rounds = 50
     config.checkpoint_every = 10
+    config.parallel.devices = 0  # on a CPU one for each core, which train different clients
 
     config.data.name = 'mnist'
     config.data.client_labels = -1

@@ -58,6 +58,7 @@ def compilation_cache(tmp_path_factory):
         jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
         patch.setattr(compilation, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
         patch.setattr(tuned, 'file', Path(folder, tuned.NAME).absolute)  # not what the user measured
+        jax.devices()  # so that no test with several devices splits the CPU of those that follow
         sharing.share(patch)
         yield
 

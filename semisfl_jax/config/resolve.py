@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, parallel
+from semisfl_jax import algorithms, machine, parallel
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms.method import option_groups, options_of
 from semisfl_jax.config import chosen, devices, keys
@@ -51,16 +51,31 @@ def resolve(config: ConfigDict) -> ConfigDict:
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:
-        if resolved.seeds:
-            resolved.parallel.devices = parallel.available_to_trials(len(resolved.seeds))
-        else:
-            reason = devices.indivisible(flatten(resolved))
-            resolved.parallel.devices = parallel.available(1 if reason else resolved.federation.num_active)
+        resolved.parallel.devices = _as_many_as_fit(resolved)
+    elif resolved.parallel.num_processes == 1:
+        parallel.cpu.split(resolved.parallel.devices)
     with resolved.unlocked():
         for group in option_groups().keys() - {method.option_group}:
             if group in resolved:
                 del resolved[group]
     return resolved.lock()
+
+
+def _as_many_as_fit(config: ConfigDict) -> int:
+    """`parallel.devices` for all devices that can share the work.
+
+    A CPU is one for each core where they would hardly wait for each other: for trials, and for clients that train
+    whole models. Clients of split methods meet in every iteration.
+    """
+    if config.seeds:
+        parallel.cpu.split(min(machine.cores(), len(config.seeds)))
+        return parallel.available_to_trials(len(config.seeds))
+    clients = 1 if devices.indivisible(flatten(config)) else config.federation.num_active
+    if algorithms.get(config.algorithm).whole_model and not config.parallel.coordinator:
+        parallel.cpu.split(min(machine.cores(), clients))
+    elif parallel.cpu.was_split():
+        return 1
+    return parallel.available(clients)
 
 
 def trials(config: ConfigDict) -> list[ConfigDict]:
@@ -92,7 +107,7 @@ def identity_hash(config: ConfigDict) -> str:
     of the programs as the user gave it: the machine's choice changes no more than how the numbers are rounded."""
     identity = {
         key: value
-        for key, value in chosen.identity(flatten(config)).items()
+        for key, value in chosen.identity(_shared_alike(flatten(config))).items()
         if key not in INERT and not (key in keys.ADDED and value == keys.ADDED[key])
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -103,7 +118,7 @@ def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str
 
     So does another form of the programs, whoever chose it; but 'auto' agrees with any that the machine chose.
     """
-    new, old = keys.completed(flatten(config)), keys.completed(flatten(other))
+    new, old = (_shared_alike(keys.completed(flatten(each))) for each in (config, other))
     new_given, old_given = chosen.identity(new), chosen.identity(old)
     names = sorted((new.keys() | old.keys()) - INERT)
     absent = '(absent)'
@@ -113,6 +128,11 @@ def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str
         if new.get(key, absent) != old.get(key, absent)
         and not (chosen.AUTO in (new.get(key), old.get(key)) and new_given.get(key) == old_given.get(key))
     ]
+
+
+def _shared_alike(flat: dict[str, Any]) -> dict[str, Any]:
+    """A flat configuration in which several trials are on one device: how many compute them changes no number."""
+    return {**flat, 'parallel.devices': 1} if flat['seeds'] else flat
 
 
 def default_workdir(config: ConfigDict, name: str) -> str:

@@ -1,5 +1,6 @@
 """Distributes the work of many clients, and of many trials, over the hardware."""
 
+from semisfl_jax.parallel import cpu
 from semisfl_jax.parallel.client_maps import CLIENT_MAPS, TRIAL_MAPS, client_map, in_chunks, sequential_map, trial_map
 from semisfl_jax.parallel.mesh import (
     AXIS,
@@ -23,6 +24,7 @@ __all__ = [
     'available_to_trials',
     'client_axis',
     'client_map',
+    'cpu',
     'in_chunks',
     'like',
     'make_mesh',

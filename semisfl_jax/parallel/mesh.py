@@ -52,9 +52,9 @@ def make_mesh(devices: int) -> Mesh | None:
     processes, device_count = jax.process_count(), jax.device_count()
     if devices > device_count:
         kind = jax.devices()[0].platform
-        hint = '; XLA_FLAGS=--xla_force_host_platform_device_count=N splits a CPU in N' if kind == 'cpu' else ''
+        late = ', and JAX has begun, so that it cannot be split any more; or use a new process' if kind == 'cpu' else ''
         raise UserError(
-            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all{hint}'
+            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all{late}'
         )
     if devices % processes:
         raise UserError(

@@ -106,6 +106,8 @@ def job(cell: Cell, seeds: tuple[int, ...]) -> Job:
     identity = f'{config_lib.identity_hash(config_lib.resolve(config))} {config.rounds}'
     changes = {key: value for key, value in cell.changes.items() if key not in seed_values}
     changes |= {'seed': seeds[0]} if single else {'seeds': seeds}
+    if not single and config.parallel.devices == 1:
+        changes['parallel.devices'] = 0  # as many as fit, which changes no number of several seeds
     name = f'{Path(cell.base).stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
     return Job(name, cell.base, changes, seeds, config.rounds)
 

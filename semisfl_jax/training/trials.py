@@ -69,22 +69,22 @@ def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
 
 
 def _part(mesh: Mesh | None, tree: Any, r: int) -> Any:
-    """Trial r of leaves [R, ...], on the host or on devices, then moved to the first one if necessary."""
-    if mesh or not isinstance(jax.tree.leaves(tree)[0], jax.Array):
-        return jax.tree.map(lambda x: x[r] if isinstance(x, np.ndarray) else _on_first(x[r]), tree)
-    return _take(tree, np.int32(r))
+    """Trial r of leaves [R, ...], which are on the host, traced, or on devices; then on the first of these."""
+    first = jax.tree.leaves(tree)[0]
+    if not isinstance(first, jax.Array):
+        return jax.tree.map(lambda x: x[r], tree)
+    if mesh is None or isinstance(first, jax.core.Tracer):
+        return _take(tree, np.int32(r))
+    device, place = divmod(r, first.shape[0] // mesh.size)
+    here = mesh.devices[device]
+    own = jax.tree.map(lambda x: next(shard.data for shard in x.addressable_shards if shard.device == here), tree)
+    return jax.device_put(_take(own, np.int32(place)), jax.devices()[0])
 
 
 @jax.jit
 def _take(tree: Any, r: Array) -> Any:
     """Trial r of leaves [R, ...] in one program: evaluation needs it after every round, and leaves are many."""
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, r, keepdims=False), tree)
-
-
-def _on_first(x: Array) -> Array:
-    if isinstance(x, jax.core.Tracer) or len(x.sharding.device_set) == 1:
-        return x
-    return jax.device_put(x, jax.devices()[0])
 
 
 def stack(trees: Sequence[Any]) -> Any:

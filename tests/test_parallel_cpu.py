@@ -1,0 +1,87 @@
+"""A CPU is as many devices as a run asks for, and with 0 as many as pay; each case in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from semisfl_jax import config as config_lib
+from semisfl_jax.studies import plan, spec
+from tests import runs
+
+SCRIPT = """
+import json, sys
+import jax
+from semisfl_jax import config as config_lib, machine
+from semisfl_jax.errors import UserError
+from semisfl_jax.parallel import make_mesh
+from tests import runs
+
+cores, begun, *all_changes = json.loads(sys.argv[1])
+machine.cores = lambda: cores
+if begun:
+    jax.devices()
+for changes in all_changes:
+    devices = config_lib.resolve(runs.config(**changes)).parallel.devices
+try:
+    make_mesh(devices)
+    print(devices, jax.device_count())
+except UserError as error:
+    print(error)
+"""
+FLAG = '--xla_force_host_platform_device_count'
+WHOLE, CUT = {'algorithm': 'semifl', 'parallel__devices': 0}, {'algorithm': 'semisfl', 'parallel__devices': 0}
+
+
+@pytest.mark.parametrize(
+    ('cores', 'begun', 'changes', 'environment', 'expected'),
+    [
+        (2, False, [WHOLE], {}, '2 2'),
+        (8, False, [WHOLE], {}, '3 3'),  # active clients
+        (8, False, [CUT], {}, '1 1'),
+        (8, False, [WHOLE, CUT], {}, '1 3'),  # the same after another run
+        (3, False, [CUT | {'seeds': (0, 1, 2, 3)}], {}, '2 3'),  # a divisor of the number of trials
+        (1, False, [CUT | {'parallel__devices': 3}], {}, '3 3'),
+        (8, False, [CUT], {'XLA_FLAGS': f'{FLAG}=2'}, '2 2'),  # as the user says
+        (8, False, [WHOLE], {'JAX_NUM_CPU_DEVICES': '2'}, '2 2'),
+        (8, True, [WHOLE], {}, '1 1'),
+        (8, True, [CUT | {'parallel__devices': 3}], {}, 'config.parallel.devices=3 is more than the 1 available (cpu)'),
+    ],
+)
+def test_devices_of_a_cpu(cores, begun, changes, environment, expected):
+    names = os.environ.keys() - {'XLA_FLAGS', 'JAX_NUM_CPU_DEVICES'}
+    result = subprocess.run(
+        [sys.executable, '-c', SCRIPT, json.dumps([cores, begun, *changes])],
+        cwd=runs.ROOT,
+        env={name: os.environ[name] for name in names} | {'JAX_PLATFORMS': 'cpu'} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip().startswith(expected)
+
+
+def test_devices_identify_a_run_of_one_seed_but_none_of_several():
+    def of(**changes):
+        return config_lib.resolve(runs.config(**changes))
+
+    one, two = of(parallel__devices=1), of(parallel__devices=2)
+    assert config_lib.identity_hash(one) != config_lib.identity_hash(two)
+    assert config_lib.differences(two, one) == ['parallel.devices: 1 -> 2']
+    one, two = of(seeds=(0, 1), parallel__devices=1), of(seeds=(0, 1), parallel__devices=2)
+    assert config_lib.identity_hash(one) == config_lib.identity_hash(two)
+    assert config_lib.differences(two, one) == []
+
+
+def test_runs_of_a_study_take_all_devices_for_several_seeds():
+    unchanged = runs.config()
+    several = plan.job(spec.cell('row', 'column', 'digits', runs.config(), unchanged), (0, 1))
+    assert several.changes['parallel.devices'] == 0
+    assert '--config.parallel.devices=0' in several.command()
+    alone = plan.job(spec.cell('row', 'column', 'digits', runs.config(), unchanged), (0,))
+    assert 'parallel.devices' not in alone.changes
+    asked = plan.job(spec.cell('row', 'column', 'digits', runs.config(parallel__devices=2), unchanged), (0, 1))
+    assert asked.changes['parallel.devices'] == 2
+    assert asked.name == several.name != alone.name
