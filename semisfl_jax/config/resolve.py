@@ -132,7 +132,7 @@ def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str
 
 def _shared_alike(flat: dict[str, Any]) -> dict[str, Any]:
     """A flat configuration in which several trials are on one device: how many compute them changes no number."""
-    return {**flat, 'parallel.devices': 1} if flat['seeds'] else flat
+    return {**flat, 'parallel.devices': 1} if flat.get('seeds') else flat
 
 
 def default_workdir(config: ConfigDict, name: str) -> str:
