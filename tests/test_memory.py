@@ -13,7 +13,7 @@ from semisfl_jax import data, machine
 from semisfl_jax.data import cache
 from semisfl_jax.data.decode import Source, Stream
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import experiment, footprint, trials
+from semisfl_jax.training import experiment, footprint, memory, trials
 from semisfl_jax.wording import size
 from tests import needs, runs
 from tests.test_cli import assert_one_line
@@ -340,3 +340,15 @@ def test_sizes_in_words():
 
 def test_the_size_of_a_tree():
     assert footprint.size_of({'a': np.zeros((2, 3), np.float32), 'b': [np.zeros(5, bool)], 'c': ()}) == 29
+
+
+def test_the_devices_of_a_cpu_share_the_memory_of_the_machine(monkeypatch):
+    """What one device holds and does not fit twice: an accelerator of each has room for it."""
+    shares = [footprint.Share('images', 3 * GIB), footprint.Share('decoded', 3 * GIB, on_host=True)]
+    one, two = (runs.config(parallel__devices=devices) for devices in (1, 2))
+    of_machine(monkeypatch, 8 * GIB)
+    memory.check(one, lambda config: shares)
+    with pytest.raises(UserError, match='at least 9 GiB of memory'):
+        memory.check(two, lambda config: shares)
+    of_machine(monkeypatch, 8 * GIB, 4 * GIB)
+    memory.check(two, lambda config: shares)

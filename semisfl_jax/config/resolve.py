@@ -52,7 +52,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
         resolved.lr_rounds = resolved.rounds
     if resolved.parallel.devices == 0:
         resolved.parallel.devices = _as_many_as_fit(resolved)
-    elif resolved.parallel.num_processes == 1:
+    elif not resolved.parallel.coordinator:
         parallel.cpu.split(resolved.parallel.devices)
     with resolved.unlocked():
         for group in option_groups().keys() - {method.option_group}:

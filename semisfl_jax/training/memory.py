@@ -79,7 +79,7 @@ def check(config: ConfigDict, shares_of: Shares) -> None:
     Raises:
       UserError: it certainly does not.
     """
-    for place in _places(shares_of(config)):
+    for place in _places(config, shares_of(config)):
         if place.need > place.limit:
             need = f'at least {size(place.need)} of memory ({_largest(place.shares)})'
             advice = _sparing(place.shares)
@@ -102,7 +102,7 @@ def check_program(program: str, compiled: Any, config: ConfigDict, shares_of: Sh
         return
     argument_bytes = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     temp_bytes = analysis.temp_size_in_bytes
-    for place in _places([Share(program, argument_bytes + temp_bytes)]):
+    for place in _places(config, [Share(program, argument_bytes + temp_bytes)]):
         if place.need > place.limit:
             temporary = f'{size(temp_bytes)} of it for intermediate results'
             need = f'{size(place.need)} of memory for the compiled {program}, {temporary}'
@@ -132,12 +132,15 @@ def explained(
     return decorate
 
 
-def _places(shares: Sequence[Share]) -> Iterator[Place]:
-    """The memories that limit a run, as far as known; a CPU device shares the host's."""
+def _places(config: ConfigDict, shares: Sequence[Share]) -> Iterator[Place]:
+    """The memories that limit a run, as far as known; the devices of a CPU share the host's."""
     on_host, on_device = machine.host_memory(), machine.device_memory()
     if on_device:
         yield Place('the device', on_device, [share for share in shares if not share.on_host])
         shares = [share for share in shares if share.on_host]
+    elif not config.parallel.coordinator:
+        each = max(1, config.parallel.devices)
+        shares = [share if share.on_host else share._replace(nbytes=each * share.nbytes) for share in shares]
     if on_host:
         yield Place('this machine', on_host, list(shares))
 
@@ -167,9 +170,9 @@ def _culprit(config: ConfigDict, shares_of: Shares, place_name: str, most: float
             shares = shares_of(_changed(config, key, value))
         except UserError:  # images too small for the model, and the like
             return math.inf
-        return next((memory.need for memory in _places(shares) if memory.name == place_name), math.inf)
+        return next((memory.need for memory in _places(config, shares) if memory.name == place_name), math.inf)
 
-    current_need = next((memory.need for memory in _places(shares_of(config)) if memory.name == place_name), 0)
+    current_need = next((memory.need for memory in _places(config, shares_of(config)) if memory.name == place_name), 0)
     needs = {}
     defaults, values = keys.defaults(), keys.flat(config)
     options = [key for key, field in option_fields().items() if field.metadata['scales_memory'] and key in values]
@@ -212,7 +215,7 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 
 def _explanation(reason: str, config: ConfigDict, shares_of: Shares) -> str:
-    places = list(_places(shares_of(config)))
+    places = list(_places(config, shares_of(config)))
     usage = [
         f'{size(place.need)} of {size(place.limit)} in {place.name} ({_largest(place.shares)})'
         for place in places
