@@ -10,7 +10,7 @@ import time
 import pytest
 
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import engine, plan
+from semisfl_jax.studies import engine, execute, plan
 from tests import runs, studies_toy
 from tests.marks import slow_but
 
@@ -47,6 +47,13 @@ def test_runs_what_is_missing_once_and_shares_it(tmp_path):
     make(tmp_path)
     assert started(root) == [*names, names[2]]
     assert runs.files(folder) == before
+
+
+def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path, monkeypatch):
+    made = execute.make
+    monkeypatch.setattr(execute, 'make', lambda *arguments: made(*arguments) or 'a process already runs here')
+    _, folder = make(tmp_path)
+    assert 'failed' not in (folder / 'report.md').read_text()
 
 
 @pytest.mark.slow

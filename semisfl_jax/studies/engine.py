@@ -65,7 +65,9 @@ def run(
                 execute.wait(home / plan.RUNS / job.name, request, say)
                 if not execute.finished(home, job):
                     shown.start(job.name, job.command())
-                    if fault := execute.make(home, job, launcher, entry, request, shown.look):
+                    fault = execute.make(home, job, launcher, entry, request, shown.look)
+                    execute.wait(home / plan.RUNS / job.name, request, say)  # another study was earlier
+                    if fault and not execute.finished(home, job):
                         faults[job.name] = fault
                 fault = faults.get(job.name, '')
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
