@@ -38,12 +38,13 @@ def test_tables_of_the_cross_and_of_the_rest():
         Cell('h200', 1, 'semisfl', 'vgg16'): done | {'fits': False, 'bytes': 200 * 2**30},
         Cell('h200', 1, 'fed_sh', 'cnn'): {'impossible': 'why'},
         Cell('h200', 8, 'semisfl', 'cnn'): {'refused': 'why'},
+        Cell('h200', 8, 'semisfl', 'vgg16'): {'refused': 'why', 'too_large': True},
         Cell('v5e', 1, 'semisfl', 'cnn'): done | {'seconds': 99.0},
     }
     by_model, by_method = compiled.tables(results).split('### every method with cnn')
     assert '|  | h200, 1 device | h200, 8 devices | v5e, 1 device |' in by_model
     assert '| cnn | 3 GiB, 130, 21 s | **no** | 3 GiB, 130, 99 s |' in by_model
-    assert '| vgg16 | 2e+02 GiB**, too large**, 130, 21 s |  |  |' in by_model
+    assert '| vgg16 | 2e+02 GiB**, too large**, 130, 21 s | **too large** |  |' in by_model
     assert '| fed_sh | - |  |  |' in by_method
     assert '| semisfl | 3 GiB, 130, 21 s | **no** | 3 GiB, 130, 99 s |' in by_method
 

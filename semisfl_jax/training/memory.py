@@ -138,7 +138,7 @@ def _places(config: ConfigDict, shares: Sequence[Share]) -> Iterator[Place]:
     if on_device:
         yield Place('the device', on_device, [share for share in shares if not share.on_host])
         shares = [share for share in shares if share.on_host]
-    elif not config.parallel.coordinator:
+    elif machine.platform() == 'cpu' and not config.parallel.coordinator:
         each = max(1, config.parallel.devices)
         shares = [share if share.on_host else share._replace(nbytes=each * share.nbytes) for share in shares]
     if on_host:
