@@ -145,7 +145,7 @@ def tables(results: dict[Cell, dict[str, Any]]) -> str:
 
 
 def _row_and_column(words: dict[Cell, str], places: list[tuple[str, int]]) -> Iterator[str]:
-    """A table of all families with the method of FIRST, and one of all methods with its family."""
+    """A table of all families with the method of FIRST, and one of all methods with its family, where any is there."""
     method, family = FIRST
     names = sorted({cell.method for cell in words})
     for title, pairs in (
@@ -153,7 +153,9 @@ def _row_and_column(words: dict[Cell, str], places: list[tuple[str, int]]) -> It
         (f'every method with {family}', {name: (name, family) for name in names}),
     ):
         rows = {name: [words.get(Cell(*place, *pair), '') for place in places] for name, pair in pairs.items()}
-        yield _table(title, ['', *map(_named, places)], {name: row for name, row in rows.items() if any(row)})
+        filled = {name: row for name, row in rows.items() if any(row)}
+        if filled:
+            yield _table(title, ['', *map(_named, places)], filled)
 
 
 def _everything(here: dict[Cell, str], place: tuple[str, int]) -> str:
