@@ -111,9 +111,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` lo
     from semisfl_jax.algorithms import register as register
     from semisfl_jax.config import get_config as get_config
     from semisfl_jax.errors import UserError as UserError
-    from semisfl_jax.loop import Result as Result
     from semisfl_jax.loop import train as train
     from semisfl_jax.training.console import console as console
+    from semisfl_jax.training.result import Result as Result
     from semisfl_jax.training.simulation import build as build
 
 __version__ = '0.1.0'
@@ -124,7 +124,7 @@ if not Path(__file__).with_name('configs').is_dir():
 
 _PUBLIC = {
     'Method': 'algorithms',
-    'Result': 'loop',
+    'Result': 'training.result',
     'UserError': 'errors',
     'build': 'training.simulation',
     'console': 'training.console',

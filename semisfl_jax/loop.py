@@ -8,7 +8,6 @@ Several processes may compute one run (`hosts`): all execute this loop in lockst
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,68 +18,44 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import costs, data, diagnostics, own_files, parallel
+from semisfl_jax import costs, data, diagnostics, own_files
 from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation, hosts
 from semisfl_jax.training import (
-    checkpoint,
     events,
     files,
     finite,
+    footprint,
     inputs,
     interrupt,
     memory,
     metrics,
+    result,
+    resume,
     simulation,
     summary,
     totals,
     workdir,
 )
-from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import trials as trials_lib
+from semisfl_jax.training.describe import describe
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.footprint import Share
 from semisfl_jax.training.interrupt import Request, Stopped
+from semisfl_jax.training.result import Records, Result
 from semisfl_jax.training.totals import Account
 from semisfl_jax.types import Cohort, Federation
 
-Records = list[dict[str, Any]]  # the lines of metrics.jsonl
-
-
-class Result:
-    """What a run produced. With several seeds, arrays have a leading axis of trials, and the state is a list.
-
-    Attributes:
-      summary: the content of summary.json.
-    """
-
-    def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
-        self.summary = summary
-        self._records, self._state = records, state
-
-    @functools.cached_property
-    def metrics(self) -> dict[str, np.ndarray]:
-        """{name: [T]} or {name: [R, T]} of the T rounds: the entries of metrics.jsonl, NaN where there is none."""
-        arrays = [metrics.as_arrays(records) for records in self._records()]
-        return metrics.stack(arrays) if 'trials' in self.summary else arrays[0]
-
-    @functools.cached_property
-    def state(self) -> Any:
-        """The final state of the method: `phases.State` in those of the package. That of a run which an earlier call
-        finished is read from its checkpoint, which takes the time to build the experiment."""
-        return self._state()
-
 
 def _footprint(config: ConfigDict) -> list[Share]:
-    return experiment_lib.footprint(config_lib.resolve(config), trials=max(1, len(config.seeds)))
+    return footprint.of_run(config_lib.resolve(config), trials=max(1, len(config.seeds)))
 
 
 @memory.explained(_footprint)
@@ -119,13 +94,13 @@ def train(
     tell = partial(_tell, listeners)
     if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
         tell(events.Finished(finished, folder, earlier=True))
-        return _read_result(folder, config, finished)
+        return result.read(folder, config, finished)
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
-    trials = _build(config, folder)
-    tell(events.Described([*experiment_lib.describe(trials), f'form       {form}'], folder))
+    trials = resume.build(config, folder)
+    tell(events.Described([*describe(trials), f'form       {form}'], folder))
     batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
-    run = Run(trials, batch, _homes(trials, folder, config), config, folder, listeners)
+    run = Run(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)
     stream = batch.inputs(progress.round)
     with interrupts() as request:
@@ -204,53 +179,21 @@ def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
 
 
 @compilation.without_collecting()
-def _build(config: ConfigDict, folder: Path | None) -> list[Experiment]:
-    """The trials of `config` (resolved), each with a folder that was checked to be usable."""
-    configs = config_lib.trials(config)
-    folders = workdir.of_trials(folder, config) if folder else []
-    for home, trial in zip(folders, configs, strict=False):
-        hosts.on_first(partial(workdir.check, home, trial))
-    with hosts.together():
-        trials = experiment_lib.build_trials(configs)
-    for home, trial in zip(folders, trials, strict=False):
-        hosts.on_first(partial(workdir.check_partition, home, trial.partition))
-    hosts.check_same('the data or their split', [trial.partition.content_hash for trial in trials])
-    return trials
-
-
-def _homes(trials: Sequence[Experiment], folder: Path | None, config: ConfigDict) -> list[files.Home]:
-    return list(map(files.Home, trials, workdir.of_trials(folder, config))) if folder else []
-
-
-@compilation.without_collecting()
 def _start(run: Run) -> Progress:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
     init, controller = simulation.init_state(first), simulation.init_controller(first)
-    restored = _restore(run.homes, run.config.rounds) if run.homes else None
+    restored = resume.restore(run.homes, run.config.rounds) if run.homes else None
     if restored is None:
         states = [init(trial.key) for trial in run.trials]
         controllers, accounts = [controller for _ in states], [Account() for _ in states]
         return Progress(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
     run.tell(events.Resumed(restored.round))
-    states = _on_devices(first, restored)
+    states = resume.on_devices(first, restored)
     controllers = [tree['frequency'] for tree in restored.state]
     accounts = list(map(totals.from_json, restored.notes))
     records = hosts.from_first(lambda: [metrics.read(home.lines, restored.round) for home in run.homes])
     return Progress(restored.round, run.batch.stack(states), controllers, accounts, records)
-
-
-def _restore(homes: Sequence[files.Home], rounds: int) -> checkpoint.Restored | None:
-    """The last checkpoints, as read by process 0; None if there are none."""
-    first = homes[0].experiment
-    shapes = jax.eval_shape(simulation.init_state(first), first.key)
-    template = {'algorithm': shapes, 'frequency': simulation.init_controller(first)}
-    return hosts.from_first(lambda: files.restore(homes, rounds, template))
-
-
-def _on_devices(experiment: Experiment, restored: checkpoint.Restored) -> list[Any]:
-    """The restored state of the method, of every trial."""
-    return [parallel.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.state]
 
 
 @compilation.without_collecting()
@@ -384,21 +327,3 @@ def _summarize(run: Run, programs: Programs, progress: Progress) -> tuple[list[d
     if not run.config.seeds:
         return summaries, summaries[0]
     return summaries, own_files.seal(summary.of_trials(run.config, run.batch.map, summaries))
-
-
-def _read_result(folder: Path, config: ConfigDict, run_summary: dict[str, Any]) -> Result:
-    """The result of a run that an earlier call finished."""
-    homes = workdir.of_trials(folder, config)
-
-    def records() -> list[Records]:
-        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', run_summary['rounds']) for home in homes])
-
-    def state() -> Any:
-        trials = _build(config, folder)
-        restored = _restore(_homes(trials, folder, config), run_summary['rounds'])
-        if restored is None:
-            raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
-        states = _on_devices(trials[0], restored)
-        return states if config.seeds else states[0]
-
-    return Result(run_summary, records, state)

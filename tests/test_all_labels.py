@@ -13,6 +13,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data, diagnostics, sampling
 from semisfl_jax.plots import collect
 from semisfl_jax.training import experiment, inputs, trials
+from semisfl_jax.training.describe import describe
 from tests import runs
 from tests.marks import slow_but
 
@@ -86,5 +87,5 @@ def test_trials_without_images_at_the_server_share_the_rest(residency):
 
 def test_labels_at_clients_are_on_the_screen():
     config = runs.config(algorithm='fedavg', data__client_labels=20, federation__mu=1)
-    description = '\n'.join(experiment.describe([experiment.build(config_lib.resolve(config))]))
+    description = '\n'.join(describe([experiment.build(config_lib.resolve(config))]))
     assert ' 139 to 140 images each, 20 more with labels, 2 images each, 3 active in a round, ' in description

@@ -7,6 +7,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data, rng
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import experiment
+from semisfl_jax.training.describe import describe
 from tests import runs
 from tests.test_data_classes import held, loop
 from tests.test_data_partition import SKEWED, config_of, dataset_of
@@ -297,7 +298,7 @@ def test_from_the_command_line_and_through_a_file(tmp_path):
     built = experiment.build(config)
     assert built.partition.content_hash == made.content_hash
     np.testing.assert_array_equal(built.held, [totals, [10] * 10])
-    assert words in '\n'.join(experiment.describe([built]))
+    assert words in '\n'.join(describe([built]))
 
 
 def test_a_share_that_cannot_be_ends_the_command_in_one_line(tmp_path, capsys):

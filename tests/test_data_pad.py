@@ -9,7 +9,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
 from semisfl_jax.data import dataset, pad
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import experiment
+from semisfl_jax.training import experiment, footprint
 from tests import runs
 from tests.test_data_tfds import classes, options_of, pixels, write
 from tests.test_models import count
@@ -92,7 +92,7 @@ def test_runs_are_built_for_padded_images():
     assert built.model.feature_size == 3 * 3 * 32  # 12, 6, 3
 
     def images(config):
-        return {share.what: share.nbytes for share in experiment.footprint(config)}['images']
+        return {share.what: share.nbytes for share in footprint.of_run(config)}['images']
 
     assert images(config) * 8 * 8 == images(plain) * 12 * 12
     assert config_lib.identity_hash(config) != config_lib.identity_hash(plain)

@@ -14,6 +14,7 @@ from semisfl_jax.data import cache
 from semisfl_jax.data.decode import Source, Stream
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import experiment, footprint, memory, trials
+from semisfl_jax.training.describe import describe
 from semisfl_jax.wording import size
 from tests import needs, runs
 from tests.test_cli import assert_one_line
@@ -93,7 +94,7 @@ def test_one_model_of_every_client_is_stated_and_refused_where_it_cannot_fit(mon
     base = {'data.fake': True, 'data.fake_size': 300, 'data.num_labeled': 20, 'algorithm': 'fed_shvr'}
     config = sfl.get_config('mnist', {**base, 'model.name': 'mlp5000', 'federation.num_clients': 40})
     of_machine(monkeypatch, 16 * GIB)
-    lines = experiment.describe([experiment.build(config_lib.resolve(config))])
+    lines = describe([experiment.build(config_lib.resolve(config))])
     assert 'memory     each client keeps 15 MiB between its rounds, 607 MiB in all' in lines  # 40 x 15.163 = 606.5
     config.federation.num_clients = 5_000
     with pytest.raises(UserError, match=r'federation\.num_clients=5000 .*\(client state 74 GiB'):  # 5,000 x 15.163 MiB
@@ -125,10 +126,10 @@ def test_what_works_is_not_refused(name, monkeypatch):
         config = get(name)
         config.update_from_flattened_dict(needs.changes(algorithm) | {'data.fake': True})
         config = config_lib.resolve(config)
-        shares = experiment.footprint(config)
+        shares = footprint.of_run(config)
         assert 0 < sum(share.nbytes for share in shares) < 24 * GIB
     of_machine(monkeypatch, None)
-    experiment.memory.check(config_lib.resolve(runs.config(queue_size=10**8)), experiment.footprint)
+    experiment.memory.check(config_lib.resolve(runs.config(queue_size=10**8)), footprint.of_run)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_the_estimate_is_below_what_the_compiled_round_takes(algorithm, changes)
     taken = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     taken += analysis.temp_size_in_bytes
     loaded = built.dataset.outline._replace(test=0, most_held=built.federation.index.shape[1] if not changes else 1)
-    estimate = sum(share.nbytes for share in experiment.footprint(config, loaded=loaded) if not share.on_host)
+    estimate = sum(share.nbytes for share in footprint.of_run(config, loaded=loaded) if not share.on_host)
     assert taken / 10 < estimate <= taken
 
 
@@ -160,7 +161,7 @@ def test_the_parts_of_an_estimate():
     """AlexNet on CIFAR-10, from the sizes that are known of it."""
     config = config_lib.resolve(get('cifar10'))
     loaded = data.Outline((32, 32, 3), 10, 50_000, 10_000, in_memory=False, most_held=1534)
-    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
+    shares = {share.what: share.nbytes for share in footprint.of_run(config, loaded=loaded)}
     model, head = 35_855_178, 4096 * 4096 + 4096 + 4096 * 128 + 128  # parameters; features at the cut are 4,096
     assert shares['images'] == 60_000 * 3072
     assert shares['queue'] == 2 * (1024 * (4 * 128 + 4 + 1) + 4)
@@ -169,7 +170,7 @@ def test_the_parts_of_an_estimate():
     assert shares['index tables of the clients'] == 4 * 30 * 1534
     assert shares['rows and images of a round'] == 4 * 10 * 50 * 64
     assert shares['batches'] == 4 * 500 * 3072
-    two = {share.what: share.nbytes for share in experiment.footprint(config, trials=2, loaded=loaded)}
+    two = {share.what: share.nbytes for share in footprint.of_run(config, trials=2, loaded=loaded)}
     assert two['models of the server'] == 2 * shares['models of the server']
     assert two['images'] == shares['images']
 
@@ -180,7 +181,7 @@ def test_images_that_nobody_gets_take_no_memory():
     config.data.num_unlabeled = 6000
     config = config_lib.resolve(config)
     loaded = data.Outline((32, 32, 3), 10, 50_000, 10_000, in_memory=False, most_held=200)
-    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
+    shares = {share.what: share.nbytes for share in footprint.of_run(config, loaded=loaded)}
     assert shares['images'] == 20_000 * 3072
 
 
@@ -192,7 +193,7 @@ def test_maps_of_dense_tasks_take_memory(residency, training):
     config = config_lib.resolve(config)
     outputs = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
     loaded = data.Outline((512, 512, 3), 20, 4998, 5105, in_memory=False, most_held=1000, outputs=outputs)
-    shares = {share.what: share.nbytes for share in experiment.footprint(config, loaded=loaded)}
+    shares = {share.what: share.nbytes for share in footprint.of_run(config, loaded=loaded)}
     assert shares['images'] == 3 * 512**2 * (training + 5105)
     assert shares['maps of the tasks'] == 4 * 512**2 * (training + 5105)
 
@@ -201,7 +202,7 @@ def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, t
     """Features of 1,000 images behind the first layer are 1,000 * 8 * 8 * 16 float32, 4 MiB; all else takes less."""
     changes = {'algorithm': 'supervised_only', 'server_batch_size': 1000}
     config = config_lib.resolve(runs.config(**changes))
-    assert sum(share.nbytes for share in experiment.footprint(config)) < 2 * 2**20
+    assert sum(share.nbytes for share in footprint.of_run(config)) < 2 * 2**20
     of_machine(monkeypatch, 4 * 2**20)
     assert runs.run(tmp_path / 'run', **changes) == 2
     words = ['for the compiled round', 'for intermediate results', 'has 4 MiB', 'less than', 'server_batch_size=1000']

@@ -175,7 +175,7 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     flat = spec.flat(config)
     protocol = comparison(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
     if config.algorithm == 'fedmatch':
-        official = fedmatch.method.official(flat | {'data.client_labels': flat['data.num_labeled']})
+        official = fedmatch.METHOD.official(flat | {'data.client_labels': flat['data.num_labeled']})
         protocol |= {key: value for key, value in official.items() if key.startswith('fedmatch.')}
     rounds = OF_SCALE[scale].get('rounds', protocol['rounds'])
     padded = {'data.pad_to': 32} if scale == 'full' and base == 'fashion_mnist' else {}

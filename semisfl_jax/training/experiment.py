@@ -19,20 +19,15 @@ from semisfl_jax import (
     data,
     failures,
     frequency,
-    models,
     parallel,
-    phases,
     rng,
 )
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax import tasks as tasks_lib
-from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import checkpoint, memory, split_words
-from semisfl_jax.training import footprint as footprint_lib
+from semisfl_jax.training import checkpoint, footprint, memory, networks
 from semisfl_jax.types import Algorithm, Array, Federation, Views
-from semisfl_jax.wording import size
 
 
 class Experiment(NamedTuple):
@@ -104,13 +99,13 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     """
     config = configs[0]
     mesh = parallel.make_mesh(config.parallel.devices)
-    memory.check(config, partial(footprint, trials=len(configs)))
+    memory.check(config, partial(footprint.of_run, trials=len(configs)))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
     most_held = max(len(rows) for partition in partitions for rows in partition.client_index)
     outline = dataset.outline._replace(most_held=most_held)
-    memory.check(config, partial(footprint, trials=len(configs), loaded=outline))
+    memory.check(config, partial(footprint.of_run, trials=len(configs), loaded=outline))
     parts = build_parts(config, dataset, mesh)
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
@@ -138,7 +133,7 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
       UserError: the model does not fit the images, or the devices of `mesh` cannot share the clients.
     """
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    model = _model(config, dataset.outline, axes=(parallel.AXIS,) if mesh else ())
+    model = networks.build(config, dataset.outline, axes=(parallel.AXIS,) if mesh else ())
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
@@ -210,81 +205,6 @@ def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identi
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
 
 
-def footprint(config: ConfigDict, trials: int = 1, loaded: data.Outline | None = None) -> list[footprint_lib.Share]:
-    """A lower bound on the memory of a run, from shapes alone; empty if the shapes of the data set are unknown.
-
-    Args:
-      config: resolved.
-      trials: number of seeds.
-      loaded: outline of the data set once loaded. `config` may ask for another image size or number of images.
-    """
-    outline = data.outline(config.data)
-    if loaded:
-        nominal = outline
-        image = nominal.image if nominal else data.final_shape(loaded.image, config.data)
-        outline = loaded._replace(image=image)
-        if config.data.fake and nominal:
-            outline = outline._replace(train=nominal.train, test=nominal.test)
-    if outline is not None and config.data.eval_split == 'validation':
-        outline = outline._replace(test=config.data.num_validation)
-    if outline is None or set(config.data.tasks) - outline.outputs.keys():  # loaded data are needed to know
-        return []
-    method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
-    algorithm = algorithms.build(config.algorithm, _model(config, outline), unseen, hparams)
-    state = jax.eval_shape(algorithm.init, rng.root(0))
-    uploads_whole_model = method.separate_clients and not method.sequential(keys.flat(config))
-    method_shapes = footprint_lib.Method(
-        state=state,
-        uses_clients=method.clients,
-        reads_sets=method.reads == 'sets',
-        server_trains=hparams.server_trains,
-        uploads=state.student if uploads_whole_model else state.student.bottom,
-        tasks=max(1, len(config.data.tasks)),
-        rows_at_once=method.rows_at_once(hparams.options),
-    )
-    return footprint_lib.shares(config, outline, hparams, method_shapes, trials)
-
-
-def _model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
-    """The model of a configuration; for dense tasks a tuple of `phases.TaskModel`."""
-    if config.data.tasks:
-        return tuple(_task_model(config, outline, name) for name in config.data.tasks)
-    return models.build(
-        config.model.name,
-        outline.classes,
-        outline.image,
-        config.model.split_index,
-        config.model.projection,
-        config.model.projection_dim,
-        config.model.convolution,
-        'bfloat16' if config.precision == 'bfloat16' else 'float32',
-        axes=axes,
-        batch_norm_variance=config.model.batch_norm_variance,
-        recompute=config.model.recompute,
-    )
-
-
-def _task_model(config: ConfigDict, outline: data.Outline, name: str) -> phases.TaskModel:
-    """The model of a dense task, its encoder from a file if there is one."""
-    net, outputs = config.model, outline.outputs[name]
-    model = models.build_dense(
-        net.name,
-        outputs,
-        outline.image,
-        net.convolution,
-        'bfloat16' if config.precision == 'bfloat16' else 'float32',
-        net.batch_norm_variance,
-        net.output_stride,
-        net.recompute,
-    )
-    if net.weights:
-        encoder = models.load_encoder(net.weights, jax.eval_shape(model.init, rng.root(0)).bottom)
-        init = model.init
-        model = model._replace(init=lambda key: init(key)._replace(bottom=encoder))
-    return phases.TaskModel(tasks_lib.make(name, outputs), model)
-
-
 def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
     unlabeled = [len(rows) for rows in partition.client_index]
     labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
@@ -339,89 +259,3 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
         together=partial(augment.together, options=settings),
         normalize=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
     )
-
-
-def _count(images: int) -> str:
-    return f'{images:,} labeled images' if images else 'no images'
-
-
-def _evaluated(experiment: Experiment) -> str:
-    """'10,000 test', and whatever is held out."""
-    held_out, split = len(experiment.partition.validation_index), experiment.dataset.eval_split
-    if split == 'validation':
-        return f'(held out of them) {held_out:,} VALIDATION'
-    unused = f'(except {held_out:,} that are held out, not used) and ' if held_out else ''
-    return f'{unused}{len(experiment.dataset.test_images):,} test'
-
-
-def _origin(trials: Sequence[Experiment]) -> str:
-    """Describes where the split of these trials comes from."""
-    config = trials[0].config
-    if config.data.partition_file:
-        return f'the split of {config.data.partition_file}'
-    if config.data.partition_seed != -1:
-        return f'one split for all seeds (partition_seed={config.data.partition_seed})'
-    return 'each seed draws its own split' if len(trials) > 1 else f'drawn from seed {config.seed}'
-
-
-def _task_words(config: ConfigDict) -> str:
-    """'2 tasks: semseg, depth', '' for classification."""
-    names = config.data.tasks
-    return f'{len(names)} task{"s" if len(names) > 1 else ""}: {", ".join(names)}' if names else ''
-
-
-def _model_words(student: Any, config: ConfigDict) -> str:
-    """The numbers of parameters of a model and of its pieces; with dense tasks those of a client."""
-
-    def count(tree: Any) -> int:
-        return sum(leaf.size for leaf in jax.tree.leaves(tree))
-
-    if not config.data.tasks:
-        pieces = {name: count(piece['params']) for name, piece in student._asdict().items()}
-        return (
-            f'{sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, top {pieces["top"]:,}, '
-            f'projection head {pieces["proj"]:,}'
-        )
-    encoder = count(student.bottom['params'][config.data.tasks[0]])
-    decoders = [count(student.top['params'][name]) for name in config.data.tasks]
-    least, most = min(decoders), max(decoders)
-    decoder = f'{least:,} to {most:,}' if least < most else f'{least:,}'
-    return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
-
-
-_PSEUDO_LABELS = {
-    'true': 'ORACLE: the true labels take the place of pseudo-labels; no method can have them',
-    'none': 'NO PSEUDO-LABELS: none counts, all else is as in the method',
-}
-
-
-def describe(trials: Sequence[Experiment]) -> list[str]:
-    """A description of a run of these trials, usually one, in a few lines."""
-    experiment = trials[0]
-    config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
-    height, width, channels = dataset.train_images.shape[1:]
-    seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
-    clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
-    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
-    device = jax.devices()[0]
-    devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
-    devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
-    lines = [
-        f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
-        f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
-        f'images of {height}x{width}x{channels}, {_task_words(config) or f"{dataset.num_classes} classes"}',
-        f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, '
-        f'{clients}, {config.federation.num_active} active in a round, {_origin(trials)}',
-        f'model      {config.model.name}, {_model_words(state.student, config)}',
-        f'device     {device.platform} ({device.device_kind}){devices}',
-    ]
-    if kept := footprint_lib.size_of(getattr(state, 'clients', ())):
-        each, total = size(kept / partition.num_clients), size(kept * len(trials))
-        lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
-    if experiment.costs.price is None:
-        lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
-    if said := _PSEUDO_LABELS.get(config.pseudo_labels):
-        lines.insert(0, f'*** {said} (pseudo_labels={config.pseudo_labels}) ***')
-    if dataset.fake:
-        lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')
-    return lines

@@ -12,8 +12,13 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
+from semisfl_jax import algorithms, data, rng
+from semisfl_jax import config as config_lib
+from semisfl_jax.config import keys
 from semisfl_jax.data import Outline
 from semisfl_jax.hparams import HParams
+from semisfl_jax.training import networks
+from semisfl_jax.types import Views
 
 INDEX = 4  # bytes of a row index
 
@@ -36,6 +41,42 @@ class Method(NamedTuple):
     uploads: Any  # shapes of the part of the model that each client of a round holds; of all dense tasks
     tasks: int = 1  # dense tasks, of which a client has one
     rows_at_once: int = 0  # images of a batch whose size is not a key of the configuration
+
+
+def of_run(config: ConfigDict, trials: int = 1, loaded: Outline | None = None) -> list[Share]:
+    """A lower bound on the memory of a run, from shapes alone; empty if the shapes of the data set are unknown.
+
+    Args:
+      config: resolved.
+      trials: number of seeds.
+      loaded: outline of the data set once loaded. `config` may ask for another image size or number of images.
+    """
+    outline = data.outline(config.data)
+    if loaded:
+        nominal = outline
+        image = nominal.image if nominal else data.final_shape(loaded.image, config.data)
+        outline = loaded._replace(image=image)
+        if config.data.fake and nominal:
+            outline = outline._replace(train=nominal.train, test=nominal.test)
+    if outline is not None and config.data.eval_split == 'validation':
+        outline = outline._replace(test=config.data.num_validation)
+    if outline is None or set(config.data.tasks) - outline.outputs.keys():  # loaded data are needed to know
+        return []
+    method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
+    unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
+    algorithm = algorithms.build(config.algorithm, networks.build(config, outline), unseen, hparams)
+    state = jax.eval_shape(algorithm.init, rng.root(0))
+    uploads_whole_model = method.separate_clients and not method.sequential(keys.flat(config))
+    method_shapes = Method(
+        state=state,
+        uses_clients=method.clients,
+        reads_sets=method.reads == 'sets',
+        server_trains=hparams.server_trains,
+        uploads=state.student if uploads_whole_model else state.student.bottom,
+        tasks=max(1, len(config.data.tasks)),
+        rows_at_once=method.rows_at_once(hparams.options),
+    )
+    return shares(config, outline, hparams, method_shapes, trials)
 
 
 def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method, trials: int = 1) -> list[Share]:

@@ -16,7 +16,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.forms import KEYS, Form
 from semisfl_jax.models import SplitModel
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import inputs, memory, simulation
+from semisfl_jax.training import footprint, inputs, memory, simulation
 
 _SECONDS = 0.5  # that a short round should take
 _MOST_ITERATIONS = 10
@@ -102,7 +102,7 @@ def compile_round(shared: Shared, form: Form) -> Callable[[], float]:
     experiment = experiment_lib.assemble(config, shared.dataset, shared.partition, parts, key, federation)
     arguments = key, simulation.init_state(experiment)(key), *next(inputs.inputs(experiment, 0)), np.int32(config.k_s)
     compiled = simulation.compile_with(config)(experiment.algorithm.round).lower(*arguments).compile()
-    memory.check_program('round', compiled, config, experiment_lib.footprint)
+    memory.check_program('round', compiled, config, footprint.of_run)
 
     def seconds() -> float:
         start = time.perf_counter()

@@ -1,5 +1,6 @@
-"""FedMatch: the method, disjoint learning, and helper agreement."""
+"""FedMatch: the method, its options, a client's round, disjoint learning, and helper agreement."""
 
-from semisfl_jax.algorithms.fedmatch.method import METHOD, FedMatch, fedmatch
+from semisfl_jax.algorithms.fedmatch.method import METHOD, fedmatch
+from semisfl_jax.algorithms.fedmatch.options import FedMatch
 
 __all__ = ['METHOD', 'FedMatch', 'fedmatch']

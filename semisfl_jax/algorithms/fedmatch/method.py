@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import costs, phases, rng, trees
-from semisfl_jax.algorithms.fedmatch import agreement, disjoint
-from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax import costs, phases, trees
+from semisfl_jax.algorithms.fedmatch import disjoint
+from semisfl_jax.algorithms.fedmatch.client import Record, Sent, sent_out, train_client
+from semisfl_jax.algorithms.fedmatch.options import FedMatch, Parts, check, official
+from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import (
@@ -26,89 +24,8 @@ from semisfl_jax.types import (
     Cohort,
     Federation,
     Metrics,
-    SplitParams,
     Views,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class FedMatch:
-    """`config.fedmatch`. Parameters are sigma + psi: labels train sigma, unlabeled images train psi."""
-
-    helpers: int = option(
-        2,
-        "H, the number of other clients whose models help to label a client's images; the server then stores the psi "
-        'of every client (num_clients times the memory of the model). 0: no helpers, and no such memory',
-        at_least=0,
-        scales_memory=True,
-    )
-    helper_every: int = option(10, 'interval in rounds at which helpers are selected and sent', at_least=1)
-    helpers_persist: bool = option(
-        False,
-        'True: clients keep their helpers until they are sent new ones (H times that memory in addition); False: '
-        "helpers are used only in the round in which they are sent, as in the authors' code",
-    )
-    lambda_s: float = option(1.0, 'weight of the cross-entropy of labeled images', at_least=0)
-    lambda_a: float = option(
-        1e-2, "weight of the cross-entropy of agreement labels, as in the authors' code", at_least=0
-    )
-    lambda_i: float = option(1e-2, "weight of the inter-client consistency, as in the authors' code", at_least=0)
-    lambda_l2: float = option(
-        0.05,
-        'weight of || sigma - psi ||^2. The authors use 10 with an effective step size (lr / (1 - momentum)) 200 times '
-        'smaller; 0.05 pulls psi at the same rate. With 10, psi would follow all of the movement of sigma within one '
-        'round, and overshoot',
-        at_least=0,
-    )
-    lambda_l1: float = option(1e-5, 'weight of | psi |', at_least=0)
-    l1_threshold: float = option(1e-5, 'entries of psi of at most this magnitude count as 0 in evaluation', at_least=0)
-    delta_threshold: float = option(
-        0.0,
-        'entries that a client changed by at most this much are not sent, and the server averages its own value '
-        'instead; in this comparison, entries of psi of at most l1_threshold count as 0. 0: all entries are sent',
-        at_least=0,
-    )
-    psi_start: float = option(0.2, 'psi before the first round, as a share of sigma', at_least=0)
-
-
-class Sent(NamedTuple):
-    """The helper models sent to a client."""
-
-    psi: SplitParams  # leaves [H, ...]
-    valid: Array  # [H] bool, False for rows without a known helper
-
-
-class Record(NamedTuple):
-    """What a client keeps, and what the server knows about it; `State.clients` has a leading [N].
-
-    All fields but `momentum` are () if `fedmatch.helpers` is 0: every psi together take N times the model's memory.
-    """
-
-    momentum: dict[str, Any]  # optimizer state of each part that the client trains, () with fresh optimizers
-    psi: Any = ()  # SplitParams, the client's last upload
-    embedding: Any = ()  # [K], class probabilities that its model then assigned to the noise image
-    known: Any = ()  # [] bool, whether it ever uploaded
-    sent: Any = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
-
-
-class Parts(NamedTuple):
-    """What FedMatch is built from: the first argument of the functions below."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-    label_loss: Callable[..., Any]  # `disjoint.build_label_loss`, trains sigma
-    agreement_loss: Callable[..., Any]  # `disjoint.build_agreement_loss`, trains psi
-
-    @property
-    def options(self) -> FedMatch:
-        """`config.fedmatch`."""
-        return self.hparams.options
-
-    @property
-    def labels_at_clients(self) -> bool:
-        """Whether clients train sigma."""
-        return self.hparams.labeled_rows > 0
 
 
 def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -178,160 +95,6 @@ def predict(parts: Parts, state: phases.State, images: Array) -> dict[str, Array
     return {'student': phases.predict(parts.model, parts.views, whole, images)}
 
 
-def train_client(
-    parts: Parts,
-    key: Array,
-    inputs: phases.ClientInput,
-    record: Record,
-    state: phases.State,
-    federation: Federation,
-    lr: Array,
-) -> phases.ClientOutput:
-    """One client's round: with or without helpers, then the upload, and what the server notes about it."""
-    options = parts.options
-    train = partial(train_parts, parts, inputs, record, state, federation, lr)
-    if not options.helpers:
-        used, (trained, batch_stats, momentum, means, counts) = train(None)
-        trained, shares = arriving(parts, trained, state)
-        record = Record(momentum)
-    else:
-        # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
-        due = (state.round + 1) % options.helper_every == 0
-        new: Callable[[], Sent] = partial(choose_helpers, parts, inputs.id, state.clients)
-        sent, helped = (), due
-        if options.helpers_persist:
-            sent = jax.lax.cond(due, new, lambda: record.sent)
-            new, helped = lambda: sent, state.round + 1 >= options.helper_every
-        used, (trained, batch_stats, momentum, means, counts) = jax.lax.cond(
-            helped, lambda: train(new()), lambda: train(None)
-        )
-        trained, shares = arriving(parts, trained, state)
-        image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
-        whole = with_parameters(batch_stats, disjoint.total(**trained))
-        embedding = jax.nn.softmax(phases.predict(parts.model, parts.views, whole, image[None])[0])
-        record = Record(momentum, trained['psi'], embedding, jnp.array(True), sent)
-    means = means | {'helpers_used': used} | shares
-    return phases.ClientOutput(upload(parts, trained, batch_stats), record, means, counts)
-
-
-def choose_helpers(parts: Parts, client: Array, records: Record) -> Sent:
-    """The psi of the H other clients whose predictions are most like those of `client` []."""
-    ids, valid = agreement.nearest(records.embedding, records.known, client, parts.options.helpers)
-    return Sent(trees.gather(records.psi, ids), valid)
-
-
-def train_parts(
-    parts: Parts,
-    inputs: phases.ClientInput,
-    record: Record,
-    state: phases.State,
-    federation: Federation,
-    lr: Array,
-    sent: Sent | None,
-):
-    """A client's iterations, with the helpers `sent` to it or without.
-
-    Returns:
-      The number of helpers [], and what `disjoint.alternating_sgd` returns.
-    """
-    sigma, batch_stats = trainable(state.student), disjoint.statistics(state.student)
-    has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
-    sgd = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
-    helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
-
-    def term(loss, *others):
-        def of_iteration(part, both, batch_stats, t):
-            batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
-            return loss(part, both, batch_stats, batch, step_key, *others)
-
-        return of_iteration
-
-    terms = {'sigma': term(parts.label_loss)} if parts.labels_at_clients else {}
-    terms['psi'] = term(parts.agreement_loss, helpers)
-    start = {'sigma': sigma, 'psi': state.server}
-    trained = disjoint.alternating_sgd(terms, start, batch_stats, record.momentum, sgd, inputs.steps)
-    return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
-
-
-def arriving(parts: Parts, trained: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
-    """sigma and psi as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
-    options = parts.options
-    if not options.delta_threshold:
-        return trained, {}
-    psi, share = disjoint.only_changes(trained['psi'], state.server, options.delta_threshold, options.l1_threshold)
-    trained, shares = trained | {'psi': psi}, {'psi_sent': share}
-    if parts.labels_at_clients:
-        before = trainable(state.student)
-        sigma, share = disjoint.only_changes(trained['sigma'], before, options.delta_threshold)
-        trained, shares = trained | {'sigma': sigma}, shares | {'sigma_sent': share}
-    return trained, shares
-
-
-def upload(parts: Parts, trained: disjoint.Parts, batch_stats: SplitParams) -> dict[str, SplitParams]:
-    """What the server averages."""
-    sigma = {'sigma': trained['sigma']} if parts.labels_at_clients else {}
-    return sigma | {'psi': trained['psi'], 'statistics': batch_stats}
-
-
-def sent_out(parts: Parts, state: phases.State) -> dict[str, SplitParams]:
-    """What the server sends to the clients, structured as an upload."""
-    return upload(parts, {'sigma': trainable(state.student), 'psi': state.server}, disjoint.statistics(state.student))
-
-
-def official(flat: Flat) -> dict[str, Any]:
-    """FedMatch as run by its authors' code, with the labels where the configuration puts them.
-
-    100 clients, 5 active, one local epoch, 200 rounds, SGD with 1e-3 and neither momentum nor weight decay (theirs is
-    declared but never added), threshold 0.85 (the paper's; the code has 0.75), their loss weights. Labels at
-    the server: one pass over them per round, in batches of 100. Labels at the clients: 10 per batch along with 100
-    unlabeled images. In their code all labels are on one side; if the server keeps some here, it trains on them.
-
-    Unlabeled images are augmented only by the RandAugment of their file, labeled ones not at all. Only the entries of
-    an upload that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) are sent.
-
-    Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations; no
-    images are held out for that here, so it is constant. One pass of a client is over its unlabeled images, in full
-    batches. Images are normalized as in every method; theirs are divided by 255. docs/ledger.md lists each.
-    """
-    at_clients = flat['data.client_labels'] > 0
-    server_labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 5,
-        'data.labeled_split': 'balanced',
-        'rounds': 200,
-        'lr_rounds': 200,
-        'k_s': -(-server_labels // 100),
-        'k_s_rule': 'fixed',
-        'pre_rounds': 0,
-        'nesterov': False,
-        'momentum': 0.0,
-        'lr': 1e-3,
-        'lr_min': 1e-3,
-        'weight_decay': 0.0,
-        'threshold': 0.85,
-        'batch_size': 110 if at_clients else 100,
-        'server_batch_size': 100,
-        'local.epochs': 1,
-        'augment.randaugment': 'fedmatch',
-        'augment.operations': 6,
-        'augment.cutout': 0,
-        'augment.flip': False,
-        'augment.crop': 0.0,
-        'augment.supervised': 'weak',  # without flip and crop, the image itself
-        'fedmatch.lambda_s': 10.0,
-        'fedmatch.lambda_a': 1e-2,
-        'fedmatch.lambda_i': 1e-2,
-        'fedmatch.lambda_l2': 10.0,
-        'fedmatch.lambda_l1': 1e-4 if at_clients else 1e-5,
-        'fedmatch.l1_threshold': 5e-6 if at_clients else 1e-5,
-        'fedmatch.delta_threshold': 5e-5 if at_clients else 1e-5,
-    }
-    if at_clients:
-        values['federation.mu'] = 10
-    return values
-
-
 def price(context: costs.CostContext) -> costs.ClientCost:
     """sigma + psi down, psi up, and sigma as well where clients have labels; in helper rounds the psi of helpers down.
 
@@ -359,22 +122,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
         upload=sent('psi') + (sent('sigma') if h.labeled_rows else 0) + pieces.statistics,
         step_work=h.batch_size * agreement_work + h.labeled_rows * work.train,
     )
-
-
-def check(flat: Flat) -> None:
-    """Raises UserError if there are too few clients for the helpers, or no helpers to keep."""
-    helpers, persist = flat['fedmatch.helpers'], flat['fedmatch.helpers_persist']
-    clients, every = flat['federation.num_clients'], flat['fedmatch.helper_every']
-    if helpers >= clients:
-        raise UserError(
-            f'config.fedmatch.helpers={helpers} is more than the number of other clients '
-            f'(federation.num_clients={clients}); use at most {clients - 1}'
-        )
-    if persist and (not helpers or every == 1):
-        raise UserError(
-            f'config.fedmatch.helpers_persist=True keeps helpers for rounds without new ones, but there are none with '
-            f'fedmatch.helpers={helpers}, fedmatch.helper_every={every}; use False'
-        )
 
 
 METHOD = register(

@@ -1,0 +1,98 @@
+"""What a run is, in the few lines that are printed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from semisfl_jax.training import footprint, split_words
+from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.wording import size
+
+_PSEUDO_LABELS = {
+    'true': 'ORACLE: the true labels take the place of pseudo-labels; no method can have them',
+    'none': 'NO PSEUDO-LABELS: none counts, all else is as in the method',
+}
+
+
+def describe(trials: Sequence[Experiment]) -> list[str]:
+    """A description of a run of these trials, usually one, in a few lines."""
+    experiment = trials[0]
+    config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
+    height, width, channels = dataset.train_images.shape[1:]
+    seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
+    clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
+    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    device = jax.devices()[0]
+    devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
+    devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
+    lines = [
+        f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
+        f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
+        f'images of {height}x{width}x{channels}, {_task_words(config) or f"{dataset.num_classes} classes"}',
+        f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, '
+        f'{clients}, {config.federation.num_active} active in a round, {_origin(trials)}',
+        f'model      {config.model.name}, {_model_words(state.student, config)}',
+        f'device     {device.platform} ({device.device_kind}){devices}',
+    ]
+    if kept := footprint.size_of(getattr(state, 'clients', ())):
+        each, total = size(kept / partition.num_clients), size(kept * len(trials))
+        lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
+    if experiment.costs.price is None:
+        lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
+    if said := _PSEUDO_LABELS.get(config.pseudo_labels):
+        lines.insert(0, f'*** {said} (pseudo_labels={config.pseudo_labels}) ***')
+    if dataset.fake:
+        lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')
+    return lines
+
+
+def _count(images: int) -> str:
+    return f'{images:,} labeled images' if images else 'no images'
+
+
+def _evaluated(experiment: Experiment) -> str:
+    """'10,000 test', and whatever is held out."""
+    held_out, split = len(experiment.partition.validation_index), experiment.dataset.eval_split
+    if split == 'validation':
+        return f'(held out of them) {held_out:,} VALIDATION'
+    unused = f'(except {held_out:,} that are held out, not used) and ' if held_out else ''
+    return f'{unused}{len(experiment.dataset.test_images):,} test'
+
+
+def _origin(trials: Sequence[Experiment]) -> str:
+    """Describes where the split of these trials comes from."""
+    config = trials[0].config
+    if config.data.partition_file:
+        return f'the split of {config.data.partition_file}'
+    if config.data.partition_seed != -1:
+        return f'one split for all seeds (partition_seed={config.data.partition_seed})'
+    return 'each seed draws its own split' if len(trials) > 1 else f'drawn from seed {config.seed}'
+
+
+def _task_words(config: ConfigDict) -> str:
+    """'2 tasks: semseg, depth', '' for classification."""
+    names = config.data.tasks
+    return f'{len(names)} task{"s" if len(names) > 1 else ""}: {", ".join(names)}' if names else ''
+
+
+def _model_words(student: Any, config: ConfigDict) -> str:
+    """The numbers of parameters of a model and of its pieces; with dense tasks those of a client."""
+
+    def count(tree: Any) -> int:
+        return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+    if not config.data.tasks:
+        pieces = {name: count(piece['params']) for name, piece in student._asdict().items()}
+        return (
+            f'{sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, top {pieces["top"]:,}, '
+            f'projection head {pieces["proj"]:,}'
+        )
+    encoder = count(student.bottom['params'][config.data.tasks[0]])
+    decoders = [count(student.top['params'][name]) for name in config.data.tasks]
+    least, most = min(decoders), max(decoders)
+    decoder = f'{least:,} to {most:,}' if least < most else f'{least:,}'
+    return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
