@@ -59,7 +59,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # with dense tasks: 'digit_scenes', 'mnist_scenes', 'pascal_context', 'oxford_iiit_pet', 'coco/2017_panoptic'
     config.data.data_dir = ''  # '' means $TFDS_DATA_DIR, or if unset the default of tensorflow-datasets
     config.data.num_labeled = 4000  # labeled images in total, taken from the training split; unused if all images
-    # belong to clients that know their labels (client_labels=-1 with k_s=0)
+    # belong to clients that know their labels (client_labels=-1 with k_s=0; but see federation.labeled_partition)
     config.data.labeled_split = 'natural'  # 'natural': stratified by class frequency | 'balanced': equal per class
     config.data.client_labels = 0  # how many of `num_labeled` are at the clients instead of the server;
     # -1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has none
@@ -106,7 +106,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.labeled_partition = 'same'  # how clients' labeled images (data.client_labels) are split:
     # 'same': like the unlabeled ones, a client may get none | a rule of federation.partition, with a draw of its own;
-    # 'uniform' as in the authors' code
+    # 'uniform' as in the authors' code. With client_labels=-1 and k_s=0 a rule deals `num_labeled` of the images
     config.federation.labeled_alpha = 0.0  # their concentration, with a rule of their own; 0: federation.alpha
     config.federation.min_labeled = 10  # with labeled_partition='dirichlet_class', the least that every client gets
     config.federation.mismatch = -1.0  # share of a client's unlabeled images from classes it has no label of, 0 to 1;
@@ -162,7 +162,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- losses
     config.threshold = 0.95  # tau: minimum confidence for a pseudo-label to count; 0: all count
     config.pseudo_labels = 'method'  # an upper and a lower line for a method: 'true': the true labels in place of its
-    # pseudo-labels, and all count (an oracle) | 'none': no pseudo-label counts; all else as in the method
+    # pseudo-labels, and all count (an oracle) | 'none': no pseudo-label counts; all else as in the method,
+    # but K_s stays as it begins: there is no unlabeled loss to adapt to
     config.temperature = 0.2  # kappa of the contrastive terms
     config.consistency_weight = 1.0  # weight of H in the cross-entity phase, or of the unlabeled loss in local training
     config.clustering_weight = 1.0  # weight of C in the cross-entity phase
@@ -187,7 +188,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.local.teacher_decay = 0.99  # of the teacher of a client with objective 'mean_teacher'
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
-    config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log'
+    config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log', over
+    # `lr_rounds` rounds as the learning rate
 
     # --- options of individual methods, such as config.fedmatch.helpers; docs/options.md explains them
     for group, options in option_groups().items():

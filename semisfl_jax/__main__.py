@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError, warnings_on_stderr
+from semisfl_jax.errors import exit_status
 from semisfl_jax.training import interrupt
 
 
@@ -15,18 +15,13 @@ def main(argv: list[str]) -> int:
         print(command_line.help_text(), end='')
         return 0
     try:
-        with warnings_on_stderr():
-            _run(command_line.parse(argv, studies=True))
-    except UserError as error:
-        print('error:', ' '.join(str(error).split()), file=sys.stderr)
-        return 2
+        return exit_status(lambda: _run(command_line.parse(argv, studies=True)))
     except interrupt.Stopped as stop:
         print(stop)
         return 128 + stop.signum
     except KeyboardInterrupt:
         print('interrupted before the first round: nothing to save', file=sys.stderr)
         return 130
-    return 0
 
 
 def _run(command: command_line.Command) -> None:

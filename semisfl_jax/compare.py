@@ -12,14 +12,13 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 from absl import flags
 
 from semisfl_jax import tasks
-from semisfl_jax.errors import UserError, warnings_on_stderr
-from semisfl_jax.runs import Run, different_forms, group, read, trials
+from semisfl_jax.errors import UserError, exit_status
+from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
 from semisfl_jax.training import metrics
 
 
@@ -88,14 +87,14 @@ def main(argv: list[str]) -> int:
     if len(argv) < 2 or {'-h', '--help'} & set(argv):
         print(__doc__)
         return 0 if len(argv) > 1 else 2
-    try:
-        folders = [trial for folder in values(argv)[1:] for trial in trials(Path(folder))]
-        with warnings_on_stderr():
-            print('\n'.join(report([read(folder) for folder in folders], values.last)))
-    except (UserError, flags.Error) as error:
-        print('error:', str(error).splitlines()[0], file=sys.stderr)
-        return 2
-    return 0
+
+    def compare() -> None:
+        found = [trial for folder in folders(values, argv) for trial in trials(folder)]
+        if not found:
+            raise UserError('no run to compare; give the folders of runs')
+        print('\n'.join(report([read(folder) for folder in found], values.last)))
+
+    return exit_status(compare)
 
 
 if __name__ == '__main__':

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from semisfl_jax.wording import one_line
@@ -39,3 +39,14 @@ def warnings_on_stderr() -> Iterator[None]:
     finally:
         _log.removeHandler(handler)
         _log.propagate = propagated
+
+
+def exit_status(command: Callable[[], None]) -> int:
+    """Runs a command of this package: 0, or 2 after a mistake of the user, which it prints as one line."""
+    try:
+        with warnings_on_stderr():
+            command()
+    except UserError as error:
+        print('error:', error, file=sys.stderr)
+        return 2
+    return 0

@@ -102,9 +102,10 @@ def train(
     batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
     run = Run(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)
+    seen = files.contents(run.homes)
     stream = batch.inputs(progress.round)
     with interrupts() as request:
-        return _train(run, progress, stream, request)
+        return _train(run, progress, seen, stream, request)
 
 
 class Run(NamedTuple):
@@ -141,17 +142,23 @@ class Programs(NamedTuple):
     seconds: dict[str, float]  # {program: duration of its compilation}
 
 
-def _train(run: Run, progress: Progress, stream: Iterator[tuple[Federation, Cohort]], request: Request) -> Result:
-    """Trains up to the last round."""
+def _train(
+    run: Run,
+    progress: Progress,
+    seen: list[tuple[list[int], bool]],
+    stream: Iterator[tuple[Federation, Cohort]],
+    request: Request,
+) -> Result:
+    """Trains up to the last round; `seen` is what the folder held when the run was restored."""
     config, batch = run.config, run.batch
     upcoming = next(stream)
     programs = _compile(run, progress, upcoming)
     if signum := hosts.largest(request.signum):
-        raise Stopped('stopped before the first round: nothing to save', signum)
+        raise Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
     with ExitStack() as stack:
         folder = run.folder
         if folder:
-            writer = files.writer(run.homes, folder, config, progress.round)
+            writer = files.writer(run.homes, folder, config, progress.round, seen)
             if write := hosts.on_first(lambda: stack.enter_context(writer)):
                 run = run._replace(listeners=[write, *run.listeners])
         run.tell(events.Started(progress.round, config.rounds, run.trials[0].headline))
@@ -198,7 +205,7 @@ def _start(run: Run) -> Progress:
 
 @compilation.without_collecting()
 def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
-    """Compiles the round, whose state is donated, the evaluation and the diagnostics."""
+    """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     batch, config = run.batch, run.config
     jit = simulation.compile_with(config)
     seconds: dict[str, float] = {}

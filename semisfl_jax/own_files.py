@@ -1,6 +1,7 @@
-"""Reads the JSON files that runs write. Anything else in their place is a one-line error that names it.
+"""Writes files so that a kill leaves the old or the new one, and reads the JSON files that runs write.
 
-A sealed object carries a checksum of its other entries, so that later edits or damage are detected.
+Anything else in their place is a one-line error that names it. A sealed object carries a checksum of its other entries,
+so that later edits or damage are detected.
 """
 
 from __future__ import annotations
@@ -18,6 +19,24 @@ from semisfl_jax.errors import UserError
 
 _SEAL = 'sha256'
 _DEEPEST = 20  # levels of nesting; files of runs have at most four
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all; of several processes that write it at once, one wins.
+
+    Raises:
+      OSError: it cannot be written; what was there is still there.
+    """
+    temporary = path.with_name(f'.{path.name}-{os.getpid()}')
+    try:
+        with temporary.open('wb') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def content(path: Path) -> bytes:

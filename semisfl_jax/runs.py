@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from absl import flags
+
 from semisfl_jax import config as config_lib
 from semisfl_jax import forms, own_files
 from semisfl_jax.algorithms.method import option_fields
@@ -14,6 +16,7 @@ from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key
 from semisfl_jax.training import metrics, totals
+from semisfl_jax.wording import first_line
 
 
 class Run(NamedTuple):
@@ -36,6 +39,18 @@ class Run(NamedTuple):
     def key(self) -> str:
         """The headline's score in the lines of metrics.jsonl."""
         return score_key(self.headline, self.score.name)
+
+
+def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
+    """The folders that a command line names beside its flags, `values`.
+
+    Raises:
+      UserError: a flag that `values` does not define, or with an invalid value.
+    """
+    try:
+        return [Path(word) for word in values(argv)[1:]]
+    except flags.Error as error:
+        raise UserError(first_line(error)) from error
 
 
 def trials(folder: Path) -> list[Path]:

@@ -23,6 +23,12 @@ def shorten(value: object) -> str:
     return text if len(text) < _LONG else f'{text[:_SHOWN]}... ({len(text):,} characters)'
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of another library says, or its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def size(count: float) -> str:
     """A number of bytes: '17 bytes', '64 MiB', '1.5 GiB'."""
     for unit in ('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'):

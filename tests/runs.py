@@ -11,10 +11,10 @@ import numpy as np
 import launch
 from semisfl_jax import diagnostics
 from semisfl_jax.config import command_line
+from semisfl_jax.training.metrics import TIMES as TIMES
 
 ROOT = Path(launch.__file__).parent
 HANGS = 3600  # seconds after which a process hangs; a slow machine needs minutes
-TIMES = ('wall_seconds', 'images_per_second')
 DIGITS = f'--config={ROOT}/configs/digits.py'
 # Views that change no image, as they take half of the time that a tiny round is traced and compiled for.
 # tests/test_golden.py runs every method with views, and so does whoever needs them.

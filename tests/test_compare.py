@@ -84,3 +84,10 @@ def test_mistakes_end_in_one_line(tmp_path, capsys, broken):
     captured = capsys.readouterr().err
     assert captured.startswith('error: ')
     assert captured.count('\n') == 1
+
+
+def test_flags_without_a_run_are_a_mistake(capsys):
+    assert compare.main(['compare', '--last=5']) == 2
+    assert capsys.readouterr().err == 'error: no run to compare; give the folders of runs\n'
+    assert compare.main(['compare', '--lats=5', 'folder']) == 2
+    assert capsys.readouterr().err.startswith("error: Unknown command line flag 'lats'")

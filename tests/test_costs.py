@@ -220,8 +220,12 @@ def test_semifl():
     at_server = small(options={'batch_norm_data': 'server'}, local={'epochs': 0})
     cost = price('semifl', at_server)
     assert (cost.download, cost.upload, cost.setup_upload) == (RESNET9 + STATISTICS, RESNET9, 0)
-    cost = price('semifl', at_server._replace(metrics={'clients_sitting_out': np.float32(0.3)}))
+    cost = price('semifl', at_server._replace(metrics={'clients_sitting_out': np.float32(0.3), 'client_steps': 7.0}))
     assert 10 * cost.upload == pytest.approx(7 * RESNET9, rel=1e-12)
+    metrics = {'clients_sitting_out': np.float32(0), 'client_steps': np.float32(2)}
+    every = at_server._replace(steps=np.array([8, 8]), images=np.array([100, 100]))
+    planned, made = (price('semifl', context) for context in (every, every._replace(metrics=metrics, survivors=2)))
+    np.testing.assert_allclose(made.step_work * 8, planned.step_work * 2, rtol=1e-12)  # 2 of 8 iterations
     cost = price('semifl', small(options={'batch_norm_data': 'all'}, local={'epochs': 0}))
     assert (cost.download, cost.setup_upload) == (RESNET9 + STATISTICS, STATISTICS)
     assert (cost.inactive_download, cost.inactive_upload) == (RESNET9, STATISTICS)

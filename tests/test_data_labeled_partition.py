@@ -94,6 +94,20 @@ def test_without_labels_at_clients_their_settings_change_nothing():
         assert made.content_hash == plain.content_hash
 
 
+@pytest.mark.parametrize('rule', ['uniform', 'classes', 'dirichlet_class'])
+def test_clients_who_know_all_labels_hold_what_they_would_with_some(rule):
+    """Upper bounds (FedDure's FedAvg-SL, Fed-SHVR's FedAvg on all labels) share the images of the other methods."""
+    dataset, changes = dataset_of([500] * 4), {**FEDDURE, 'partition': 'dirichlet', 'labeled_partition': rule}
+    some, _, _ = make(dataset, **changes)
+    every, _, _ = make(dataset, **changes | {'client_labels': -1, 'k_s': 0})
+    for known, rest, labeled in zip(every.client_index, some.client_index, some.client_labeled_index, strict=True):
+        assert known.tolist() == sorted([*rest.tolist(), *labeled.tolist()])
+    assert sum(map(len, every.client_labeled_index)) == len(every.server_index) == 0
+    same, _, _ = make(dataset, **changes | {'client_labels': -1, 'k_s': 0, 'labeled_partition': 'same'})
+    assert same.settings['num_labeled'] == 0
+    assert 'all_labels' not in same.settings
+
+
 # --- how many
 
 

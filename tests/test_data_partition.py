@@ -485,7 +485,7 @@ def test_the_file_holds_no_pickle(saved):
 
 def test_other_settings_than_the_files_are_named(saved, caplog):
     dataset, _, made, path = saved
-    with caplog.at_level('WARNING', logger='absl'):
+    with caplog.at_level('WARNING', logger='semisfl_jax'):
         read = data.load_for(path, dataset, config_of(num_labeled=50, client_labels=40, partition='dirichlet'))
     assert read.content_hash == made.content_hash
     assert [r.getMessage() for r in caplog.records if 'num_labeled' in r.getMessage()]

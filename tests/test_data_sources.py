@@ -86,6 +86,13 @@ def test_fake_sets_have_the_true_shapes(name, train, test, image, classes):
     assert len(fake.mean) == len(fake.std) == image[2]
 
 
+def test_the_shape_of_a_known_set_with_another_reader_is_that_of_its_images(monkeypatch):
+    larger = data.load(options_of(name='digits', image_size=16))
+    monkeypatch.setitem(data.READERS, 'digits', lambda image_size: larger)
+    assert data.shape(options_of(name='digits')) == ((16, 16, 1), 10)
+    assert data.shape(options_of(name='digits', fake=True)) == ((8, 8, 1), 10)  # made up as the package has it
+
+
 @pytest.mark.parametrize(('name', 'image', 'size'), [('stl10', (96, 96, 3), 700), ('image100', (144, 144, 3), 300)])
 def test_large_fake_sets_can_be_small(name, image, size):
     fake = data.load(options_of(name=name, fake=True, fake_size=size))
@@ -94,7 +101,7 @@ def test_large_fake_sets_can_be_small(name, image, size):
     labeled = {'stl10': 350, 'image100': 300}[name]
     assert (fake.train_labels[:labeled] >= 0).all()
     assert (fake.train_labels[labeled:] == -1).all()
-    np.testing.assert_array_equal(fake.labelable, np.arange(labeled))
+    np.testing.assert_array_equal(np.flatnonzero(fake.train_labels >= 0), np.arange(labeled))
 
 
 def test_fake_images_are_deterministic_and_learnable():
@@ -272,7 +279,7 @@ def test_a_damaged_entry_is_rebuilt(tmp_path, how, caplog):
     toy = Counting()
     cache.fetch(toy.source, str(tmp_path))
     DAMAGE[how](tmp_path / 'toy-1.0.0-abc')
-    with caplog.at_level('WARNING', logger='absl'):
+    with caplog.at_level('WARNING', logger='semisfl_jax'):
         toy.check(*cache.fetch(toy.source, str(tmp_path)))
     assert toy.decoded == 4
     assert 'damaged' in caplog.text
@@ -283,7 +290,7 @@ def test_a_damaged_entry_is_rebuilt(tmp_path, how, caplog):
 def test_a_cache_that_cannot_be_written_only_warns(tmp_path, caplog):
     (tmp_path / 'file').write_text('')
     toy = Counting()
-    with caplog.at_level('WARNING', logger='absl'):
+    with caplog.at_level('WARNING', logger='semisfl_jax'):
         toy.check(*cache.fetch(toy.source, str(tmp_path / 'file' / 'cache')))
     assert 'not cached' in caplog.text
 

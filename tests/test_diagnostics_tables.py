@@ -36,16 +36,13 @@ CONFIDENT = np.array([[[2, 1], [0, 0], [0, 0]], [[0, 0], [0, 1], [4, 0]]])
 UNLABELED = np.array([[4, 0, 0], [0, 3, 5]])
 
 
-def test_rates_by_class_by_client_and_overall():
+def test_rates_by_class_and_by_client():
     by_class = diagnostics.class_rates(CONFIDENT, UNLABELED)
     np.testing.assert_allclose(by_class.mask, [3 / 4, 1 / 3])
     np.testing.assert_allclose(by_class.accuracy, [2 / 3, 1])
     by_client = diagnostics.client_rates(CONFIDENT, UNLABELED)
     np.testing.assert_allclose(by_client.mask, [3 / 4, 5 / 8])
     np.testing.assert_allclose(by_client.accuracy, [2 / 3, 1])
-    overall = diagnostics.overall_rates(CONFIDENT, UNLABELED)
-    assert overall.mask == pytest.approx(8 / 12)
-    assert overall.accuracy == pytest.approx(3 / 4)
 
 
 def test_rates_of_nothing_are_not_a_number():

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import semisfl_jax as sfl
+from semisfl_jax import loop
+from semisfl_jax.errors import UserError
 from semisfl_jax.training import events, interrupt
 from tests import runs
 
@@ -80,6 +82,23 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
 
 
 @pytest.mark.slow
+def test_what_another_process_did_meanwhile_is_kept(tmp_path, monkeypatch):
+    """While one compiles, another finishes the run."""
+    of_run, compile_ = config(rounds=2), loop._compile
+
+    def compile_slowly(*arguments):
+        monkeypatch.setattr(loop, '_compile', compile_)
+        sfl.train(of_run, tmp_path)
+        return compile_(*arguments)
+
+    monkeypatch.setattr(loop, '_compile', compile_slowly)
+    with pytest.raises(UserError, match='meanwhile; run the same command again'):
+        sfl.train(of_run, tmp_path)
+    again = sfl.train(of_run, tmp_path)
+    assert again.summary['rounds'] == len(again.metrics['round']) == 2
+    assert again.state.round == 2
+
+
 def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     result = sfl.train(config(compilation_cache=False))

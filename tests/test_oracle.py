@@ -19,7 +19,7 @@ from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.sharpened import sharpened
 from semisfl_jax.plots import looks
 from semisfl_jax.runs import group, read
-from semisfl_jax.training import experiment, inputs
+from semisfl_jax.training import experiment, inputs, simulation
 from tests import golden, needs, runs
 from tests.marks import slow_but
 
@@ -204,6 +204,17 @@ def test_an_oracle_needs_the_truth(monkeypatch):
     with pytest.raises(UserError, match=message):
         built('semisfl', pseudo_labels='true')
     built('semisfl', pseudo_labels='none')
+
+
+@pytest.mark.parametrize(('source', 'k_s'), [('method', 13), ('none', 20)])
+def test_without_pseudo_labels_k_s_stays(source, k_s):
+    """Their loss, always 0, falls faster than a supervised one that rises: 20 / 1.5 = 13.3."""
+    run = built('semisfl', pseudo_labels=source, k_s=20)  # windows of one round, compared after two
+    controller = simulation.init_controller(run)
+    for loss in (1.0, 2.0):
+        measured = {'loss_supervised': np.float32(loss), 'loss_unlabeled': np.float32(0), 'lr': np.float32(0.02)}
+        _, controller = simulation.after_round(run, controller, measured, None)
+    assert controller.k_s == k_s
 
 
 def test_every_output_says_oracle(tmp_path, capsys):

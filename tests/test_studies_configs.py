@@ -204,7 +204,7 @@ def test_table_6_also_stands_under_the_settings_of_the_code(scale):
             assert (cell.published, cell.config.data) == (twin.published, twin.config.data)
         assert ('probably come from the code' in table.caption) == (scale == 'full')
     definition = study('table6', scale)
-    text = document.markdown(report.build(definition, collect.find(definition, Path('nowhere'), {})))
+    text = document.markdown(report.build(definition, collect.find(definition, Path('nowhere'), {}), []))
     assert text.count("Rows with 'code' run under the settings of the authors' code") == (3 if scale == 'full' else 1)
 
 

@@ -1,5 +1,7 @@
 """Scores on the test set: exact counts, whatever the size of the last batch."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,11 @@ from semisfl_jax import tasks
 from semisfl_jax.training import evaluate as evaluate_lib
 
 
-def make_evaluate(predict, like, images, labels, batch_size):
-    truth = {'classification': labels.astype(np.int32)}
-    return evaluate_lib.make_evaluate(predict, like, images, truth, lambda name: tasks.classification(4), batch_size)
+def make_evaluate(predict, like, images, labels, batch_size, task=None):
+    """The compiled evaluation of a state on one set of images."""
+    task = task or tasks.classification(4)
+    inputs = evaluate_lib.batched(images, {task.name: labels.astype(np.int32)}, batch_size, jax.device_put)
+    return partial(evaluate_lib.compile_evaluate(predict, like, inputs, lambda name: task), inputs)
 
 
 def predict(state, images):
@@ -80,6 +84,5 @@ def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
         return {'depth': (pixel + 1, pixel - 3)}
 
     images = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
-    truth = {'depth': np.arange(5)}
-    evaluate = evaluate_lib.make_evaluate(predict, {}, images, truth, {'depth': task}.__getitem__, 2)
+    evaluate = make_evaluate(predict, {}, images, np.arange(5), 2, task)
     assert evaluate({}) == {'depth': {'error': 2.0, 'other': 7.0, 'error_best': 1.0}}

@@ -136,7 +136,7 @@ def test_a_server_that_does_not_train_is_not_mentioned(k_s, said, capsys):
 def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
     depth = tasks.Headline('depth', tasks.RMSE)
     account = totals.Account()
-    for number, value in enumerate((0.5, 0.25, None, 0.375), start=1):
+    for number, value in enumerate((0.5, 0.25, None, 0.375), start=1):  # None: no image defines the score
         record = {
             'round': number,
             'k_s': 0,
@@ -147,9 +147,30 @@ def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
         account = totals.pay(account, Bill(), record, depth, ['depth_rmse', 'semseg_miou'])
     summary = totals.figures(account, depth, with_costs=False)
     assert (summary['final_rmse'], summary['best_rmse'], summary['mean_of_last_10_evaluations']) == (0.375, 0.25, 0.375)
-    assert (summary['scores'], summary['evaluations']) == ({'depth_rmse': 0.375, 'semseg_miou': 0.75}, 3)
+    assert (summary['scores'], summary['evaluations']) == ({'depth_rmse': 0.375, 'semseg_miou': 0.75}, 4)
     assert totals.headline(summary) == depth
     assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
+
+
+def test_a_last_score_that_nothing_defines_is_not_an_earlier_one(capsys):
+    depth, account, progress = tasks.Headline('depth', tasks.RMSE), totals.Account(), Progress(0, 2, STUDENT)
+    for number, value in enumerate((0.5, None), start=1):
+        record = {'round': number, 'k_s': 0, 'wall_seconds': 0.5, 'depth_rmse': value}
+        account = totals.pay(account, Bill(), record, depth)
+    found = totals.figures(account, depth, with_costs=False)
+    assert (found['final_rmse'], found['best_rmse'], found['mean_of_last_10_evaluations']) == (None, 0.5, 0.5)
+    nothing = totals.pay(totals.Account(), Bill(), record, depth)
+    assert totals.figures(nothing, depth, with_costs=False)['mean_of_last_10_evaluations'] is None
+    progress = Progress(0, 2, depth)
+    progress.update(record)
+    assert 'depth RMSE n/a' in capsys.readouterr().out
+
+
+def test_a_trial_without_clients_is_left_out_of_the_means_of_the_progress(capsys):
+    progress = Progress(0, 4, STUDENT)
+    common = {'round': 1, 'k_s': 0, 'student_accuracy': 0.5}
+    progress.update({'loss_local': 1.0, **common}, {'loss_local': None, **common}, {'loss_local': 2.0, **common})
+    assert 'client 1.500 student accuracy 50.00% (mean of 3)' in capsys.readouterr().out
 
 
 def test_keys_of_scores():

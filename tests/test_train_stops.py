@@ -108,7 +108,7 @@ def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, 
     monkeypatch.setattr(interrupt, 'listen', listening)
     monkeypatch.setattr(simulation, 'compile_evaluate', interrupted)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 130
-    assert 'stopped before the first round: nothing to save' in capsys.readouterr().out
+    assert 'stopped before round 1: nothing to save' in capsys.readouterr().out
     assert not (tmp_path / 'run').exists()
 
 

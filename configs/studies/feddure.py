@@ -174,7 +174,8 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     config.update_from_flattened_dict(OF_SCALE[scale] | SETTINGS[setting] | METHODS[row])
     flat = spec.flat(config)
     protocol = comparison(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
-    if config.algorithm == 'fedmatch':
+    if config.algorithm == 'fedmatch':  # whose average is uniform, in its paper and its code
+        protocol |= {'local.weighting': 'uniform'}
         official = fedmatch.METHOD.official(flat | {'data.client_labels': flat['data.num_labeled']})
         protocol |= {key: value for key, value in official.items() if key.startswith('fedmatch.')}
     rounds = OF_SCALE[scale].get('rounds', protocol['rounds'])

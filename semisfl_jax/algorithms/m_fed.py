@@ -123,7 +123,9 @@ def build(
         return state, {'lr': lr, **of_penalty, **metrics(measured)}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {task.name: outputs(model, views, part(state.student, task.name), images) for task, model in models}
+        return {
+            task.name: phases.predict(model, views, part(state.student, task.name), images) for task, model in models
+        }
 
     return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
 
@@ -212,11 +214,6 @@ def metrics(measured: Mapping[str, Metrics]) -> Metrics:
 
 def _mean(values: Sequence[Array]) -> Array:
     return jnp.nanmean(jnp.stack(values))
-
-
-def outputs(model: Any, views: Views, variables: SplitParams, images: Array) -> Array:
-    """[B, H, W, outputs] of uint8 images, in evaluation mode."""
-    return phases.predict(model, views, variables, images)
 
 
 def check(flat: Flat) -> None:

@@ -54,7 +54,7 @@ def mfed_local(
     def predict(state: phases.State, images: Array) -> dict[str, tuple[Array, ...]]:
         def of_clients(of_task: TaskModel) -> tuple[Array, ...]:
             def one(variables):
-                return m_fed.outputs(of_task.model, views, variables, images)
+                return phases.predict(of_task.model, views, variables, images)
 
             return tuple(jax.lax.map(one, state.clients[of_task.task.name]))
 

@@ -15,7 +15,7 @@ from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.cuts import plot, prices
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, exit_status
 
 
 def pricing(config) -> prices.Pricing:
@@ -41,28 +41,27 @@ def main(argv: list[str]) -> int:
     if {'-h', '--help'} & set(argv):
         print(__doc__)
         return 0
+    return exit_status(lambda: _price(command_line.parse(argv)))
+
+
+def _price(command: command_line.Command) -> None:
+    """Prices the cuts of a configuration's model, prints the table, and writes it with its plot."""
+    priced = pricing(command.config)
+    folder = Path(command.workdir or f'cuts/{command.name}-{command.config.model.name}')
+    text = prices.as_text(priced)
+    print(text)
     try:
-        command = command_line.parse(argv)
-        priced = pricing(command.config)
-        folder = Path(command.workdir or f'cuts/{command.name}-{command.config.model.name}')
-        text = prices.as_text(priced)
-        print(text)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / 'cuts.txt').write_text(text + '\n')
-            (folder / 'cuts.csv').write_text(prices.as_csv(priced))
-            plot.plot(priced, folder)
-        except OSError as error:
-            raise UserError(f'cannot write to {folder} ({error}); choose another --workdir') from error
-        except ModuleNotFoundError as error:
-            if error.name != 'matplotlib':
-                raise
-            print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
-        print(f'written to {folder}')
-    except UserError as error:
-        print('error:', ' '.join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / 'cuts.txt').write_text(text + '\n')
+        (folder / 'cuts.csv').write_text(prices.as_csv(priced))
+        plot.plot(priced, folder)
+    except OSError as error:
+        raise UserError(f'cannot write to {folder} ({error}); choose another --workdir') from error
+    except ModuleNotFoundError as error:
+        if error.name != 'matplotlib':
+            raise
+        print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
+    print(f'written to {folder}')
 
 
 if __name__ == '__main__':

@@ -18,13 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from absl import logging
 from tqdm.auto import tqdm
 
 from semisfl_jax import machine
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warn
 from semisfl_jax.wording import size
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
@@ -58,7 +57,7 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
     try:
         _write(entry, source, streams)
     except OSError as error:
-        logging.warning('decoded arrays of %s are not cached in %s: %s', source.name, root, error)
+        warn(f'decoded arrays of {source.name} are not cached in {root}: {error}')
     cached = _read(entry, source)  # even if writing failed: another process may have written it
     if cached:
         return cached
@@ -108,7 +107,7 @@ def _read(entry: Path, source: Source) -> tuple[dict[str, np.ndarray], str] | No
         reason = 'its checksum differs'
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         reason = str(error)
-    logging.warning('the cached arrays in %s are damaged (%s): decoding again', entry, reason)
+    warn(f'the cached arrays in {entry} are damaged ({reason}): decoding again')
     return None
 
 

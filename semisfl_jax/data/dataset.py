@@ -63,11 +63,6 @@ class Dataset:
     eval_split: str = 'test'  # what test_images are; 'validation': training images in their place, see `validation`
 
     @property
-    def labelable(self) -> np.ndarray:
-        """Rows of the training set whose label is known, [<= n] int64 ascending."""
-        return np.flatnonzero(self.train_labels >= 0)
-
-    @property
     def test_truth(self) -> dict[str, np.ndarray]:
         """What scores compare with, by task."""
         return {'classification': self.test_labels} | {name: target.test for name, target in self.targets.items()}

@@ -94,8 +94,3 @@ def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> n
                 'set --config.data.image_size to resize all of them to one side'
             )
     return np.stack(images)
-
-
-def array_stream(images: np.ndarray, labels: np.ndarray) -> Stream:
-    """A stream over arrays that are already decoded, [n, H, W, C] uint8 and [n]."""
-    return Stream(len(images), images.shape[1:], lambda: iter([(images, labels.astype(np.int32))]))

@@ -19,7 +19,6 @@ CROP = scenes.SIDE  # side of the part of a photograph that is a background
 COLUMN = 64
 TEST_COLUMNS = (3, 7)
 CELL = 16  # side of the squares in which the photographs are labeled
-PHOTOGRAPHS = ('china.jpg', 'flower.jpg')
 # What a square shows: sky, building, water, trees; leaves, petals. '.': several of them, or something else
 STUFF = 'sbwtlp'
 SQUARES = (

@@ -64,7 +64,8 @@ def make_partition(dataset: Dataset, config) -> Partition:
     how many unlabeled images a client gets, and their classes depend on those of its labeled images. With mu = 0 the
     labels are ignored: the images are discarded, or dealt among the unlabeled ones (`ignored_labeled`).
     `client_labels` -1 splits as 0 does, but clients know the labels of the images they hold
-    (`federation.build_federations`); without a server phase (k_s = 0) they also get the server's images.
+    (`federation.build_federations`); without a server phase (k_s = 0) they also get the server's images, by
+    `labeled_partition` if that is not 'same': then they hold what they would hold with `num_labeled` labels.
     With dense tasks (`data.tasks`), the split is made for each, see `partition_tasks`.
 
     Args:
@@ -113,13 +114,17 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     if 'mismatch' in chosen:
         dealt = mismatch.compose(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
 
+    client_index, client_labeled_index = _assign(pool, dealt), _assign(with_labels, labeled_counts)
+    if chosen.get('all_labels'):
+        client_index = tuple(map(_together, client_index, client_labeled_index))
+        client_labeled_index = tuple(rows[:0] for rows in client_labeled_index)
     return Partition(
         dataset=dataset.name,
         checksum=dataset.checksum,
         settings=chosen,
         server_index=np.sort(np.concatenate(server)).astype(np.int32),
-        client_index=_assign(pool, dealt),
-        client_labeled_index=_assign(with_labels, labeled_counts),
+        client_index=client_index,
+        client_labeled_index=client_labeled_index,
     )
 
 
@@ -192,6 +197,10 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
 def _held_out(chosen: dict) -> str:
     """For messages: that there are fewer images because some are held out."""
     return f' beside data.num_validation={chosen["num_validation"]}' if 'num_validation' in chosen else ''
+
+
+def _together(*parts: np.ndarray) -> np.ndarray:
+    return np.sort(np.concatenate(parts))
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:

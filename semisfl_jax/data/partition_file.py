@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import json
 import os
-import uuid
 import zipfile
 from pathlib import Path
 
 import numpy as np
-from absl import logging
 
-from semisfl_jax import user_files
+from semisfl_jax import own_files, user_files
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warn
 from semisfl_jax.wording import size
 
 FORMAT = 1
@@ -38,7 +36,6 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         'settings': partition.settings,
         'content_hash': partition.content_hash,
     }
-    temporary = path.with_name(f'.{path.name}-{uuid.uuid4().hex}')
     arrays = {
         'meta': np.array(json.dumps(meta, sort_keys=True)),
         'server_index': partition.server_index,
@@ -49,13 +46,11 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
     }
     if len(partition.validation_index):
         arrays['validation_index'] = partition.validation_index
+    written = io.BytesIO()
+    np.savez(written, allow_pickle=False, **arrays)
     try:
-        with temporary.open('wb') as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        temporary.replace(path)
+        own_files.write(path, written.getvalue())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise UserError(f"the partition cannot be written to '{path}': {error.strerror or error}") from error
 
 
@@ -146,7 +141,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
         )
     for key in sorted(wanted):
         if (value := found.get(key)) != wanted[key]:
-            logging.warning("%s=%s from the partition file '%s' is used, not %s", key, value, path, wanted[key])
+            warn(f"{key}={value} from the partition file '{path}' is used, not {wanted[key]}")
     return partition
 
 

@@ -20,11 +20,16 @@ def settings(config) -> dict:
     """The settings of a configuration that determine a partition, in JSON types.
 
     Those about labeled images at the clients are present only if there are such images, and those of a rule only if it
-    is used. If all images are dealt to clients that know their labels, no image is set aside as labeled: `num_labeled`
-    is 0.
+    is used. If all images are dealt to clients that know their labels (`client_labels` -1 without a server phase), no
+    image is set aside as labeled, and `num_labeled` is 0; unless labeled images have a rule of their own
+    (`labeled_partition`): then `num_labeled` are dealt by it, and `all_labels` says that the others are known, too.
     """
     fed, count = config.federation, config.data.client_labels
-    if count > 0:
+    all_at_clients = count == -1 and config.k_s == 0
+    apart = all_at_clients and fed.labeled_partition != 'same'  # dealt as if they alone were labeled
+    if apart:
+        of_labels = {'labeled_partition': fed.labeled_partition, 'all_labels': True}
+    elif count > 0:
         of_labels = {'labeled_partition': fed.labeled_partition} if fed.mu else {'ignored_labeled': fed.ignored_labeled}
     else:
         of_labels = {}
@@ -48,10 +53,10 @@ def settings(config) -> dict:
         used |= {'tasks': list(config.data.tasks), 'task_images': config.data.task_images}
     return {
         'seed': config.seed if config.data.partition_seed == -1 else config.data.partition_seed,
-        'num_labeled': 0 if count == -1 and config.k_s == 0 else config.data.num_labeled,
+        'num_labeled': 0 if all_at_clients and not apart else config.data.num_labeled,
         'labeled_split': config.data.labeled_split,
-        'client_labels': 0 if count == -1 else count,  # -1 moves no image
-        'use_client_labels': fed.mu > 0,
+        'client_labels': config.data.num_labeled if apart else 0 if count == -1 else count,  # -1 moves no image
+        'use_client_labels': fed.mu > 0 or apart,
         'num_clients': fed.num_clients,
         'partition': rule,
         'alpha': None if needs_alpha <= set(deal.WITHOUT_ALPHA) else float(fed.alpha),

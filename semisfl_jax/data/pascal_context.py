@@ -28,6 +28,7 @@ from semisfl_jax.data import dense, maps
 from semisfl_jax.data.decode import Source, Stream, decode
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
+from semisfl_jax.wording import first_line
 
 NAME = 'pascal_context'
 IMAGE_SIZE = 512
@@ -189,5 +190,5 @@ def _load(path: Path, variable: str):
     try:
         return loadmat(path, simplify_cells=True, variable_names=[variable])[variable]
     except Exception as error:  # SciPy raises errors of many types for a damaged file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise UserError(f"'{path}' has no readable variable {variable} ({reason}): copy the data set again") from error

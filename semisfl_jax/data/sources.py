@@ -102,18 +102,17 @@ def outline(options) -> Outline | None:
 def shape(options) -> tuple[tuple[int, int, int], int]:
     """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for.
 
-    Known without data for the sets in `fake.SHAPES`; any other is loaded.
+    Known without data for the sets in `fake.SHAPES` with a reader of this package; any other is loaded.
 
     Raises:
       UserError: as `load`.
     """
-    name = ALIASES.get(options.name, options.name)
-    if name not in fake.SHAPES:
+    known = outline(options)
+    if known is None:
         loaded = load(options)
         return loaded.train_images.shape[1:], loaded.num_classes
-    true = fake.SHAPES[name]
-    pad.check(resized(true.image, options), options.pad_to)
-    return final_shape(true.image, options), true.classes
+    pad.check(resized(fake.SHAPES[ALIASES.get(options.name, options.name)].image, options), options.pad_to)
+    return known.image, known.classes
 
 
 def final_shape(natural: tuple[int, int, int], options) -> tuple[int, int, int]:

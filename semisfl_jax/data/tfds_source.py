@@ -29,6 +29,7 @@ from semisfl_jax.data.decode import (
     decode_chunk,
 )
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import first_line
 
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
@@ -124,7 +125,7 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: st
                 return builder
             if importlib.util.find_spec('tensorflow') is None:
                 raise UserError(_not_prepared(name, f'{directory}/{name}')) from error
-        raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {_first_line(error)}") from error
+        raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {first_line(error)}") from error
 
 
 def _from_files(name: str, directory: str):
@@ -154,7 +155,7 @@ def _prepare(name: str, builder, directory: str) -> None:
         _hide_accelerators()
         builder.download_and_prepare(file_format='array_record')
     except Exception as error:  # network, disk, missing manual downloads, missing packages
-        raise UserError(f"data set '{name}' cannot be prepared in {directory}: {_first_line(error)}") from error
+        raise UserError(f"data set '{name}' cannot be prepared in {directory}: {first_line(error)}") from error
 
 
 def _not_prepared(name: str, path) -> str:
@@ -171,11 +172,6 @@ def _hide_accelerators() -> None:
 
     for kind in ('GPU', 'TPU'):
         tf.config.set_visible_devices([], kind)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def _check_features(name: str, builder):
@@ -236,7 +232,7 @@ def read(builder, source, rows: np.ndarray, images: tuple[str, ...] = ('image',)
             return records
         reason = 'a record is empty'
     except Exception as error:  # the C++ reader raises various errors for a damaged or missing file
-        reason = _first_line(error)
+        reason = first_line(error)
     raise UserError(_unreadable(builder, reason))
 
 
@@ -324,6 +320,6 @@ def cache_key(builder, name: str, image_size: int, classes: tuple[str, ...]) -> 
                     file.seek(start)
                     digest.update(file.read(SAMPLED_BYTES))
     except OSError as error:
-        raise UserError(_unreadable(builder, _first_line(error))) from error
+        raise UserError(_unreadable(builder, first_line(error))) from error
     readable = re.sub(r'[^\w.]+', '-', f'{name}-{builder.version}' + (f'-{image_size}px' if image_size else ''))
     return f'{readable}-{digest.hexdigest()[:12]}'

@@ -36,7 +36,6 @@ from semisfl_jax.diagnostics.tables import (
     client_rates,
     count_labels,
     count_slots,
-    overall_rates,
 )
 from semisfl_jax.training.diagnostic_files import cut_back, load, rounds_written, save
 
@@ -49,7 +48,6 @@ __all__ = [
     'count_slots',
     'cut_back',
     'load',
-    'overall_rates',
     'rounds_written',
     'save',
 ]

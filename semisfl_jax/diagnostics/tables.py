@@ -73,11 +73,5 @@ def client_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
     )
 
 
-def overall_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """Rates over all clients together, []; arguments as in `class_rates`."""
-    mask, accuracy = client_rates(confident.sum(axis=0, keepdims=True), unlabeled.sum(axis=0, keepdims=True))
-    return Rates(mask[0], accuracy[0])
-
-
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)

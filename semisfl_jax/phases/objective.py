@@ -34,7 +34,8 @@ class Objective(Protocol):
     ) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
         """The loss [], and as in `ClientLoss`: student, means, counts.
 
-        `labeler` holds the variables that label weak views; `progress` [] is the share of all rounds that is done.
+        `labeler` holds the variables that label weak views; `progress` [] is the share of `lr_rounds`, the rounds of
+        the learning-rate schedule, that is done.
         """
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import runs
-from semisfl_jax.errors import UserError, warn, warnings_on_stderr
+from semisfl_jax.errors import UserError, exit_status, warn
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
 
@@ -39,14 +39,12 @@ def main(argv: list[str]) -> int:
     if len(argv) < 2 or {'-h', '--help'} & set(argv):
         print(__doc__)
         return 0 if len(argv) > 1 else 2
-    try:
-        folders = [Path(word) for word in values(argv)[1:]]
-        with warnings_on_stderr():
-            write(folders, values.out, tuple(values.format), tuple(values.only))
-    except (UserError, flags.Error) as error:
-        print('error:', str(error).splitlines()[0], file=sys.stderr)
-        return 2
-    return 0
+
+    def draw_all() -> None:
+        folders = runs.folders(values, argv)
+        write(folders, values.out, tuple(values.format), tuple(values.only))
+
+    return exit_status(draw_all)
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:

@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import machine
 from semisfl_jax.config import chosen, command_line
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, exit_status
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
 from semisfl_jax.training.experiment import Experiment
@@ -171,12 +171,7 @@ def main(argv: list[str]) -> int:
         print(__doc__)
         return 0
     jax.config.update('jax_platforms', 'cpu')  # a device of this machine is not needed, nor to be kept from others
-    try:
-        preview(request(argv))
-    except UserError as error:
-        print('error:', ' '.join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: preview(request(argv)))
 
 
 if __name__ == '__main__':

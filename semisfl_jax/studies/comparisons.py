@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ KEYS = (  # of differences.csv
     *('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'low', 'high'),
     *('deviation', 'p', 'p_corrected'),
 )
+
+
+Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
 def rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any]]:
@@ -46,13 +49,10 @@ def rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any]]:
     return lines
 
 
-def grid(study: Study, table: Table, results: Mapping[Place, Found]) -> Grid | None:
-    """The differences of a table: the reference minus each other row; None if there are none."""
-    found = {
-        (difference['minus'], difference['column']): difference
-        for difference in rows(study, results)
-        if difference['table'] == table.title
-    }
+def grid(table: Table, differences: Rows) -> Grid | None:
+    """The differences of a table, among the `rows` of its study: the reference minus each other row; None if there are
+    none."""
+    found = {(line['minus'], line['column']): line for line in differences if line['table'] == table.title}
     if not found:
         return None
     lines = []
@@ -62,7 +62,7 @@ def grid(study: Study, table: Table, results: Mapping[Place, Found]) -> Grid | N
     return Grid((table.row_name, *table.columns), tuple(lines))
 
 
-def _difference(difference: dict[str, Any] | None) -> str:
+def _difference(difference: Mapping[str, Any] | None) -> str:
     if difference is None:
         return NOTHING
     if difference['pairs'] < statistics.FEWEST:
@@ -77,7 +77,8 @@ def power_beforehand(study: Study, results: Mapping[Place, Found]) -> str:
 
     From the runs that are there, if three seeds of some comparison are, else from the pilot of the study.
     """
-    spreads = [spread for table in study.tables for spread in _spreads(study, table, results)]
+    differences = rows(study, results)
+    spreads = [spread for table in study.tables for spread in _spreads(table, differences)]
     if spreads:
         deviation, source = float(np.median(spreads)), 'the runs that are there'
     elif study.pilot:
@@ -92,9 +93,9 @@ def power_beforehand(study: Study, results: Mapping[Place, Found]) -> str:
     )
 
 
-def power(study: Study, table: Table, results: Mapping[Place, Found]) -> list[str]:
-    """How many seeds a difference of a point needs here; nothing where differences are not percentages."""
-    spreads = _spreads(study, table, results)
+def power(table: Table, differences: Rows) -> list[str]:
+    """How many seeds a difference of a point needs in a table; nothing where differences are not percentages."""
+    spreads = _spreads(table, differences)
     if not spreads:
         return []
     middle, largest = float(np.median(spreads)), max(spreads)
@@ -106,11 +107,11 @@ def power(study: Study, table: Table, results: Mapping[Place, Found]) -> list[st
     ]
 
 
-def _spreads(study: Study, table: Table, results: Mapping[Place, Found]) -> list[float]:
+def _spreads(table: Table, differences: Rows) -> list[float]:
     """Standard deviations of the differences in percentages, in points, of those with enough seeds."""
     return [
         row['deviation']
-        for row in rows(study, results)
+        for row in differences
         if row['table'] == table.title and row['unit'] == '%' and row['pairs'] >= statistics.FEWEST
     ]
 

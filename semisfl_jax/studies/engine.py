@@ -53,6 +53,18 @@ def run(
     folder = home / plan.report_name(study, given)
     execute.make_folders(home, folder)
 
+    with execute.hold(folder):
+        faults = _make(study, home, folder, jobs, launcher, say)
+    say(f'report in {folder}/report.md and report.html')
+    if faults and not any(execute.finished(home, job) for job in jobs):
+        raise UserError(f'no run succeeded; the first failed with: {next(iter(faults.values()))}')
+    return folder
+
+
+def _make(
+    study: Study, home: Path, folder: Path, jobs: list[plan.Job], launcher: Path | None, say: Callable[[str], None]
+) -> dict[str, str]:
+    """Executes what is missing of `jobs`, and writes the report, also if it is stopped; {run: error} of failed ones."""
     missing = [job for job in jobs if not execute.finished(home, job)]
     say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
     if missing and (line := comparisons.power_beforehand(study, collect.find(study, home, {}))):
@@ -65,19 +77,13 @@ def run(
                 execute.wait(home / plan.RUNS / job.name, request, say)
                 if not execute.finished(home, job):
                     shown.start(job.name, job.command())
-                    fault = execute.make(home, job, launcher, entry, request, shown.look)
-                    execute.wait(home / plan.RUNS / job.name, request, say)  # another study was earlier
-                    if fault and not execute.finished(home, job):
+                    if fault := execute.make(home, job, launcher, entry, request, shown.look, say):
                         faults[job.name] = fault
                 fault = faults.get(job.name, '')
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
-        results = collect.find(study, home, faults)
-        report.write(folder, study, results)
-    say(f'report in {folder}/report.md and report.html')
-    if faults and not any(cell.runs for cell in results.values()):
-        raise UserError(f'no run succeeded; the first failed with: {next(iter(faults.values()))}')
-    return folder
+        report.write(folder, study, collect.find(study, home, faults))
+    return faults
 
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import semisfl_jax
@@ -33,6 +34,21 @@ def make_folders(home: Path, folder: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Locks other processes out of the folder of a report for the duration of the block.
+
+    Raises:
+      UserError: another process is there.
+    """
+    with (folder / '.lock').open('w') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f'another process makes {folder}; wait for it, or stop it first') from error
+        yield
 
 
 def finished(home: Path, job: Job) -> bool:
@@ -70,6 +86,7 @@ def make(
     entry: dict[str, str],
     request: interrupt.Request,
     look: Callable[[], None],
+    say: Callable[[str], None],
     enough: Callable[[], bool] = lambda: False,
 ) -> str:
     """Executes a run.
@@ -81,6 +98,7 @@ def make(
       entry: this machine and commit, for the run's provenance.
       request: to stop, which is passed on to the run.
       look: called now and then.
+      say: called with a line if another process turns out to be in the folder of the run, which is then waited for.
       enough: called likewise; once it is true, the run is asked to stop after its round.
 
     Returns:
@@ -107,7 +125,8 @@ def make(
             if request.signum and not passed_on:
                 child.send_signal(request.signum)
                 passed_on = True
-            time.sleep(_POLL_SECONDS)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_POLL_SECONDS)
             look()
             if not passed_on and enough():
                 child.send_signal(signal.SIGTERM)
@@ -115,6 +134,9 @@ def make(
     if request.signum and not finished(home, job):
         raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
     if child.returncode == 0 or stopped:
+        return ''
+    wait(folder, request, say)  # another study or sweep may have been earlier
+    if finished(home, job) or enough():
         return ''
     lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
     errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]

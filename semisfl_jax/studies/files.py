@@ -1,4 +1,4 @@
-"""Writes the files of a report. Each appears whole: a kill leaves either the old or the new one."""
+"""Pictures and tables of a report."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-
-def replace(path: Path, content: bytes) -> None:
-    """Writes a file atomically."""
-    temporary = path.with_name(path.name + '.tmp')
-    temporary.write_bytes(content)
-    temporary.replace(path)
+from semisfl_jax import own_files
 
 
 def pictures(folder: Path, figures: Mapping[str, bytes]) -> None:
     """Writes pictures by file name into `folder`, and removes those of an earlier report that are not among them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in figures.items():
-        replace(folder / name, content)
+        own_files.write(folder / name, content)
     for path in sorted(folder.iterdir()):
         if path.name not in figures:
             path.unlink()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import runs
+from semisfl_jax import own_files, runs
 from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
 from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.document import (
@@ -43,16 +43,19 @@ def write(folder: Path, study: Study, results: Mapping[Place, Found]) -> None:
     files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
     papers = [cell.paper for cell in study.cells() if cell.paper]
     keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
-    files.replace(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
-    files.replace(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
-    files.replace(folder / 'differences.csv', files.table(comparisons.KEYS, comparisons.rows(study, results)))
-    blocks = build(study, results, drawn)
-    files.replace(folder / 'report.md', document.markdown(blocks).encode())
-    files.replace(folder / 'report.html', document.page(_title(study), blocks).encode())
+    own_files.write(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
+    own_files.write(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
+    differences = comparisons.rows(study, results)
+    own_files.write(folder / 'differences.csv', files.table(comparisons.KEYS, differences))
+    blocks = build(study, results, differences, drawn)
+    own_files.write(folder / 'report.md', document.markdown(blocks).encode())
+    own_files.write(folder / 'report.html', document.page(_title(study), blocks).encode())
 
 
-def build(study: Study, results: Mapping[Place, Found], drawn: Sequence[Figure] = ()) -> list[Block]:
-    """The report as a document."""
+def build(
+    study: Study, results: Mapping[Place, Found], differences: comparisons.Rows, drawn: Sequence[Figure] = ()
+) -> list[Block]:
+    """The report as a document, with the `comparisons.rows` of the study."""
     blocks: list[Block] = [Heading(1, _title(study))]
     if study.warning:
         blocks.append(Paragraph(study.warning, strong=True))
@@ -63,7 +66,7 @@ def build(study: Study, results: Mapping[Place, Found], drawn: Sequence[Figure] 
         if study.warning and len(study.tables) > 1:
             blocks.append(Paragraph(study.warning, strong=True))
         blocks += [Paragraph(_caption(table)), _values(table, results)]
-        if grid := comparisons.grid(study, table, results):
+        if grid := comparisons.grid(table, differences):
             blocks += [
                 Heading(3, f'{table.reference} minus the others'),
                 Paragraph(
@@ -72,7 +75,7 @@ def build(study: Study, results: Mapping[Place, Found], drawn: Sequence[Figure] 
                     'method).'
                 ),
                 grid,
-                *map(Paragraph, comparisons.power(study, table, results)),
+                *map(Paragraph, comparisons.power(table, differences)),
             ]
         for figure in drawn:
             if figure.table == table.title:

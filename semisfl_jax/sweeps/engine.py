@@ -8,14 +8,11 @@ when somebody looked; rounds that it made beyond them do not count.
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import board, execute, provenance
 from semisfl_jax.studies.board import Board
@@ -59,7 +56,7 @@ def run(
     home = Path(root or ROOT)
     folder = home / plan.folder_name(sweep, given)
     execute.make_folders(home, folder)
-    with _hold(folder):
+    with execute.hold(folder):
         definition.keep(folder, sweep)
         storage = search.open_journal(folder)
         try:
@@ -68,17 +65,6 @@ def run(
             report.write(folder, sweep, results.find(sweep, storage), home)
     say(f'report in {folder}/report.md and report.html, settings in {folder}/tuned.json')
     return folder
-
-
-@contextmanager
-def _hold(folder: Path) -> Iterator[None]:
-    """Locks out other processes for the duration of the block."""
-    with (folder / '.lock').open('w') as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f'another process runs the sweep in {folder}; wait for it, or stop it first') from error
-        yield
 
 
 def _search(sweep: Sweep, storage: Any, home: Path, launcher: Path | None, say: Callable[[str], None]) -> None:
@@ -104,7 +90,7 @@ def _search(sweep: Sweep, storage: Any, home: Path, launcher: Path | None, say: 
             shown.start(case.name, f'{case.name}: {_words(case.values)}')
             fault = ''
             if not trial.stopped(case) and not execute.finished(home, case.job):
-                fault = execute.make(home, case.job, launcher, here, request, shown.look, partial(_enough, case))
+                fault = execute.make(home, case.job, launcher, here, request, shown.look, say, partial(_enough, case))
             outcome, judge = trial.ended(case, fault)
             search.record(storage, entry.title, entry.ranges, outcome, judge.score.higher_is_better)
             unmade = max(0, work[case.name] - made(case.name))

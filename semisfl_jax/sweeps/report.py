@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from semisfl_jax import own_files
 from semisfl_jax.studies import document, files, tuned
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
 from semisfl_jax.studies.figures import Figure
@@ -25,10 +26,10 @@ def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> No
     drawn = list(figures.draw(sweep, found))
     pictures = {f'{figure.name}.png': figure.png for figure in drawn}
     files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
-    files.replace(folder / 'trials.csv', files.table(KEYS, rows(found)))
+    own_files.write(folder / 'trials.csv', files.table(KEYS, rows(found)))
     blocks = build(sweep, found, home, drawn)
-    files.replace(folder / 'report.md', document.markdown(blocks).encode())
-    files.replace(folder / 'report.html', document.page(_title(sweep), blocks).encode())
+    own_files.write(folder / 'report.md', document.markdown(blocks).encode())
+    own_files.write(folder / 'report.html', document.page(_title(sweep), blocks).encode())
     if results.whole(sweep, found):
         metrics.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
     else:

@@ -28,8 +28,10 @@ class Score(NamedTuple):
         """What a value is multiplied with to be in `unit`."""
         return 100.0 if self.percent else 1.0
 
-    def text(self, value: float) -> str:
-        """A value for the screen: '89.17%' or '0.1234'."""
+    def text(self, value: float | None) -> str:
+        """A value for the screen: '89.17%' or '0.1234'; 'n/a' for one that the images do not define."""
+        if value is None:
+            return 'n/a'
         return f'{value:.2%}' if self.percent else f'{value:.4f}'
 
     def best(self, values: Iterable[float]) -> float:

@@ -23,6 +23,7 @@ from orbax.checkpoint import CheckpointManager
 from semisfl_jax import own_files
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.training import versions
+from semisfl_jax.wording import first_line
 
 FORMAT = 2  # 1: without a description
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
@@ -185,7 +186,7 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
             abstract = {name: _abstract(leaf) for name, leaf in template_leaves.items()}
             leaves = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
     except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
-        return None, {}, f'its arrays cannot be read ({str(error).splitlines()[0][:100]})'
+        return None, {}, f'its arrays cannot be read ({first_line(error)[:100]})'
     for name, leaf in leaves.items():
         if _digest(leaf) != about['leaves'][name]:
             return None, {}, f'{name} is not as it was written'

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 
 import numpy as np
 
+from semisfl_jax import own_files
 from semisfl_jax.errors import UserError
 
 _NAME = 'round_{:06d}.npz'
@@ -22,12 +23,9 @@ def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None
     """Writes the diagnostics after `round_number` rounds into the workdir `folder`. Equal arrays give equal bytes."""
     path = _path(folder, round_number)
     path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(path.name + '.tmp')
-    with temporary.open('wb') as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    written = io.BytesIO()
+    np.savez_compressed(written, allow_pickle=False, **arrays)
+    own_files.write(path, written.getvalue())
 
 
 def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,35 +15,6 @@ from semisfl_jax.types import Array
 Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
 
 
-def make_evaluate(
-    predict: Callable[[Any, Array], dict[str, Any]],
-    like: Any,
-    images: np.ndarray,
-    truth: Mapping[str, np.ndarray],
-    task_of: Callable[[str], Task],
-    batch_size: int,
-    jit: Callable = compilation.jit,
-    place: Callable[[np.ndarray], Array] = jax.device_put,
-) -> Callable[[Any], Scores]:
-    """Places the images on the device and compiles the evaluation, as `compile_evaluate` for a single set of images.
-
-    Args:
-      predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
-      like: a state, or its shapes.
-      images: [T, H, W, C] uint8. The last batch is padded with rows that are not counted.
-      truth: {name of a task: [T, ...]}, of all tasks that are scored.
-      task_of: name of an output -> its task.
-      batch_size: B.
-      jit: `compilation.jit`, possibly with settings applied.
-      place: puts an array on the devices of the state.
-
-    Returns:
-      state -> {name: {score: value}}, computed from exact counts. Of several models, the mean and the best.
-    """
-    inputs = batched(images, truth, batch_size, place)
-    return partial(compile_evaluate(predict, like, inputs, task_of, jit), inputs)
-
-
 def compile_evaluate(
     predict: Callable[[Any, Array], dict[str, Any]],
     like: Any,
@@ -52,10 +22,18 @@ def compile_evaluate(
     task_of: Callable[[str], Task],
     jit: Callable = compilation.jit,
 ) -> Callable[[Any, Any], Scores]:
-    """Compiles the evaluation for images like `inputs`, from `batched`; other arguments as in `make_evaluate`.
+    """Compiles the evaluation.
+
+    Args:
+      predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
+      like: a state, or its shapes.
+      inputs: images and truths from `batched`, or others of the same shapes.
+      task_of: name of an output -> its task.
+      jit: `compilation.jit`, possibly with settings applied.
 
     Returns:
-      (what `batched` returns, state) -> {name: {score: value}}.
+      (what `batched` returns, state) -> {name: {score: value}}, computed from exact counts. Of several models, the mean
+      and the best.
     """
     compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
 
@@ -69,8 +47,17 @@ def compile_evaluate(
 def batched(
     images: np.ndarray, truth: Mapping[str, np.ndarray], batch_size: int, place: Callable[[np.ndarray], Array]
 ) -> tuple[Array, dict[str, Array], Array]:
-    """Images in batches, arguments as in `make_evaluate`: images [n, B, H, W, C], truths [n, B, ...], and which
-    rows count [n, B] bool."""
+    """A set of images in batches, of which the last is filled with rows that do not count.
+
+    Args:
+      images: [T, H, W, C] uint8.
+      truth: {name of a task: [T, ...]}, of all tasks that are scored.
+      batch_size: B, at most T.
+      place: puts an array on the devices of the state.
+
+    Returns:
+      Images [n, B, H, W, C], truths {name: [n, B, ...]}, and which rows count [n, B] bool.
+    """
     count = len(images)
     batch_size = min(batch_size, count)
     batches = -(-count // batch_size)
@@ -85,7 +72,7 @@ def batched(
 
 
 def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
-    """The function to compile, arguments as in `make_evaluate`: (state, what `batched` returns) -> counts."""
+    """The function to compile, arguments as in `compile_evaluate`: (state, what `batched` returns) -> counts."""
 
     def counts(state, inputs):
         def one(batch):

@@ -122,8 +122,17 @@ def restore(homes: Sequence[Home], rounds: int, template: Any) -> checkpoint.Res
     return restored
 
 
+def contents(homes: Sequence[Home]) -> list[tuple[list[int], bool]]:
+    """What is there of each trial: the rounds of its checkpoints, and whether it has a summary."""
+    return [
+        (checkpoint.rounds_saved(home.checkpoints), os.path.lexists(home.folder / workdir.SUMMARY)) for home in homes
+    ]
+
+
 @contextmanager
-def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: int) -> Iterator[Listener]:
+def writer(
+    homes: Sequence[Home], folder: Path, config: ConfigDict, completed: int, seen: list[tuple[list[int], bool]]
+) -> Iterator[Listener]:
     """Opens all outputs of a run, and truncates what an interrupted run wrote after round `completed`.
 
     Args:
@@ -131,12 +140,14 @@ def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: i
       folder: of the run.
       config: resolved.
       completed: rounds completed.
+      seen: `contents`, as they were when the run was restored.
 
     Returns:
       A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported.
 
     Raises:
-      UserError: the folder is not writable, or another process is running in it; also from the listener.
+      UserError: the folder is not writable, or another process is running in it, or has been since it was restored;
+        also from the listener.
     """
     max_to_keep = config.checkpoints_kept
     with ExitStack() as stack:
@@ -146,6 +157,9 @@ def writer(homes: Sequence[Home], folder: Path, config: ConfigDict, completed: i
             max_to_keep = max(max_to_keep, 2)
         for experiment, trial_folder in homes:
             stack.enter_context(workdir.hold(trial_folder, experiment.config, experiment.partition))
+        if contents(homes) != seen:
+            raise UserError(f'another process has gone on in {folder} meanwhile; run the same command again')
+        for experiment, trial_folder in homes:
             workdir.set_aside_summary(trial_folder, experiment.config)
         if config.seeds:
             workdir.set_aside_summary(folder, config)

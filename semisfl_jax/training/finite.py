@@ -34,7 +34,7 @@ def check_losses(
     """Checks the training losses of a round.
 
     Args:
-      who: prefix of the error message.
+      prefix: of the error message.
       folder: of the trial, None if nothing is saved.
       index: of the round, 0-based.
       measured: its metrics.

@@ -64,7 +64,7 @@ def of_run(config: ConfigDict, trials: int = 1, loaded: Outline | None = None) -
         return []
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
-    algorithm = algorithms.build(config.algorithm, networks.build(config, outline), unseen, hparams)
+    algorithm = algorithms.build(config.algorithm, networks.build(config, outline, read_weights=False), unseen, hparams)
     state = jax.eval_shape(algorithm.init, rng.root(0))
     uploads_whole_model = method.separate_clients and not method.sequential(keys.flat(config))
     method_shapes = Method(

@@ -36,7 +36,7 @@ def plain(value) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` atomically: a reader, or a killed run, sees either the old file or the new one."""
-    _replace(path, (json.dumps(value, indent=2) + '\n').encode())
+    own_files.write(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
 def line(record: Mapping[str, Any]) -> str:
@@ -132,7 +132,7 @@ def cut_back(path: Path, rounds: int) -> None:
     """Truncates metrics.jsonl to its first `rounds` lines."""
     content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
     if os.path.lexists(path) and content != own_files.content(path):
-        _replace(path, content)
+        own_files.write(path, content)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -155,12 +155,3 @@ def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
             part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
             scalars.value.add(tag=group + part + key, simple_value=value)
     events.file_writer.add_summary(scalars, record['round'])  # one event: `add_scalar` writes, and takes, one for each
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + '.tmp')
-    with temporary.open('wb') as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

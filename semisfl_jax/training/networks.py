@@ -11,19 +11,22 @@ from semisfl_jax import data, models, phases, rng
 from semisfl_jax import tasks as tasks_lib
 
 
-def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
+def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = (), read_weights: bool = True) -> Any:
     """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
 
     Args:
       config: resolved.
       outline: shapes of the data set.
       axes: names of the device axes over which BatchNorm statistics are averaged.
+      read_weights: initialize with the encoder in `model.weights`, if any; False where only shapes count.
 
     Raises:
       UserError: the model does not fit the images, or a file of weights does not fit the model.
     """
     if config.data.tasks:
-        return tuple(_of_task(config, outline, name) for name in config.data.tasks)
+        models_ = tuple(_of_task(config, outline, name) for name in config.data.tasks)
+        # All tasks begin with one encoder, the first model's (`phases.init_models`).
+        return (_pretrained(models_[0], config.model.weights), *models_[1:]) if read_weights else models_
     return models.build(
         config.model.name,
         outline.classes,
@@ -40,7 +43,7 @@ def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ())
 
 
 def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> phases.TaskModel:
-    """The model of a dense task, its encoder from a file if there is one."""
+    """The model of a dense task."""
     net, outputs = config.model, outline.outputs[name]
     model = models.build_dense(
         net.name,
@@ -52,11 +55,16 @@ def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> phases.Tas
         net.output_stride,
         net.recompute,
     )
-    if net.weights:
-        encoder = models.load_encoder(net.weights, jax.eval_shape(model.init, rng.root(0)).bottom)
-        init = model.init
-        model = model._replace(init=lambda key: init(key)._replace(bottom=encoder))
     return phases.TaskModel(tasks_lib.make(name, outputs), model)
+
+
+def _pretrained(of_task: phases.TaskModel, file: str) -> phases.TaskModel:
+    """The model with the encoder of a file; '' leaves it as it is."""
+    if not file:
+        return of_task
+    init = of_task.model.init
+    encoder = models.load_encoder(file, jax.eval_shape(init, rng.root(0)).bottom)
+    return of_task._replace(model=of_task.model._replace(init=lambda key: init(key)._replace(bottom=encoder)))
 
 
 def _dtype(config: ConfigDict) -> str:

@@ -29,8 +29,9 @@ class Progress:
         """Shows a round, given a line of metrics.jsonl for each trial; scores are means over the trials."""
         record = trials[0]
 
-        def mean(key: str) -> float:
-            return sum(trial[key] for trial in trials) / len(trials)
+        def mean(key: str) -> float | None:
+            known = [trial[key] for trial in trials if trial.get(key) is not None]  # a trial may have lost all clients
+            return sum(known) / len(known) if known else None
 
         headline = self._headline
         evaluated = headline.key in record
@@ -38,14 +39,14 @@ class Progress:
             over = f' (mean of {len(trials)})' if len(trials) > 1 else ''
             self._score = f' {headline.text} {headline.score.text(mean(headline.key))}{over}'
         losses = ' '.join(
-            f'{name} {mean(key):.3f}'
+            f'{name} {value:.3f}'
             for name, key in (
                 ('sup', 'loss_supervised'),
                 ('cons', 'loss_consistency'),
                 ('clust', 'loss_clustering'),
                 ('client', 'loss_local'),
             )
-            if record.get(key) is not None
+            if (value := mean(key)) is not None
         )
         k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
         text = f'{losses}{self._score}' + (f' K_s {k_s}' if k_s != '0' else '')

@@ -131,8 +131,10 @@ def after_round(
       The metrics, without those of clients if all were lost, and the controller that has seen them.
     """
     metrics = failures.of_survivors(metrics, clients)
-    losses = (float(metrics.get(name, math.nan)) for name in _ADAPTS_TO)
-    return metrics, frequency.update(controller, experiment.frequency, *losses)
+    loss_s, loss_u, lr = (float(metrics.get(name, math.nan)) for name in _ADAPTS_TO)
+    if experiment.config.pseudo_labels == 'none':
+        loss_u = math.nan  # always 0: against it, K_s would shrink whenever the supervised loss rises
+    return metrics, frequency.update(controller, experiment.frequency, loss_s, loss_u, lr)
 
 
 def build_evaluate(trials: Sequence[Experiment], like: Any) -> list[Callable[[Any], Scores]]:

@@ -25,6 +25,8 @@ def clients(partitions: Sequence[Partition], all_labels: bool) -> str:
         parts.append(f'{first.settings["task_images"]} between tasks')
     if all_labels:
         parts.append('all of them labeled')
+        if 'all_labels' in first.settings:
+            parts.append(f'{first.settings["num_labeled"]:,} by {_rule(first, labeled=True)}')
     elif labeled := sum(map(len, first.client_labeled_index)):
         own = first.settings.get('labeled_partition', 'same') != 'same'
         parts.append(f'{labeled:,} more with labels' + (f' by {_rule(first, labeled=True)}' if own else ''))

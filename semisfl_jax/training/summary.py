@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import resource
 import sys
@@ -97,7 +98,8 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     shared = {key: value for key, value in first.items() if key not in excluded}
 
     def over_trials(key: str, among: Sequence[dict[str, Any]] = summaries) -> dict[str, Any]:
-        mean, error = metrics.mean_and_error([trial_summary[key] for trial_summary in among])
+        known = [trial_summary[key] for trial_summary in among if trial_summary[key] is not None]
+        mean, error = metrics.mean_and_error(known) if known else (math.nan, math.nan)
         return {'mean': metrics.plain(mean), 'standard_error': metrics.plain(error)}
 
     of_tasks = [trial_summary['scores'] for trial_summary in summaries if 'scores' in trial_summary]

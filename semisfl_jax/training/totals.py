@@ -30,7 +30,7 @@ class Account(NamedTuple):
     bill: Bill = Bill()
     wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
     evaluations: int = 0
-    last_scores: tuple[float, ...] = ()  # at most `_LAST`, oldest first
+    last_scores: tuple[float | None, ...] = ()  # at most `_LAST`, oldest first; None where the images define none
     best_score: float | None = None
     scores: Mapping[str, float] = MappingProxyType({})  # of all tasks, in the last evaluation, by key of metrics.jsonl
     metrics_sha256: str = ''  # `metrics.chain` over the lines of metrics.jsonl
@@ -48,8 +48,8 @@ def pay(
       headline: the number that counts.
       tasks: the keys of the scores of dense tasks.
     """
-    scores = [record[headline.key]] if record.get(headline.key) is not None else []
-    known = [] if account.best_score is None else [account.best_score]
+    scores = [record[headline.key]] if headline.key in record else []
+    known = [score for score in (account.best_score, *scores) if score is not None]
     return Account(
         rounds=record['round'],
         k_s=record['k_s'],
@@ -57,7 +57,7 @@ def pay(
         wall_seconds=account.wall_seconds + record['wall_seconds'],
         evaluations=account.evaluations + len(scores),
         last_scores=(*account.last_scores, *scores)[-_LAST:],
-        best_score=headline.score.best([*known, *scores]) if known or scores else None,
+        best_score=headline.score.best(known) if known else None,
         scores={key: record[key] for key in tasks} if scores else account.scores,
         metrics_sha256=metrics.chain(account.metrics_sha256, metrics.line(record).encode()),
     )
@@ -92,7 +92,8 @@ def headline(summary: Mapping[str, Any]) -> Headline:
 
 def figures(account: Account, headline: Headline, with_costs: bool) -> dict[str, Any]:
     """The entries of summary.json for an account after the last round, which is always evaluated."""
-    values = account.last_scores[-1], float(np.mean(account.last_scores)), account.best_score
+    known = [score for score in account.last_scores if score is not None]
+    values = account.last_scores[-1], float(np.mean(known)) if known else None, account.best_score
     return {
         'headline': headline.output,
         **dict(zip(scores_of(headline.score), values, strict=True)),

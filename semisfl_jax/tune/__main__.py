@@ -30,7 +30,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data, forms, machine
 from semisfl_jax.config import chosen, command_line, keys, tuned
 from semisfl_jax.config.tuned import Choice
-from semisfl_jax.errors import UserError, warnings_on_stderr
+from semisfl_jax.errors import UserError, exit_status
 from semisfl_jax.forms import Form
 from semisfl_jax.parallel import compilation
 from semisfl_jax.tune import measure, passes, report, rounds, store
@@ -193,13 +193,7 @@ def main(argv: list[str]) -> int:
     if {'-h', '--help'} & set(argv):
         print(__doc__)
         return 0
-    try:
-        with warnings_on_stderr():
-            tune(request(argv))
-    except UserError as error:
-        print('error:', ' '.join(str(error).split()), file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: tune(request(argv)))
 
 
 if __name__ == '__main__':

@@ -194,8 +194,8 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
     If BatchNorm statistics are computed over the images of all clients, every client receives the server's parameters
     once a round and sends statistics back, and the active clients receive the combined ones. The time of clients
-    outside the cohort is not counted, nor is the second pass, for evaluation. Only the share of clients sitting out is
-    recorded and, with local epochs, the mean number of images trained on, so every client is billed the mean.
+    outside the cohort is not counted, nor is the second pass, for evaluation. Recorded are the share of clients sitting
+    out and the means of the others' iterations and, with local epochs, images, so every client is billed the mean.
     """
     h, pieces, metrics = context.hparams, context.pieces, context.metrics
     work, statistics = pieces.whole_work, pieces.statistics
@@ -207,8 +207,9 @@ def price(context: costs.CostContext) -> costs.ClientCost:
         rows = h.local.epochs * np.asarray(context.images) / np.maximum(context.steps, 1)
     if metrics is not None and context.survivors:
         trains = round((1 - float(metrics['clients_sitting_out'])) * context.survivors) / context.survivors
-        if h.local.epochs:
-            rows = float(metrics['client_images']) / max(float(np.mean(context.steps)), 1.0)
+        # of the iterations planned, `context.steps`, a client makes fewer when few of its images are confident
+        made = metrics['client_images'] if h.local.epochs else h.batch_size * metrics['client_steps']
+        rows = float(made) / max(float(np.mean(context.steps)), 1.0)
     passes = 2 if everywhere else 1
     return costs.ClientCost(
         download=context.whole,
