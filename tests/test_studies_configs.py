@@ -176,9 +176,9 @@ def test_studies_share_runs():
 
 
 @pytest.mark.parametrize('scale', spec.SCALES)
-def test_costs_to_an_accuracy_are_seen_after_every_round(scale):
+def test_costs_to_an_accuracy_are_seen_after_every_round_or_every_fifth(scale):
     configs = [cell.config for cell in study('fig5_6_cost', scale).cells()]
-    assert {config.eval_every for config in configs} == {1}
+    assert {config.eval_every for config in configs} == {5 if scale == 'mnist' else 1}
     assert {job.name for job in plan.jobs(study('fig5_6_cost', scale))} <= {
         job.name for job in plan.jobs(study('table2', scale))
     }
