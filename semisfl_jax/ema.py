@@ -6,7 +6,7 @@ import chex
 import jax.numpy as jnp
 
 from semisfl_jax import trees
-from semisfl_jax.types import Array
+from semisfl_jax.types import Array, Tree
 
 
 def coefficient(t: Array, decay: float, warmup: bool) -> Array:
@@ -20,7 +20,7 @@ def coefficient(t: Array, decay: float, warmup: bool) -> Array:
     return jnp.minimum(1.0 - 1.0 / (t + 1.0), decay)
 
 
-def update(teacher, student, keep: Array | float):
+def update(teacher: Tree, student: Tree, keep: Array | float) -> Tree:
     """`keep` * teacher + (1 - `keep`) * student over parameters and BatchNorm statistics alike."""
     chex.assert_trees_all_equal_shapes_and_dtypes(teacher, student)
     return trees.mix(teacher, student, keep)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import optax
+from ml_collections import ConfigDict
 
 from semisfl_jax.types import Array
 
@@ -91,7 +92,7 @@ class HParams:
         return self.k_s if self.sampling == 'replicated' else 0
 
 
-def from_config(config, options: Any = None, labels_alone: bool = False) -> HParams:
+def from_config(config: ConfigDict, options: Any = None, labels_alone: bool = False) -> HParams:
     """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict).
 
     Args:
@@ -115,7 +116,7 @@ def from_config(config, options: Any = None, labels_alone: bool = False) -> HPar
     return HParams(**derived, **groups, **{name: config[name] for name in names})
 
 
-def _labeled_rows(config) -> int:
+def _labeled_rows(config: ConfigDict) -> int:
     clients_use_labels = config.data.client_labels > 0 and config.federation.mu > 0
     return config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
 

@@ -51,7 +51,7 @@ from semisfl_jax.training.footprint import Share
 from semisfl_jax.training.interrupt import Request, Stopped
 from semisfl_jax.training.result import Records, Result
 from semisfl_jax.training.totals import Account
-from semisfl_jax.types import Cohort, Federation
+from semisfl_jax.types import Array, Cohort, Federation
 
 
 def _footprint(config: ConfigDict) -> list[Share]:
@@ -235,7 +235,7 @@ def _compiling(program: str, seconds: dict[str, float], tell: events.Listener) -
     tell(events.Compiled(program, seconds[program], cached=programs.hits > 0))
 
 
-def _iterations(run: Run, progress: Progress):
+def _iterations(run: Run, progress: Progress) -> Array | np.int32:
     """K_s of the next round, [R] for R trials."""
     return run.batch.stack([np.int32(controller.k_s) for controller in progress.controllers])
 

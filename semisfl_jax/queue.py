@@ -102,27 +102,30 @@ class Memory(NamedTuple):
     push_unlabeled: Callable[[Any, References, Array], Any]  # state, batch, iteration t [] -> state
 
 
+_Levels = tuple[Queue, Queue]  # supervised, unlabeled
+
+
 def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
     """The paper's queue. `size` slots per level; the state is (supervised level, unlabeled level)."""
 
-    def supervised_references(state, batch):
+    def supervised_references(state: _Levels, batch: References) -> References:
         return concatenate(batch, as_references(state[0], count_empty))
 
-    def cross_entity_references(state, batch):
+    def cross_entity_references(state: _Levels, batch: References) -> References:
         supervised, unlabeled = state
         return concatenate(batch, as_references(unlabeled, count_empty), as_references(supervised, count_empty))
 
-    def push_supervised(state, batch):
+    def push_supervised(state: _Levels, batch: References) -> _Levels:
         supervised, unlabeled = state
         return push(supervised, batch.keys, batch.labels, batch.confident), unlabeled
 
-    def push_unlabeled(state, batch, t):
+    def push_unlabeled(state: _Levels, batch: References, t: Array) -> _Levels:
         supervised, unlabeled = state
         rows = (batch.keys, batch.labels, batch.confident)
         mask = {'mask': batch.mask}
         return push(supervised, *rows, enabled=(t + 1) % stride == 0, **mask), push(unlabeled, *rows, **mask)
 
-    def empty():
+    def empty() -> _Levels:
         return init(size, width), init(size, width)
 
     return Memory(
@@ -139,7 +142,7 @@ def two_level(size: int, width: int, stride: int, count_empty: bool) -> Memory:
 def single_ring(size: int, width: int, count_empty: bool) -> Memory:
     """The queue of the authors' published code. The state is one ring."""
 
-    def start(key):
+    def start(key: Array) -> Queue:
         rows = jax.random.normal(rng.fold(key, 'queue'), (size, width))
         return init(size, width).replace(keys=rows / jnp.linalg.norm(rows, axis=1, keepdims=True))
 

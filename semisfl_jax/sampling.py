@@ -53,7 +53,7 @@ def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Arr
     n = size.astype(jnp.uint32)
     key = _mix(seed_bits ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
 
-    def swap(i, x):
+    def swap(i: Array, x: Array) -> Array:
         pass_key = _mix(key + i.astype(jnp.uint32) * jnp.uint32(0x9E3779B9))
         partner = (pass_key % n + n - x) % n
         coin = _mix(_mix(jnp.maximum(x, partner) ^ pass_key) + key) & 1
@@ -282,13 +282,13 @@ def client_rows(
     iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs, counted))[:, None]
     slot = jnp.arange(batch_size)[None, :]
 
-    def one_client(client, visits, steps):
+    def one_client(client: Array, visits: Array, steps: Array) -> tuple[Array, Array]:
         stream = rng.fold(key, 'client_batches', client)
         step = visits * steps + iteration  # [K_u, 1]
         size, labeled_size = federation.size[client], federation.labeled_size[client]
         head = jnp.where(labeled_size > 0, labeled_rows, 0)
 
-        def images(seed_bits, position, batch, count):
+        def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
             """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
             if order == 'replicated':
                 return read_replicated(seed_bits, step, jnp.maximum(position, 0), jnp.asarray(batch), count, k_u)

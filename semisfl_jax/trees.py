@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.types import Array
+from semisfl_jax.types import Array, Tree
 
 
-def replicate(tree, count: int):
+def replicate(tree: Tree, count: int) -> Tree:
     """Gives every leaf [...] a leading axis [count, ...] of copies."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
-def weighted_mean(tree, weight: Array, otherwise, psum: Callable = lambda sums: sums):
+def weighted_mean(tree: Tree, weight: Array, otherwise: Tree, psum: Callable = lambda sums: sums) -> Tree:
     """Averages the leading axis of every leaf: [A, ...] -> [...], with weights [A] that need not sum to one.
 
     BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
@@ -30,17 +31,17 @@ def weighted_mean(tree, weight: Array, otherwise, psum: Callable = lambda sums: 
     return jax.tree.map(lambda mean, fallback: jnp.where(total > 0, mean, fallback), means, otherwise)
 
 
-def mix(old, new, keep: Array | float):
+def mix(old: Tree, new: Tree, keep: Array | float) -> Tree:
     """`keep` * old + (1 - `keep`) * new, leaf by leaf."""
     return jax.tree.map(lambda a, b: keep * a + (1.0 - keep) * b, old, new)
 
 
-def gather(tree, ids: Array):
+def gather(tree: Tree, ids: Array) -> Tree:
     """The rows of some clients: leaves [N, ...] and ids [A] -> leaves [A, ...]."""
     return jax.tree.map(lambda x: x[ids], tree)
 
 
-def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda rows: rows):
+def scatter(tree: Tree, ids: Array, new: Tree, weight: Array, all_gather: Callable = lambda rows: rows) -> Tree:
     """Writes the rows of some clients back: leaves [N, ...], with rows `ids` [A] replaced by `new`, leaves [A, ...].
 
     A client whose `weight` [A] is 0 keeps its old row. `all_gather` is that of a `ClientAxis`, if `new` holds only a
@@ -53,6 +54,6 @@ def scatter(tree, ids: Array, new, weight: Array, all_gather: Callable = lambda 
     return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop'), tree, new)
 
 
-def squared_distance(tree, other) -> Array | int:
+def squared_distance(tree: Any, other: Any) -> Array | int:
     """|| tree - other ||^2 [] over all leaves; the number 0 if there are none."""
     return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax
 from flax import struct
@@ -24,6 +24,9 @@ Array: TypeAlias = jax.Array
 Variables: TypeAlias = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
 Metrics: TypeAlias = dict[str, Array]  # name -> scalar
 MethodState: TypeAlias = Any  # a pytree with `round` [] int32 and `student`: `phases.State`, or a method's own
+Reported: TypeAlias = tuple[dict[str, Array], dict[str, Array]]  # means and counts of iterations, by name
+Axes: TypeAlias = Any  # matplotlib's, which only plots need
+Tree = TypeVar('Tree')  # a pytree, where a result has the structure of an argument
 
 
 class SplitParams(NamedTuple):
@@ -32,6 +35,10 @@ class SplitParams(NamedTuple):
     bottom: Variables  # w_c, on the clients
     top: Variables  # w_s, on the server
     proj: Variables  # w_p, the projection head, on the server
+
+
+# The loss [] of an iteration of a client, and: the student with updated BatchNorm statistics, means, counts
+LossValue: TypeAlias = tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]
 
 
 class Queue(struct.PyTreeNode):
@@ -102,7 +109,7 @@ class Views(NamedTuple):
     together: Callable[[Array, Array, dict[str, Array]], tuple[Array, dict[str, Array]]] = _unmoved
 
 
-def _same(tree):
+def _same(tree: Tree) -> Tree:
     return tree
 
 

@@ -26,6 +26,7 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
     SplitParams,
     Views,
@@ -110,7 +111,7 @@ def build(
         correction = _correction(form, state.server, control, steps)
         objective = in_round(state.round)
 
-        def loss(parameters, student, _, t):
+        def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
             batch = phases.read(federation, inputs, t)
             return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 

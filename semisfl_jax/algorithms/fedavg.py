@@ -20,7 +20,9 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
+    SplitParams,
     Views,
 )
 
@@ -53,12 +55,12 @@ def fedavg(
     has_teacher = kind == 'mean_teacher'
 
     def client(
-        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
+        inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
     ) -> phases.ClientOutput:
         start = trainable(state.student)
         progress = jnp.minimum(state.round / hparams.lr_rounds, 1.0)
 
-        def loss(parameters, student, teacher, t):
+        def loss(parameters: SplitParams, student: SplitParams, teacher: Any, t: Array) -> LossValue:
             batch = phases.read(federation, inputs, t)
             labeler = {'pseudo_label': state.student, 'mean_teacher': teacher}.get(kind, student)
             value, aux = objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), progress)
@@ -66,7 +68,7 @@ def fedavg(
                 value = value + 0.5 * prox * trees.squared_distance(parameters, start)
             return value, aux
 
-        def follow(teacher, student):
+        def follow(teacher: SplitParams | tuple[()], student: SplitParams) -> SplitParams | tuple[()]:
             return ema.update(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
 
         teacher = state.student if has_teacher else ()

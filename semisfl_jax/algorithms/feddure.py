@@ -27,7 +27,9 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
+    Reported,
     SplitParams,
     Views,
 )
@@ -144,7 +146,12 @@ def init(parts: Parts, key: Array) -> phases.State:
 
 
 def train_client(
-    parts: Parts, inputs: phases.ClientInput, fine: regulators.Fine, state: phases.State, federation: Federation, lr
+    parts: Parts,
+    inputs: phases.ClientInput,
+    fine: regulators.Fine,
+    state: phases.State,
+    federation: Federation,
+    lr: Array,
 ) -> phases.ClientOutput:
     """One client's round."""
     hparams, options = parts.hparams, parts.options
@@ -153,7 +160,7 @@ def train_client(
         optimizer(hparams, lr), optimizer(plain, options.coarse_rate * lr), optimizer(plain, options.fine_rate * lr)
     )
 
-    def iteration(t: Array, training: Training):
+    def iteration(t: Array, training: Training) -> tuple[Training, Reported]:
         batch = phases.read(federation, inputs, t)
         return step(parts, optimizers, training, batch, rng.fold(inputs.key, t), options.coarse_rate * lr)
 
@@ -165,7 +172,9 @@ def train_client(
     return phases.ClientOutput(training.student, training.fine, means, counts)
 
 
-def step(parts: Parts, optimizers: Optimizers, training: Training, batch: phases.Batch, key: Array, rate: Array):
+def step(
+    parts: Parts, optimizers: Optimizers, training: Training, batch: phases.Batch, key: Array, rate: Array
+) -> tuple[Training, Reported]:
     """One iteration; `rate` [] is the step size of the virtual step. Returns what `phases.iterate` asks for."""
     model, hparams = parts.model, parts.hparams
     x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
@@ -175,7 +184,7 @@ def step(parts: Parts, optimizers: Optimizers, training: Training, batch: phases
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine
 
-    def loss(parameters: SplitParams):
+    def loss(parameters: SplitParams) -> LossValue:
         logits, updated = phases.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         weight = confident.astype(jnp.float32)
         if parts.options.fine:

@@ -9,6 +9,7 @@ averages are taken are this package's interpretation (docs/ledger.md).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
     SplitParams,
     Views,
@@ -74,7 +76,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     def count(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> Array:
         """Confident pseudo-labels of `student` by class [K], over all unlabeled images that the client will read."""
 
-        def of_batch(t):
+        def of_batch(t: Array) -> Array:
             batch = phases.read(federation, inputs, t)
             x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
@@ -85,14 +87,14 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
         return jax.lax.fori_loop(0, inputs.steps, lambda t, counts: counts + of_batch(t), empty)
 
     def client(
-        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
+        inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
     ) -> phases.ClientOutput:
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
             of_class = count(inputs, state.student, federation)
             trusts_student = ~switching.by_teacher(of_class, hparams.options.beta_iid)
 
-        def loss(parameters, student, teacher, t):
+        def loss(parameters: SplitParams, student: SplitParams, teacher: SplitParams, t: Array) -> LossValue:
             labeler = jax.tree.map(
                 lambda student_leaf, teacher_leaf: jnp.where(trusts_student, student_leaf, teacher_leaf),
                 student,
@@ -101,7 +103,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             batch = phases.read(federation, inputs, t)
             return objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
-        def follow(teacher, student):
+        def follow(teacher: SplitParams, student: SplitParams) -> SplitParams:
             return ema.update(teacher, student, hparams.ema_decay)
 
         sgd = optimizer(hparams, lr)

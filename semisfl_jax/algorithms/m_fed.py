@@ -28,6 +28,7 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
     SplitParams,
     Views,
@@ -93,7 +94,14 @@ def build(
     """M-Fed with lambda_0 = `weight` and rho = `growth`; `weight` 0 leaves the penalty out, and the encoder g."""
     names = tuple(task.name for task, _ in models)
 
-    def client(of_task: TaskModel, inputs: phases.ClientInput, received: SplitParams, pull: Any, federation, lr):
+    def client(
+        of_task: TaskModel,
+        inputs: phases.ClientInput,
+        received: SplitParams,
+        pull: tuple[Array, Any] | None,
+        federation: Federation,
+        lr: Array,
+    ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
         loss = build_loss(of_task, views, hparams, inputs, federation, pull)
         return phases.local_sgd(loss, received, (), optimizer(hparams, lr), inputs.steps)
 
@@ -111,7 +119,12 @@ def build(
             name, received = of_task.task.name, part(state.student, of_task.task.name)
             inputs, weights, images = plan(key, state, federation, cohort, hparams, names, name)
 
-            def one(inputs, of_task=of_task, received=received, images=images):
+            def one(
+                inputs: phases.ClientInput,
+                of_task: TaskModel = of_task,
+                received: SplitParams = received,
+                images: Federation = images,
+            ) -> phases.ClientOutput:
                 student, _, means, counts = client(of_task, inputs, received, pull, images, lr)
                 return phases.ClientOutput(student, (), means, counts)
 
@@ -175,7 +188,7 @@ def build_loss(
     """A client's loss: that of its task on weak views and, with `pull` = (lambda_t, g), the penalty."""
     task, model = of_task
 
-    def loss(parameters, student, companion, t):
+    def loss(parameters: SplitParams, student: SplitParams, companion: Any, t: Array) -> LossValue:
         key, rows = rng.fold(inputs.key, t), inputs.rows[t]
         targets = {task.name: federation.client_targets[task.name][rows]}
         images, targets = views.together(rng.fold(key, 'view'), federation.client_images[rows], targets)

@@ -11,7 +11,17 @@ from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.tasks import TaskModel, init_models
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Cohort, Federation, Metrics, Views
+from semisfl_jax.types import (
+    LOCAL_CLIENTS,
+    Algorithm,
+    Array,
+    ClientAxis,
+    Cohort,
+    Federation,
+    Metrics,
+    SplitParams,
+    Views,
+)
 
 
 def mfed_local(
@@ -40,7 +50,12 @@ def mfed_local(
             name = of_task.task.name
             inputs, weights, images = m_fed.plan(key, state, federation, cohort, hparams, names, name)
 
-            def one(inputs, model, of_task=of_task, images=images):
+            def one(
+                inputs: phases.ClientInput,
+                model: SplitParams,
+                of_task: TaskModel = of_task,
+                images: Federation = images,
+            ) -> phases.ClientOutput:
                 loss = m_fed.build_loss(of_task, views, hparams, inputs, images, pull=None)
                 model, _, means, counts = phases.local_sgd(loss, model, (), optimizer(hparams, lr), inputs.steps)
                 return phases.ClientOutput((), model, means, counts)
@@ -53,7 +68,7 @@ def mfed_local(
 
     def predict(state: phases.State, images: Array) -> dict[str, tuple[Array, ...]]:
         def of_clients(of_task: TaskModel) -> tuple[Array, ...]:
-            def one(variables):
+            def one(variables: SplitParams) -> Array:
                 return phases.predict(of_task.model, views, variables, images)
 
             return tuple(jax.lax.map(one, state.clients[of_task.task.name]))

@@ -24,8 +24,10 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
     SplitParams,
+    Variables,
     Views,
 )
 
@@ -67,24 +69,26 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     def train(
         inputs: phases.ClientInput,
         student: SplitParams,
-        client_state,
+        client_state: Any,
         sgd: optax.GradientTransformation,
         data: Federation,
-    ):
+    ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
         """Runs one client's steps and returns the trained model, optimizer state, means and counts."""
 
-        def loss(parameters, student, _, t):
+        def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
             batch = phases.read(data, inputs, t)
             return objective(parameters, student, student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
         return phases.local_sgd(loss, student, client_state, sgd, inputs.steps)
 
     def with_its_own_top(
-        inputs: phases.ClientInput, client_state, state: phases.State, federation: Federation, lr: Array
-    ):
+        inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
+    ) -> phases.ClientOutput:
         return phases.ClientOutput(*train(inputs, state.student, client_state, optimizer(hparams, lr), federation))
 
-    def one_after_another(key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array):
+    def one_after_another(
+        key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array
+    ) -> tuple[SplitParams, tuple[()], Metrics]:
         transformation = optimizer(hparams, lr)
         sgd = optax.partition(
             {'client': transformation, 'server': transformation}, SplitParams('client', 'server', 'server')
@@ -93,7 +97,9 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(inputs.key)
         inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
 
-        def serve(server, inputs: phases.ClientInput):
+        def serve(
+            server: tuple[Variables, optax.OptState], inputs: phases.ClientInput
+        ) -> tuple[tuple[Variables, optax.OptState], phases.ClientOutput]:
             top, momentum = server
             student = state.student._replace(top=top)
             fresh = sgd.init(trainable(student))

@@ -20,7 +20,9 @@ class Drawn(NamedTuple):
     applied: Array  # [B] bool
 
 
-def placement(uniform: Array, shape: tuple[int, ...], flip: bool, crop: float):
+def placement(
+    uniform: Array, shape: tuple[int, ...], flip: bool, crop: float
+) -> tuple[Array, Array, Array, tuple[int, int]]:
     """The arguments of geometry.flip_crop from numbers [3, B], given the planes' shape.
 
     Returns:

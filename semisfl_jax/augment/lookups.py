@@ -47,7 +47,7 @@ def _histogram(values: Array) -> Array:
 
 
 @_histogram.def_vmap
-def _(axis_size, in_batched, values):
+def _(axis_size: int, in_batched: list[bool], values: Array) -> tuple[Array, bool]:
     """Under vmap, uses one longer batch: a scatter with a batch axis takes twice as long."""
     del in_batched  # the only argument
     counts = _histogram(values.reshape(-1, *values.shape[2:]))

@@ -41,7 +41,7 @@ def randaugment(
     batch, channels, height, width = colors.shape
 
     # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
-    def of_image(args):
+    def of_image(args: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
         planes, total, op, v = args
         return _table_and_degenerate(planes, total, op, v, variant)
 

@@ -248,7 +248,7 @@ def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
     uniform = _uniform(key, 3 + 4 * count + 2, batch)
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
-    def layer(planes, uniform):
+    def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
         return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
 
     planes = _layers(layer, planes, uniform[3:-2].reshape(count, 4, batch))
@@ -262,7 +262,7 @@ def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[
     uniform = _uniform(key, 3 + 4 * count + 2, batch)
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
-    def layer(planes, uniform):
+    def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
         return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
 
     opaque = jnp.full_like(planes[:, :1], 255)
@@ -279,7 +279,7 @@ def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
     uniform = _uniform(key, 3 + 6 * count, batch)
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
-    def layer(planes, uniform):
+    def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
         center = draws.center(uniform[4:], planes.shape)
         return operations.randaugment(planes, *draws.uneven(uniform[:4], variant), variant, center), None
 
@@ -292,7 +292,7 @@ def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
     uniform = _uniform(key, 4 + 3 * count, batch)
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
-    def layer(planes, drawn):
+    def layer(planes: Array, drawn: Array) -> tuple[Array, None]:
         return operations.randaugment(planes, *draws.limited(drawn, uniform[3], variant), variant), None
 
     return _layers(layer, planes, uniform[4:].reshape(count, 3, batch))

@@ -162,7 +162,7 @@ def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((count, *shape), jnp.float32)
 
 
-def _operations(function: Callable, *arguments) -> float:
+def _operations(function: Callable, *arguments: Any) -> float:
     analysis = jax.jit(function).lower(*arguments).cost_analysis()
     assert analysis is not None
     return float(analysis.get('flops', 0.0))
@@ -174,7 +174,7 @@ def _work(run: Callable, variables: Any, x: Any, of_inputs: bool = True) -> Work
     `of_inputs`: includes the gradient of `x`.
     """
 
-    def train(variables, x, gradient):
+    def train(variables: Any, x: Any, gradient: Any) -> tuple[Any, tuple]:
         inputs = (variables, x) if of_inputs else (variables,)
         out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
         return out, backward(gradient)  # both, or XLA would drop what only the outputs need
@@ -185,13 +185,13 @@ def _work(run: Callable, variables: Any, x: Any, of_inputs: bool = True) -> Work
 
 
 def _pair_work(width: int) -> Work:
-    def rows(anchors, keys):
+    def rows(anchors: Array, keys: Array) -> Array:
         count = keys.shape[0]
         labels, valid = jnp.zeros(count, jnp.int32), jnp.ones(count, bool)
         references = losses.References(keys, labels, valid, valid)
         return losses.contrastive_rows(anchors, labels[:_ROWS], references, 1.0)
 
-    def train(anchors, keys, gradient):
+    def train(anchors: Array, keys: Array, gradient: Array) -> tuple[Array, tuple[Array]]:
         out, backward = jax.vjp(lambda anchors: rows(anchors, keys), anchors)
         return out, backward(gradient)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
@@ -77,7 +78,7 @@ class CostModel:
 
 
 def build(
-    config,
+    config: ConfigDict,
     method: Any,
     num_classes: int,
     image_shape: tuple[int, int, int],

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ml_collections import ConfigDict
+
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
@@ -18,7 +20,7 @@ from semisfl_jax.cuts import plot, prices
 from semisfl_jax.errors import UserError, exit_status
 
 
-def pricing(config) -> prices.Pricing:
+def pricing(config: ConfigDict) -> prices.Pricing:
     """The prices of all cuts under a configuration.
 
     Raises:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from semisfl_jax.cuts.prices import Price, Pricing
+from semisfl_jax.types import Axes
 
 _STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'))
 _GUIDE = {'color': '#666666', 'linewidth': 1}
@@ -25,7 +27,7 @@ _PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
 )
 
 
-def figure(pricing: Pricing):
+def figure(pricing: Pricing) -> Any:
     """A matplotlib figure of `pricing`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -41,7 +43,7 @@ def figure(pricing: Pricing):
     return drawn
 
 
-def _panel(axis, pricing: Pricing, lines: Sequence[Line]) -> None:
+def _panel(axis: Axes, pricing: Pricing, lines: Sequence[Line]) -> None:
     cuts = [price.cut for price in pricing.cuts]
     uncut_heights = {round(height(pricing.whole), 9) for _, height in lines}
     for (label, height), (color, marker, dashes) in zip(lines, _STYLES, strict=False):

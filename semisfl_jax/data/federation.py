@@ -37,7 +37,9 @@ class HostFederation:
     labels: np.ndarray  # [n] int32
     targets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # of T dense tasks: [n, H, W] uint8
 
-    def streamed(self, rows, reads: str = 'batches', trials: bool = False, place: Callable = _whole) -> Federation:
+    def streamed(
+        self, rows: Array | np.ndarray, reads: str = 'batches', trials: bool = False, place: Callable = _whole
+    ) -> Federation:
         """The federation of one round.
 
         Args:

@@ -15,6 +15,7 @@ import hashlib
 import json
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax import rng
 from semisfl_jax.data import deal, mismatch, partition_tasks, validation
@@ -53,7 +54,7 @@ class Partition:
         return digest.hexdigest()
 
 
-def make_partition(dataset: Dataset, config) -> Partition:
+def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     """Splits the training set between the server and the clients.
 
     First of all, `num_validation` images are held out, by a random stream of their own (`validation.draw`).

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax import own_files, user_files
 from semisfl_jax.data import partition_settings
@@ -94,7 +95,7 @@ def _check_unpacked(path: Path, limit: int) -> None:
         raise UserError(f"'{path}' unpacks to more than {size(limit)}, too much for a partition file; use another")
 
 
-def load_for(path: str | os.PathLike, dataset: Dataset, config) -> Partition:
+def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> Partition:
     """Reads a partition and checks it against the data set and configuration of a run.
 
     Settings that determine a split, such as `num_labeled`, are taken from the file; a warning names those that differ.
@@ -149,7 +150,7 @@ def _tasks(chosen: dict) -> str:
     return ', '.join(chosen.get('tasks', ())) or '(none)'
 
 
-def _check_rows(partition: Partition, dataset: Dataset, path, k_s: int) -> None:
+def _check_rows(partition: Partition, dataset: Dataset, path: str | os.PathLike, k_s: int) -> None:
     """Checks the rows of an external file: in range, no duplicates, known labels where labels are used, and no empty
     client, nor an empty server that has a training phase."""
     labeled = np.concatenate([partition.server_index, *partition.client_labeled_index])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from semisfl_jax.data import deal
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.errors import UserError
@@ -16,7 +18,7 @@ IGNORED_LABELED = ('dropped', 'unlabeled')  # fate of the clients' labeled image
 UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0, 'num_validation': 0}
 
 
-def settings(config) -> dict:
+def settings(config: ConfigDict) -> dict:
     """The settings of a configuration that determine a partition, in JSON types.
 
     Those about labeled images at the clients are present only if there are such images, and those of a rule only if it
@@ -81,7 +83,7 @@ def check_counts(num_clients: int, num_active: int, tasks: int = 0) -> None:
             )
 
 
-def check(config) -> None:
+def check(config: ConfigDict) -> None:
     """Checks the keys about clients' images, alone and with each other, as far as that needs no data.
 
     Raises:
@@ -127,7 +129,7 @@ def check(config) -> None:
         )
 
 
-def check_all(chosen: dict, config) -> None:
+def check_all(chosen: dict, config: ConfigDict) -> None:
     """Checks everything that can be checked without the data, `chosen` being the `settings` of the configuration."""
     federation, labeled = config.federation, config.data.num_labeled
     check_counts(chosen['num_clients'], federation.num_active, len(config.data.tasks))

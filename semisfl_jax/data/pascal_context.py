@@ -18,8 +18,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -171,7 +172,7 @@ def _people(path: Path) -> np.ndarray:
     return parts
 
 
-def _structs(values) -> list[dict]:
+def _structs(values: dict | Iterable[dict]) -> list[dict]:
     """The elements of an array of MATLAB structs, of which SciPy unpacks a single one."""
     return [values] if isinstance(values, dict) else list(values)
 
@@ -183,7 +184,7 @@ def _label_map(path: Path) -> np.ndarray:
     return label_map
 
 
-def _load(path: Path, variable: str):
+def _load(path: Path, variable: str) -> Any:
     """A variable of a MATLAB file."""
     from scipy.io import loadmat  # slow to import, and only this set needs it
 

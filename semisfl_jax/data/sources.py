@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ml_collections import ConfigDict
+
 from semisfl_jax.data import (
     cache,
     cinic10,
@@ -30,7 +32,7 @@ READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load, d
 _BUNDLED = dict(READERS)  # without a user's own
 
 
-def load(options) -> dataset.Dataset:
+def load(options: ConfigDict) -> dataset.Dataset:
     """Loads the data set that a configuration asks for.
 
     Args:
@@ -64,7 +66,7 @@ def load(options) -> dataset.Dataset:
     return pad.padded(loaded, options.pad_to, source.key, options.cache_dir)
 
 
-def _find(name: str, options) -> Source:
+def _find(name: str, options: ConfigDict) -> Source:
     """The data set `name`, none of READERS, in its prepared form or its folder."""
     if name == image100.NAME:
         return image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
@@ -80,7 +82,7 @@ def _find(name: str, options) -> Source:
     return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
 
 
-def outline(options) -> Outline | None:
+def outline(options: ConfigDict) -> Outline | None:
     """The outline of the data set that `config.data` asks for, before loading any of it.
 
     Counts are those of made-up or bundled sets, and 0 where prepared data may hold fewer images. None for sets of
@@ -99,7 +101,7 @@ def outline(options) -> Outline | None:
     return Outline(image, true.classes, labeled + unlabeled, test, in_memory, outputs=true.outputs)
 
 
-def shape(options) -> tuple[tuple[int, int, int], int]:
+def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
     """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for.
 
     Known without data for the sets in `fake.SHAPES` with a reader of this package; any other is loaded.
@@ -115,12 +117,12 @@ def shape(options) -> tuple[tuple[int, int, int], int]:
     return known.image, known.classes
 
 
-def final_shape(natural: tuple[int, int, int], options) -> tuple[int, int, int]:
+def final_shape(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:
     """Shape of images (H, W, C) after the resizing and padding that `config.data` asks for."""
     return pad.shape(resized(natural, options), options.pad_to)
 
 
-def resized(natural: tuple[int, int, int], options) -> tuple[int, int, int]:
+def resized(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:
     """Shape of images (H, W, C) after the resizing that `config.data` asks for."""
     side = options.image_size
     return (side, side, natural[2]) if side else natural

@@ -62,7 +62,7 @@ def find(name: str, data_dir: str, image_size: int) -> Source:
     return Source(name, key, found.num_classes, open_streams, found.outputs)
 
 
-def _check(name: str, builder, found: Set) -> None:
+def _check(name: str, builder: tfds_source.Builder, found: Set) -> None:
     needed, present = {*found.images, found.other}, set(builder.info.features)
     if missing := sorted(needed - present):
         raise UserError(f"data set '{name}' in {builder.data_path} lacks the feature '{missing[0]}': prepare it again")
@@ -72,7 +72,7 @@ def _check(name: str, builder, found: Set) -> None:
             raise UserError(f"data set '{name}' in {builder.data_path} lacks the split '{split}': prepare it again")
 
 
-def _stream(builder, split: str, found: Set, size: int) -> Stream:
+def _stream(builder: tfds_source.Builder, split: str, found: Set, size: int) -> Stream:
     count = builder.info.splits[split].num_examples
 
     def blocks() -> Iterator[list[dict[str, Any]]]:

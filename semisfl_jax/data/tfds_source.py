@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from absl import logging
@@ -34,6 +35,8 @@ from semisfl_jax.wording import first_line
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
 SAMPLED_BYTES = 1 << 16  # read from either end of a file to fingerprint it
+
+Builder: TypeAlias = Any  # tfds.core.DatasetBuilder, of a library that is imported on first use
 
 
 def find(
@@ -95,7 +98,7 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def open_builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), absent: str = ''):
+def open_builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), absent: str = '') -> Builder:
     """The TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
@@ -110,7 +113,7 @@ def open_builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), abse
     return _open(name, directory)  # anew: a builder caches what it read when created
 
 
-def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: str = ''):
+def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: str = '') -> Builder:
     import tensorflow_datasets as tfds
 
     try:
@@ -128,7 +131,7 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: st
         raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {first_line(error)}") from error
 
 
-def _from_files(name: str, directory: str):
+def _from_files(name: str, directory: str) -> Builder | None:
     """A builder that knows only the prepared files, None if there are none."""
     import tensorflow_datasets as tfds
 
@@ -146,7 +149,7 @@ def _unknown(name: str, names: list[str]) -> str:
     return f"unknown data set '{name}' in config.data.name: {hint}"
 
 
-def _prepare(name: str, builder, directory: str) -> None:
+def _prepare(name: str, builder: Builder, directory: str) -> None:
     """Downloads and prepares the data set if TensorFlow, which TFDS needs for writing, is installed."""
     if importlib.util.find_spec('tensorflow') is None:
         raise UserError(_not_prepared(name, builder.data_path))
@@ -158,7 +161,7 @@ def _prepare(name: str, builder, directory: str) -> None:
         raise UserError(f"data set '{name}' cannot be prepared in {directory}: {first_line(error)}") from error
 
 
-def _not_prepared(name: str, path) -> str:
+def _not_prepared(name: str, path: str | os.PathLike) -> str:
     return (
         f"data set '{name}' is not prepared, {path} does not exist: point --config.data.data_dir or "
         "TFDS_DATA_DIR at a directory that has it, or run `pip install '.[prepare]'` and this command again to "
@@ -174,7 +177,7 @@ def _hide_accelerators() -> None:
         tf.config.set_visible_devices([], kind)
 
 
-def _check_features(name: str, builder):
+def _check_features(name: str, builder: Builder) -> tuple[Any, Any]:
     """The image and the label feature.
 
     Raises:
@@ -194,7 +197,7 @@ def _check_features(name: str, builder):
     return image, label
 
 
-def open_split(builder, split: str, images: tuple[str, ...] = ('image',)):
+def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',)) -> Any:
     """The records of a split, with `images`, the names of such features, still encoded.
 
     Raises:
@@ -213,7 +216,9 @@ def open_split(builder, split: str, images: tuple[str, ...] = ('image',)):
         ) from error
 
 
-def read(builder, source, rows: np.ndarray, images: tuple[str, ...] = ('image',), other: str = 'label') -> list[dict]:
+def read(
+    builder: Builder, source: Any, rows: np.ndarray, images: tuple[str, ...] = ('image',), other: str = 'label'
+) -> list[dict]:
     """The records `rows` of what `open_split` returned.
 
     Args:
@@ -236,12 +241,12 @@ def read(builder, source, rows: np.ndarray, images: tuple[str, ...] = ('image',)
     raise UserError(_unreadable(builder, reason))
 
 
-def _unreadable(builder, reason: str) -> str:
+def _unreadable(builder: Builder, reason: str) -> str:
     what = f"data set '{builder.info.full_name}' in {builder.data_path}"
     return f'{what} cannot be read ({reason}): prepare or copy it again'
 
 
-def _labels(builder, split: str) -> np.ndarray:
+def _labels(builder: Builder, split: str) -> np.ndarray:
     """Labels [n] int32 of a split, without decoding images."""
     source = open_split(builder, split)
     rows = np.arange(len(source))
@@ -249,7 +254,7 @@ def _labels(builder, split: str) -> np.ndarray:
     return np.array([r['label'] for block in blocks for r in read(builder, source, block)], np.int32)
 
 
-def _test_split(builder) -> str:
+def _test_split(builder: Builder) -> str:
     """The first of the splits 'test' and 'validation' that has labels, '' if none."""
     for split in ('test', 'validation'):
         info = builder.info.splits.get(split)
@@ -260,10 +265,10 @@ def _test_split(builder) -> str:
     return ''
 
 
-def _parts(builder, wanted: list[int]) -> tuple[list, list]:
+def _parts(builder: Builder, wanted: list[int]) -> tuple[list, list]:
     """The parts of training and test set: lists of pairs (split, rows), with only the `wanted` labels, if any."""
 
-    def rows(split):
+    def rows(split: str) -> np.ndarray:
         labels = _labels(builder, split) if wanted else None
         count = builder.info.splits[split].num_examples
         return np.arange(count) if labels is None else np.flatnonzero(np.isin(labels, wanted))
@@ -276,7 +281,7 @@ def _parts(builder, wanted: list[int]) -> tuple[list, list]:
     return [('train', train_rows[train]), *unlabeled], [('train', train_rows[held])]
 
 
-def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:
+def _relabel(label: Any, classes: tuple[str, ...]) -> np.ndarray:
     """[K_source + 1] int32: new label for each old one; the last entry is for the label -1."""
     lut = np.arange(label.num_classes + 1, dtype=np.int32)
     lut[-1] = -1
@@ -285,13 +290,13 @@ def _relabel(label, classes: tuple[str, ...]) -> np.ndarray:
     return lut
 
 
-def _first_shape(builder, channels: int) -> tuple[int, int, int]:
+def _first_shape(builder: Builder, channels: int) -> tuple[int, int, int]:
     """Shape of the first image, for features that do not specify it."""
     record = read(builder, open_split(builder, 'train'), np.arange(1))[0]
     return decode(record['image'], 0, channels).shape
 
 
-def _stream(builder, parts: list, shape: tuple[int, int, int], image_size: int, lut: np.ndarray) -> Stream:
+def _stream(builder: Builder, parts: list, shape: tuple[int, int, int], image_size: int, lut: np.ndarray) -> Stream:
     """Streams the rows of several splits, pairs (split, rows), one after another."""
 
     def chunks() -> Iterator[Chunk]:
@@ -305,7 +310,7 @@ def _stream(builder, parts: list, shape: tuple[int, int, int], image_size: int, 
     return Stream(sum(len(rows) for _, rows in parts), shape, chunks)
 
 
-def cache_key(builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
+def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
     """Name of the cache entry: readable, and different if the content of the prepared files differs.
 
     Contents are compared by the size, the beginning and the end of every file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from semisfl_jax.phases.state import trainable
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Array, Cohort, Federation
+from semisfl_jax.types import Array, Cohort, Federation, Views
 
 Arrays = dict[str, np.ndarray]
 
@@ -36,11 +36,11 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
     predict, hparams = experiment.algorithm.predict, experiment.hparams
     views = experiment_lib.views(experiment.config.augment, experiment.dataset)
 
-    def guess(state, key: Array, images: Array):
+    def guess(state: Any, key: Array, images: Array) -> dict[str, tuple[Array, Array]]:
         logits = predict(state, views.weak(key, images))
         return {model: pseudo_label.guess(model_logits, hparams.threshold) for model, model_logits in logits.items()}
 
-    def classify(state, images: Array):
+    def classify(state: Any, images: Array) -> dict[str, Array]:
         return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}
 
     guess, classify, gap = jit(guess), jit(classify), jit(_gap)
@@ -61,7 +61,7 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
     return diagnose
 
 
-def _batches(images: np.ndarray, rows: np.ndarray, size: int):
+def _batches(images: np.ndarray, rows: np.ndarray, size: int) -> Iterator[tuple[int, np.ndarray, int]]:
     """`rows` of `images` in batches of equal size: (number, images [B, H, W, C], how many are not padding)."""
     size = min(size, len(rows))
     for number, start in enumerate(range(0, len(rows), size)):
@@ -108,7 +108,7 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
     return counts
 
 
-def _build_queue(experiment: Experiment, views, jit: Callable) -> Callable[..., Arrays] | None:
+def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
     """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
     memory = jax.eval_shape(experiment.algorithm.init, experiment.key).memory
@@ -144,10 +144,10 @@ def _inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
     return federation, parallel.replicate(trial.mesh, cohort)
 
 
-def _gap(state) -> tuple[Array, Array]:
+def _gap(state: Any) -> tuple[Array, Array]:
     """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
 
-    def norm(piece) -> Array:
+    def norm(piece: Any) -> Array:
         leaves = jax.tree.leaves(piece)
         return jnp.sqrt(sum((jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves), jnp.float32(0)))
 

@@ -51,7 +51,7 @@ def build_replay(
         return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
 
     def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
-        def step(step, queue_state):
+        def step(step: Array, queue_state: Any) -> Any:
             labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
             return memory.push_supervised(queue_state, note(labels, jnp.ones_like(labels, bool), labels))
 
@@ -67,7 +67,7 @@ def build_replay(
         )
         kept_iterations = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
 
-        def iteration(queue_state, inputs):
+        def iteration(queue_state: Any, inputs: tuple[Array, Array, Array]) -> tuple[Any, None]:
             t, rows, labeled = inputs  # [], [A, B], [A, B]
             images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
             keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)

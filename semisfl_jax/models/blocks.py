@@ -63,10 +63,10 @@ class PreactivationBlock(nn.Module):
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, H, W, C] -> [B, H', W', features], H' = (H - 1) // stride + 1, or [B, features] from the last block."""
 
-        def normalized(x, name):
+        def normalized(x: Array, name: str) -> Array:
             return nn.relu(batch_norm(train, self.compute, self.axes, name)(x))
 
-        def convolved(x, stride, kernel, name):
+        def convolved(x: Array, stride: int, kernel: int, name: str) -> Array:
             return bare_convolution(self.features, kernel, stride, self.compute, name)(x, train)
 
         y = normalized(x, 'norm_0')

@@ -19,7 +19,7 @@ from semisfl_jax import rng
 from semisfl_jax.errors import UserError
 from semisfl_jax.models.resizing import resize
 from semisfl_jax.models.split import SplitModel, filled, run, shapes
-from semisfl_jax.types import Array, SplitParams
+from semisfl_jax.types import Array, SplitParams, Variables
 
 
 def encoder_decoder(
@@ -52,11 +52,15 @@ def encoder_decoder(
             proj=filled({}),
         )
 
-    def bottom(variables, images, key, train, rows=None):
+    def bottom(
+        variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[tuple[Array, ...], Variables]:
         chex.assert_shape(images, (None, *image_shape))
         return run(encoder, variables, images, key, train, rows, recompute)
 
-    def top(variables, maps, key, train, rows=None):
+    def top(
+        variables: Variables, maps: tuple[Array, ...], key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[Array, Variables]:
         chex.assert_shape(maps, [(None, *shape) for shape in map_shapes])
         outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
         return resize(outputs, height, width), variables
@@ -75,7 +79,7 @@ def encoder_decoder(
 def _missing(what: str) -> Callable[..., Any]:
     """What only classification models have."""
 
-    def fail(*_) -> Any:
+    def fail(*_: object) -> Any:
         raise UserError(
             f'models for dense tasks have no {what}: use a method that trains encoder and decoder at the clients, or a '
             'model for classification'

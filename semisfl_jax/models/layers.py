@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
+from jax.typing import DTypeLike
 
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners, max_pool, windows
@@ -39,11 +40,11 @@ class Compute(NamedTuple):
 FLOAT32 = Compute()
 
 
-def torch_uniform(fan_in: int):
+def torch_uniform(fan_in: int) -> Callable[..., Array]:
     """PyTorch's default initializer for both weights and biases: uniform in +-1 / sqrt(fan_in)."""
     bound = fan_in**-0.5
 
-    def initialize(key, shape, dtype=jnp.float32):
+    def initialize(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
     return initialize

@@ -30,7 +30,9 @@ from semisfl_jax.models import winograd as fast
 from semisfl_jax.types import Array
 
 
-def _convolve(x: Array, kernel: Array, *padding: tuple[int, int], stride=1, dilation=1, kernel_dilation=1) -> Array:
+def _convolve(
+    x: Array, kernel: Array, *padding: tuple[int, int], stride: int = 1, dilation: int = 1, kernel_dilation: int = 1
+) -> Array:
     return jax.lax.conv_general_dilated(
         x,
         kernel,
@@ -61,6 +63,10 @@ def winograd(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: i
     return _direct(x, kernel, _Options(padding, winograd=True))
 
 
+_Pair = tuple[Array, Array]  # of x and kernel
+_Triple = tuple[Array, Array, Array]  # of x, kernel and the gradient of the output
+
+
 class _Options(NamedTuple):
     padding: int
     stride: int = 1
@@ -74,11 +80,11 @@ def _direct(x: Array, kernel: Array, options: _Options) -> Array:
     return fast.convolve(x, kernel, padding) if winograd else native(x, kernel, padding, stride, dilation)
 
 
-def _direct_forward(x: Array, kernel: Array, options: _Options):
+def _direct_forward(x: Array, kernel: Array, options: _Options) -> tuple[Array, _Pair]:
     return _direct(x, kernel, options), (x, kernel)
 
 
-def _direct_backward(options: _Options, residuals, gradient: Array):
+def _direct_backward(options: _Options, residuals: _Pair, gradient: Array) -> _Pair:
     return _gradients(*residuals, gradient, options)
 
 
@@ -119,11 +125,11 @@ def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
     return reduce(jnp.add, shifted)
 
 
-def _gradients_forward(x: Array, kernel: Array, gradient: Array, options: _Options):
+def _gradients_forward(x: Array, kernel: Array, gradient: Array, options: _Options) -> tuple[_Pair, _Triple]:
     return _gradients(x, kernel, gradient, options), (x, kernel, gradient)
 
 
-def _gradients_backward(options: _Options, residuals, tangents):
+def _gradients_backward(options: _Options, residuals: _Triple, tangents: _Pair) -> _Triple:
     """For losses that contain a gradient. T is linear in each argument, so these are convolutions of the same kinds."""
     (x, kernel, gradient), (x_tangent, kernel_tangent) = residuals, tangents
     x_gradient, _ = _gradients(x, kernel_tangent, gradient, options)
@@ -179,7 +185,7 @@ def dense_direct(x: Array, kernel: Array) -> Array:
     return x @ kernel
 
 
-def _dense_backward(residuals, gradient: Array):
+def _dense_backward(residuals: _Pair, gradient: Array) -> _Pair:
     x, kernel = residuals
     columns = jax.lax.optimization_barrier(gradient.T)  # otherwise XLA folds both transpositions into the product
     x_gradient = jax.lax.optimization_barrier(kernel @ columns).T

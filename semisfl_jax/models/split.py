@@ -156,25 +156,30 @@ def cut(
             proj=filled(head.init(rng.fold(key, 'proj'), features)),
         )
 
-    def run_bottom(variables, images, key, train, rows=None):
+    def run_bottom(
+        variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[Array, Variables]:
         chex.assert_shape(images, (None, *image_shape))
         features, variables = run_piece(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
-    def run_top(variables, features, key, train, rows=None):
+    def run_top(
+        variables: Variables, features: Array, key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[Array, Variables]:
         chex.assert_shape(features, (None, feature_size))
         return run_piece(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
-    def run_tops(variables, features, keys):
-        def one_client(rows, key):
+    def run_tops(variables: Variables, features: Array, keys: Array) -> tuple[Array, Variables]:
+        def one_client(rows: Array, key: Array) -> tuple[Array, Variables]:
             return run_piece(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 
         chex.assert_shape(features, (None, None, feature_size))
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
 
-    def project(variables, features):
+    def project(variables: Variables, features: Array) -> Array:
         chex.assert_shape(features, (None, feature_size))
-        return head.apply(variables, features)
+        rows: Any = head.apply(variables, features)  # Flax declares a pair, too: outputs and what is mutable
+        return rows
 
     return SplitModel(
         init=init,
@@ -209,7 +214,7 @@ def run(
         return _float32(module.apply(variables, inputs, train=False)), variables
     rngs = None if key is None else {'dropout': key}
 
-    def training(variables, inputs, rngs):
+    def training(variables: Variables, inputs: Any, rngs: dict[str, Array] | None) -> tuple[Any, Variables]:
         with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
             return module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
 
@@ -225,7 +230,9 @@ def _float32(tree: Any) -> Any:
 def _of_rows(rows: Array) -> Callable:
     """A Flax interceptor that makes BatchNorm compute its statistics only over the valid `rows` [B]."""
 
-    def intercept(call, arguments, options, context):
+    def intercept(
+        call: Callable, arguments: tuple, options: dict[str, Any], context: nn.module.InterceptorContext
+    ) -> Any:
         if isinstance(context.module, nn.BatchNorm) and context.method_name == '__call__':
             options = {**options, 'mask': rows.reshape(-1, *(1,) * (arguments[0].ndim - 1))}
         return call(*arguments, **options)

@@ -45,7 +45,7 @@ def recompute(
     zero = jax.tree.map(jnp.zeros_like, old)
     bottom, top = ({**piece, 'batch_stats': stats} for piece, stats in zip(pieces, zero, strict=True))
 
-    def one(t, total):
+    def one(t: Array, total: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         batch = jax.tree.map(lambda x: x[t], batches)
         features, moved_bottom = model.bottom(bottom, images(batch), rng.fold(key, 'bottom', t), True)
         _, moved_top = model.top(top, features, rng.fold(key, 'top', t), True)

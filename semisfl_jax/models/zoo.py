@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -133,7 +133,7 @@ def resnet9_plain(num_classes: int, compute: Compute, channels: tuple[int, ...] 
     return _resnet9(num_classes, compute, channels, bias=False, norm=False, kernel_init=kernel_init)
 
 
-def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **options) -> Architecture:
+def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **options: Any) -> Architecture:
     """Seven layers for cutting, where a residual block is one. A 4 x 4 max-pool ends the last block, so 32x32 images
     give 512 features; smaller maps are pooled globally, and images may be as small as 8x8."""
     conv = partial(ConvLayer, compute=compute, **options)
@@ -214,7 +214,7 @@ def cnn13(
     return Architecture((*layers, _classifier(num_classes, compute)), paper_split=len(layers))
 
 
-def _classifier(num_classes: int, compute: Compute, **options) -> Maker:
+def _classifier(num_classes: int, compute: Compute, **options: Any) -> Maker:
     return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
 
 

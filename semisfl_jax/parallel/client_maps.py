@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 
@@ -36,7 +37,7 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
 def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
     """`jax.vmap(function, in_axes)`, one client after another."""
 
-    def mapped(*arguments):
+    def mapped(*arguments: Any) -> Any:
         one, clients = _of_one_client(function, in_axes, arguments)
         return jax.lax.map(one, clients)
 
@@ -56,18 +57,20 @@ def in_chunks(chunk: int, function: Callable, in_axes: int | tuple[int | None, .
       in_axes: 0 or None for each argument, as in `jax.vmap`.
     """
 
-    def mapped(*arguments):
+    def mapped(*arguments: Any) -> Any:
         one, clients = _of_one_client(function, in_axes, arguments)
         return jax.lax.map(jax.checkpoint(one), clients, batch_size=None if chunk == 1 else chunk)
 
     return mapped
 
 
-def _of_one_client(function: Callable, in_axes: int | tuple[int | None, ...], arguments: tuple):
+def _of_one_client(
+    function: Callable, in_axes: int | tuple[int | None, ...], arguments: tuple
+) -> tuple[Callable[[tuple], Any], tuple]:
     """The function with its shared arguments bound, and the remaining arguments, which have a client axis."""
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
 
-    def one(client_arguments: tuple):
+    def one(client_arguments: tuple) -> Any:
         own = iter(client_arguments)
         return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
 

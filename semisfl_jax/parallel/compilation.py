@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -27,7 +28,9 @@ KEPT_FROM_SECONDS = 0.1
 _HIT, _MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
 
 
-def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True, donate_argnums: int | tuple = ()):
+def jit(
+    function: Callable, precision: str = 'tf32', deterministic: bool = True, donate_argnums: int | tuple = ()
+) -> jax.stages.Wrapped:
     """`jax.jit` with the compiler options that this package is benchmarked with.
 
     Args:
@@ -38,7 +41,7 @@ def jit(function: Callable, precision: str = 'tf32', deterministic: bool = True,
     """
 
     @wraps(function)
-    def at_precision(*arguments):
+    def at_precision(*arguments: Any) -> Any:
         with jax.default_matmul_precision(PRECISIONS[precision]):
             return function(*arguments)
 
@@ -79,7 +82,7 @@ def count() -> Iterator[Count]:
     """Counts cache hits and misses within the block."""
     counted = Count()
 
-    def listen(event: str, **_) -> None:
+    def listen(event: str, **_: str | int) -> None:
         counted.hits += event == _HIT
         counted.misses += event == _MISS
 

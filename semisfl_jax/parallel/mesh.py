@@ -7,6 +7,7 @@ cohort and on copies of everything else. The `psum` and `all_gather` of the axis
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel.client_maps import client_map
-from semisfl_jax.types import Array, ClientAxis, Cohort, Federation
+from semisfl_jax.types import Array, ClientAxis, Cohort, Federation, MethodState, Metrics, Tree
 
 AXIS = 'devices'  # the only axis of every mesh
 
@@ -82,8 +83,8 @@ def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num
     if mesh is None:
         return ClientAxis(map=client_map(chunk, how))
 
-    def all_gather(tree):
-        def gather(x):
+    def all_gather(tree: Tree) -> Tree:
+        def gather(x: Array) -> Array:
             padded = jax.lax.all_gather(x, AXIS, tiled=True)
             return padded[: padded.shape[0] * num_active // padded_size(mesh, num_active)]
 
@@ -92,7 +93,7 @@ def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num
     return ClientAxis(map=client_map(chunk, how), psum=_psum, all_gather=all_gather)
 
 
-def _psum(tree):
+def _psum(tree: Tree) -> Tree:
     """Sums over the devices, with one reduction for all leaves of a dtype instead of one for every leaf."""
     leaves, structure = jax.tree.flatten(tree)
     for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
@@ -113,7 +114,9 @@ def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
     if mesh is None:
         return round_
 
-    def sharded_round(key: Array, state, federation: Federation, cohort: Cohort, k_s: Array):
+    def sharded_round(
+        key: Array, state: MethodState, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[MethodState, Metrics]:
         copies = jax.tree.map(lambda _: P(), federation)
         if federation.streamed:
             targets = dict.fromkeys(federation.client_targets, P(AXIS))
@@ -132,18 +135,18 @@ def replicated(mesh: Mesh | None) -> NamedSharding | None:
     return NamedSharding(mesh, P()) if mesh else None
 
 
-def like(mesh: Mesh | None, tree):
+def like(mesh: Mesh | None, tree: Any) -> Any:
     """The shapes of arrays replicated on every device, to compile for."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated(mesh)), tree)
 
 
-def replicate(mesh: Mesh | None, tree):
+def replicate(mesh: Mesh | None, tree: Any) -> Any:
     """Replicates arrays that every process has on every device."""
     if mesh is None:
         return tree
     sharding = NamedSharding(mesh, P())
 
-    def put(x):
+    def put(x: Array | np.ndarray) -> Array:
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(put(jax.random.key_data(x)))
         host = np.asarray(x)

@@ -34,6 +34,7 @@ from semisfl_jax.types import (
     Cohort,
     Federation,
     Metrics,
+    Reported,
     SplitParams,
     Variables,
     Views,
@@ -194,7 +195,9 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
 
 
 @jax.named_scope('cross_entity_iteration')
-def iteration(phase: CrossEntity, context: Round, exchange: Exchange, inputs: tuple[Array, Array, Array]):
+def iteration(
+    phase: CrossEntity, context: Round, exchange: Exchange, inputs: tuple[Array, Array, Array]
+) -> tuple[Exchange, Reported]:
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 
     Args:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import switching
-from semisfl_jax.types import Array, ClientAxis, SplitParams
+from semisfl_jax.types import Array, ClientAxis, SplitParams, Variables
 
 
 class Labeler(NamedTuple):
@@ -43,16 +43,16 @@ def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_
     teacher_axis = 0 if hparams.client_teacher_ema else None
     batch_statistics = hparams.client_teacher_bn == 'train'
 
-    def features(bottom, x, key):
+    def features(bottom: Variables, x: Array, key: Array) -> Array:
         return model.bottom(bottom, x, key, batch_statistics)[0]
 
-    def features_by_either(by_teacher, teacher, student, x, key):
+    def features_by_either(by_teacher: Array, teacher: Variables, student: Variables, x: Array, key: Array) -> Array:
         return features(jax.tree.map(partial(jnp.where, by_teacher), teacher, student), x, key)
 
-    def logits(top, rows):
+    def logits(top: Variables, rows: Array) -> Array:
         return model.top(top, rows, None, False)[0]
 
-    def by_one(bottoms: Callable, bottom, top, x, keys):
+    def by_one(bottoms: Callable, bottom: Variables, top: Variables, x: Array, keys: Array) -> tuple[Array, Array]:
         rows = bottoms(bottom, x, keys).reshape(-1, model.feature_size)
         return rows, logits(top, rows)
 
@@ -61,12 +61,14 @@ def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_
     student_bottoms = axis.map(features)
     either_bottoms = axis.map(features_by_either, in_axes=(0, teacher_axis, 0, 0, 0))
 
-    def by_either(teacher: SplitParams, student: SplitParams, by_teacher: Array, x: Array, keys: Array):
+    def by_either(
+        teacher: SplitParams, student: SplitParams, by_teacher: Array, x: Array, keys: Array
+    ) -> tuple[Array, Array]:
         rows = either_bottoms(by_teacher, teacher.bottom, student.bottom, x, keys).reshape(-1, model.feature_size)
         whose = jnp.repeat(by_teacher, x.shape[1])[:, None]
         return rows, jnp.where(whose, logits(teacher.top, rows), logits(student.top, rows))
 
-    def start(clients: int, top) -> Array:
+    def start(clients: int, top: Variables) -> Array:
         row = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
         return jnp.zeros((clients, jax.eval_shape(logits, top, row).shape[-1]))
 
@@ -78,7 +80,9 @@ def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_
         return Labeler(start, partial(switching.by_teacher, beta_iid=hparams.options.beta_iid), by_either, count)
     teaches = labels_by == 'teacher'
 
-    def label(teacher: SplitParams, student: SplitParams, by_teacher: bool, x: Array, keys: Array):
+    def label(
+        teacher: SplitParams, student: SplitParams, by_teacher: bool, x: Array, keys: Array
+    ) -> tuple[Array, Array]:
         if by_teacher:
             return by_one(teacher_bottoms, teacher.bottom, teacher.top, x, keys)
         return by_one(student_bottoms, student.bottom, student.top, x, keys)

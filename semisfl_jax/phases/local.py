@@ -26,8 +26,12 @@ from semisfl_jax.types import (
     Cohort,
     Federation,
     Metrics,
+    Reported,
     SplitParams,
 )
+
+# Of the loop of `local_sgd`: student, its optimizer's state, companion, sums of means and of counts
+_Carry = tuple[SplitParams, optax.OptState, Any, dict[str, Array], dict[str, Array]]
 
 
 class ClientInput(NamedTuple):
@@ -119,7 +123,7 @@ def local_sgd(
     fresh = not jax.tree.leaves(client_state)
 
     @jax.named_scope('local_step')
-    def step(t, carry):
+    def step(t: Array, carry: _Carry) -> _Carry:
         student, momentum, companion, means, counts = carry
         parameters = trainable(student)
         gradient, (student, *aux) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
@@ -153,7 +157,7 @@ def iterate(
     """
 
     @jax.named_scope('local_step')
-    def step(t, carry):
+    def step(t: Array, carry: tuple[Any, Reported]) -> tuple[Any, Reported]:
         state, sums = carry
         state, new = iteration(t, state)
         return state, jax.tree.map(jnp.add, sums, new)

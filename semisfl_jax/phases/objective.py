@@ -14,7 +14,7 @@ from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.full_model import forward
 from semisfl_jax.phases.local import Batch
 from semisfl_jax.phases.state import with_parameters
-from semisfl_jax.types import Array, SplitParams, Views
+from semisfl_jax.types import Array, LossValue, SplitParams, Views
 
 OBJECTIVES = ('supervised', 'fixmatch', 'uda', 'pseudo_label', 'mean_teacher')  # values of `local.objective`
 
@@ -64,7 +64,9 @@ def plain(views: Views) -> Views:
 def supervised(model: SplitModel, views: Views) -> Objective:
     """Mean cross-entropy on the supervised view; every row of a batch is labeled."""
 
-    def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
+    def objective(
+        parameters: SplitParams, student: SplitParams, labeler: SplitParams, batch: Batch, key: Array, progress: Array
+    ) -> LossValue:
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images))
         logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         value = losses.cross_entropy(logits, batch.labels, jnp.ones(batch.labels.shape))
@@ -83,7 +85,9 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
     """
     head = hparams.labeled_rows  # rows of a batch that may have labels
 
-    def objective(parameters, student, labeler, batch: Batch, key: Array, progress: Array):
+    def objective(
+        parameters: SplitParams, student: SplitParams, labeler: SplitParams, batch: Batch, key: Array, progress: Array
+    ) -> LossValue:
         x, weak = both_views(views, head, batch, key)
         guesses, _ = forward(model, labeler, weak, None, False)
         guesses = pseudo_label.as_told(hparams, guesses, batch.labels)

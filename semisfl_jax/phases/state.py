@@ -92,7 +92,7 @@ def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitPar
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
 
 
-def nan_metrics(run: Callable, *arguments) -> Metrics:
+def nan_metrics(run: Callable, *arguments: Any) -> Metrics:
     """The metrics that `run` returns last, for a round in which it is skipped: all NaN."""
     shapes = jax.eval_shape(run, *arguments)[-1]
     return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in shapes.items()}

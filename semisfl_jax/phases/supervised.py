@@ -27,6 +27,8 @@ from semisfl_jax.types import (
 BLOCK = 32  # steps whose images are drawn at once: a draw is many small operations, however long it is
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 
+_Carry = tuple[State, optax.OptState, Metrics]  # of the loop over steps: the metrics are sums
+
 
 class Supervised(NamedTuple):
     """What the phase is built from: the first argument of the functions below."""
@@ -78,11 +80,11 @@ def run(
 ) -> tuple[State, Metrics]:
     """K_s steps, and the means of their metrics; see `build_supervised`."""
 
-    def block(index, carry):
+    def block(index: Array, carry: _Carry) -> _Carry:
         first = carry[0].step
         drawn = jax.vmap(lambda i: draw_rows(phase.hparams, key, first + i, federation))(jnp.arange(BLOCK))
 
-        def body(i, carry):
+        def body(i: Array, carry: _Carry) -> _Carry:
             state, momentum, sums = carry
             rows = jax.tree.map(lambda of_steps: of_steps[i], drawn)
             state, momentum, metrics = step(phase, key, state, momentum, federation, rows, lr)

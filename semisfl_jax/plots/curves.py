@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from semisfl_jax.plots import legends, looks
 from semisfl_jax.plots.looks import Look
 from semisfl_jax.tasks import ACCURACY, DENSE, Score, smallest
+from semisfl_jax.types import Axes
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
@@ -55,7 +56,7 @@ def binned(curve: Curve, points: int) -> Curve:
     return curve._replace(x=x, mean=mean, error=error)
 
 
-def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
+def lines(ax: Axes, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False) -> Axes:
     """Means as lines, with bands of one standard error.
 
     Args:
@@ -74,7 +75,7 @@ def lines(ax, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False):
     return ax
 
 
-def score(ax, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY, split: str = 'test'):
+def score(ax: Axes, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY, split: str = 'test') -> Axes:
     """The score `kind` on the test or, by `split`, the validation images; `x` is a key of X_LABELS."""
     lines(ax, curves, scale=kind.scale)
     _x(ax, x)
@@ -83,7 +84,7 @@ def score(ax, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY,
     return ax
 
 
-def loss(ax, curves: Sequence[Curve]):
+def loss(ax: Axes, curves: Sequence[Curve]) -> Axes:
     """Training loss of the clients."""
     lines(ax, curves)
     _x(ax, 'round')
@@ -92,7 +93,7 @@ def loss(ax, curves: Sequence[Curve]):
     return ax
 
 
-def spread(ax, curves: Sequence[Curve], kind: Score = ACCURACY):
+def spread(ax: Axes, curves: Sequence[Curve], kind: Score = ACCURACY) -> Axes:
     """Standard deviation of the score `kind` over seeds."""
     lines(ax, curves, scale=kind.scale)
     ax.set_ylim(bottom=0)
@@ -102,7 +103,7 @@ def spread(ax, curves: Sequence[Curve], kind: Score = ACCURACY):
     return ax
 
 
-def k_s(ax, curves: Sequence[Curve]):
+def k_s(ax: Axes, curves: Sequence[Curve]) -> Axes:
     """Supervised steps per round, as adapted by the controller."""
     lines(ax, curves, steps=True)
     ax.set_ylim(bottom=0)
@@ -113,7 +114,7 @@ def k_s(ax, curves: Sequence[Curve]):
     return ax
 
 
-def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
+def pseudo_labels(axes: np.ndarray, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]) -> np.ndarray:
     """Two panels: the share of confident pseudo-labels, and the share of these that are wrong; both in percent.
 
     Args:
@@ -135,7 +136,7 @@ def pseudo_labels(axes, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]):
     return axes
 
 
-def losses(axes, by_name: Mapping[str, Sequence[Curve]]):
+def losses(axes: np.ndarray, by_name: Mapping[str, Sequence[Curve]]) -> np.ndarray:
     """A panel for each loss of the metrics, with one legend for all; surplus panels are removed.
 
     Args:
@@ -151,7 +152,7 @@ def losses(axes, by_name: Mapping[str, Sequence[Curve]]):
     return axes[: len(by_name)]
 
 
-def scores(axes, by_task: Mapping[str, Sequence[Curve]], split: str = 'test'):
+def scores(axes: np.ndarray, by_task: Mapping[str, Sequence[Curve]], split: str = 'test') -> np.ndarray:
     """A panel for each dense task with the score that counts in it, and one legend for all; surplus panels are removed.
 
     Args:
@@ -167,8 +168,8 @@ def scores(axes, by_task: Mapping[str, Sequence[Curve]], split: str = 'test'):
 
 
 def _panels(
-    axes, by_name: Mapping[str, Sequence[Curve]], scale: Callable[[str], float] = lambda name: 1.0
-) -> Iterator[tuple[Any, str]]:
+    axes: np.ndarray, by_name: Mapping[str, Sequence[Curve]], scale: Callable[[str], float] = lambda name: 1.0
+) -> Iterator[tuple[Axes, str]]:
     """Draws the curves of each name against rounds, with the legend; surplus panels are removed.
 
     Returns:
@@ -199,7 +200,7 @@ def _looks(curves: Sequence[Curve]) -> list[Look]:
     return [curve.look or assigned[curve.label] for curve in curves]
 
 
-def _x(ax, x: str) -> None:
+def _x(ax: Axes, x: str) -> None:
     ax.set_xlabel(X_LABELS[x])
     if x == 'round':
         ax.xaxis.get_major_locator().set_params(integer=True)

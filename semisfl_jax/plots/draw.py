@@ -30,7 +30,7 @@ MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
 
 
 def _score(x: str) -> Callable[[Groups], Any]:
-    def draw(groups: Groups):
+    def draw(groups: Groups) -> Any:
         figure, ax = style.figure()
         of_groups = collect.curves(groups, collect.SCORE, x, every=True)
         curves.score(ax, of_groups, x, collect.score(groups), collect.eval_split(groups))
@@ -39,7 +39,7 @@ def _score(x: str) -> Callable[[Groups], Any]:
     return draw
 
 
-def _k_s(groups: Groups):
+def _k_s(groups: Groups) -> Any:
     steps = collect.curves(groups, 'k_s')
     if not any(curve.mean.any() for curve in steps):
         raise UserError('no run has supervised steps at the server (k_s=0)')
@@ -48,7 +48,7 @@ def _k_s(groups: Groups):
     return figure
 
 
-def _pseudo_labels(groups: Groups):
+def _pseudo_labels(groups: Groups) -> Any:
     mask_rate = collect.curves(groups, 'mask_rate')
     try:
         accuracy = collect.curves(groups, 'pseudo_label_accuracy')
@@ -59,7 +59,7 @@ def _pseudo_labels(groups: Groups):
     return figure
 
 
-def _losses(groups: Groups):
+def _losses(groups: Groups) -> Any:
     if not (losses := collect.losses(groups)):
         raise UserError('no run has a loss in its metrics.jsonl')
     figure, axes = _panels(len(losses))
@@ -67,7 +67,7 @@ def _losses(groups: Groups):
     return figure
 
 
-def _scores(groups: Groups):
+def _scores(groups: Groups) -> Any:
     if not (scores := collect.task_scores(groups)):
         raise UserError('no run has dense tasks')
     figure, axes = _panels(len(scores))
@@ -82,7 +82,7 @@ def _panels(count: int) -> tuple[Any, np.ndarray]:
     return figure, np.atleast_1d(axes).ravel()
 
 
-def _partition(run: Run):
+def _partition(run: Run) -> Any:
     unlabeled, labeled = collect.holdings(run.folder)
     few = len(unlabeled) <= MOST_BESIDE
     if not labeled.any():
@@ -101,28 +101,28 @@ def _labeled(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     return arrays, arrays[f'{run.headline}_confident'], arrays['unlabeled']
 
 
-def _confusion(run: Run):
+def _confusion(run: Run) -> Any:
     _, confident, _ = _labeled(run)
     figure, ax = style.figure(height=2.9)
     inside.confusion(ax, confident.sum(axis=0))
     return figure
 
 
-def _classes(run: Run):
+def _classes(run: Run) -> Any:
     _, confident, unlabeled = _labeled(run)
     figure, ax = style.figure()
     inside.rates(ax, diagnostics.class_rates(confident, unlabeled), 'Class')
     return figure
 
 
-def _clients(run: Run):
+def _clients(run: Run) -> Any:
     _, confident, unlabeled = _labeled(run)
     figure, ax = style.figure()
     inside.rates(ax, diagnostics.client_rates(confident, unlabeled), 'Client')
     return figure
 
 
-def _mask_history(run: Run):
+def _mask_history(run: Run) -> Any:
     history = collect.history(run.folder)
     mask = [
         diagnostics.class_rates(arrays[f'{run.headline}_confident'], arrays['unlabeled']).mask for arrays in history
@@ -132,7 +132,7 @@ def _mask_history(run: Run):
     return figure
 
 
-def _queue(run: Run):
+def _queue(run: Run) -> Any:
     arrays, _, _ = _labeled(run)
     if 'queue' not in arrays:
         raise UserError(
@@ -147,7 +147,7 @@ def _queue(run: Run):
     return figure
 
 
-def _gap(run: Run):
+def _gap(run: Run) -> Any:
     history = collect.history(run.folder)
     if 'distance' not in history[0]:
         raise UserError(f'{run.folder} has no teacher')
@@ -160,7 +160,7 @@ def _gap(run: Run):
     return figure
 
 
-def _features(run: Run):
+def _features(run: Run) -> Any:
     spaces = collect.feature_spaces(run.folder)
     figure, axes = style.figure(1, len(spaces), 'page', 2.5)
     of_validation = '' if run.eval_split == 'test' else f' ({run.eval_split} images)'
@@ -169,7 +169,7 @@ def _features(run: Run):
     return figure
 
 
-def _predictions(run: Run):
+def _predictions(run: Run) -> Any:
     if run.headline not in DENSE:
         raise UserError(f'{run.folder} has no dense tasks')
     images, rows, number, models = collect.predictions(run.folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from semisfl_jax.plots import style
+from semisfl_jax.types import Axes
 
 MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')
 
@@ -23,7 +24,7 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
         return TSNE(perplexity=perplexity, init='pca', random_state=seed, n_jobs=1).fit_transform(features)
 
 
-def feature_space(ax, points: np.ndarray, labels: np.ndarray, title: str = ''):
+def feature_space(ax: Axes, points: np.ndarray, labels: np.ndarray, title: str = '') -> Axes:
     """Points in the plane by true class: each class has a color and a marker, and its number at its median.
 
     Args:

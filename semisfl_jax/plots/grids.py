@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from semisfl_jax.plots import legends, looks, style
+from semisfl_jax.types import Axes
 
 LETTERS = 11  # per inch of text below an axis
 
 
 def points(
-    ax,
+    ax: Axes,
     columns: Sequence[str],
     ours: Mapping[str, tuple[np.ndarray, np.ndarray]],
     paper: Mapping[str, np.ndarray],
     unit: str,
     column_name: str = '',
-):
+) -> Axes:
     """Means with bars of one standard error, grouped by column; the paper's values are hollow markers beside them.
 
     Args:

@@ -11,12 +11,13 @@ import numpy as np
 
 from semisfl_jax.diagnostics import Rates
 from semisfl_jax.plots import legends, looks, style
+from semisfl_jax.types import Axes
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
 MOST_BARS = 20  # most pairs of bars, and most classes labeled on an axis
 
 
-def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
+def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes:
     """Share of each label among the labels of a true class, in percent; a class without labels stays gray.
 
     Args:
@@ -45,7 +46,7 @@ def confusion(ax, counts: np.ndarray, given: str = 'Pseudo-label'):
     return ax
 
 
-def rates(ax, values: Rates, of: str = 'Class'):
+def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
     """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points if there are many, in percent.
 
     Args:
@@ -72,7 +73,7 @@ def rates(ax, values: Rates, of: str = 'Class'):
     return ax
 
 
-def mask_history(ax, rounds: Sequence[int], mask: np.ndarray):
+def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
     """Mask rate of every class over the rounds as shades; each row of pixels is a class, each column a file.
 
     Args:
@@ -93,7 +94,7 @@ def mask_history(ax, rounds: Sequence[int], mask: np.ndarray):
     return ax
 
 
-def queue(ax, counts: np.ndarray, empty: int, level: str):
+def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
     """Slots of one level of the queue by label, stacked: correct, wrong, of unknown class, not confident.
 
     Args:
@@ -125,7 +126,9 @@ def queue(ax, counts: np.ndarray, empty: int, level: str):
     return ax
 
 
-def gap(axes, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]):
+def gap(
+    axes: np.ndarray, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]
+) -> np.ndarray:
     """Two panels: distance of teacher and student parameters, and how often both predict the same class.
 
     Args:

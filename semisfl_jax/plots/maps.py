@@ -18,6 +18,7 @@ import numpy as np
 from semisfl_jax.plots import style
 from semisfl_jax.tasks import IGNORED, Task
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
+from semisfl_jax.types import Axes
 
 FEWEST, MOST = 6, 12  # images
 TALLEST = 9.2  # inches, a page
@@ -100,7 +101,7 @@ def predictions(images: np.ndarray, rows: Sequence[Row], title: str = '') -> Any
     return figure
 
 
-def draw(ax, task: Task, values: np.ndarray, image: np.ndarray):
+def draw(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Axes:
     """One map of a task.
 
     Args:
@@ -123,7 +124,7 @@ def draw(ax, task: Task, values: np.ndarray, image: np.ndarray):
     return ax
 
 
-def key(ax, task: Task):
+def key(ax: Axes, task: Task) -> Axes:
     """The colors of a task's values, numbered at their right; depth and probability from 0 to 1."""
     colors = _colors(task)
     low, high = colors['vmin'], colors['vmax']

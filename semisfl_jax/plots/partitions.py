@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from semisfl_jax.plots import style
+from semisfl_jax.types import Axes
 
 MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
 
 
-def partition(ax, counts: np.ndarray, client_name: str = 'Client', title: str = ''):
+def partition(ax: Axes, counts: np.ndarray, client_name: str = 'Client', title: str = '') -> Axes:
     """Images of every client and class: bubbles with area proportional to the number, or a heat map if many.
 
     Args:
@@ -42,7 +43,7 @@ def partition(ax, counts: np.ndarray, client_name: str = 'Client', title: str = 
     return ax
 
 
-def _largest_area(ax, clients: int, classes: int) -> float:
+def _largest_area(ax: Axes, clients: int, classes: int) -> float:
     """Area in square points of a bubble that roughly fills a cell, if Axes take up four fifths of the figure."""
     width, height = 0.8 * 72.0 * ax.figure.get_size_inches()
     grid = ax.get_subplotspec().get_gridspec()

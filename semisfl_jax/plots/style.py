@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from semisfl_jax.errors import UserError
@@ -47,7 +48,7 @@ RC = {
 }
 
 
-def matplotlib():
+def matplotlib() -> ModuleType:
     """The library, imported on first use.
 
     Raises:

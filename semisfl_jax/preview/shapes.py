@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from semisfl_jax.training.evaluate import batched
 from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.types import Array, Federation
 
 Shape = jax.ShapeDtypeStruct
 
@@ -51,7 +53,7 @@ def experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
     partition = experiment_lib.split(dataset, config)
     parts = experiment_lib.build_parts(config, dataset, mesh)
 
-    def tables(images, targets):  # traced, so that no image is copied
+    def tables(images: Any, targets: Mapping[str, Any]) -> Federation:  # traced, so that no image is copied
         traced = {name: target._replace(train=targets[name]) for name, target in dataset.targets.items()}
         replaced = dataclasses.replace(dataset, train_images=images, targets=traced)
         (federation,) = experiment_lib.build_federations(config, replaced, [partition])
@@ -90,7 +92,7 @@ def of_evaluation(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
 def test_set(experiment: Experiment) -> Any:
     """The batches of the test set, without a place."""
 
-    def batches(images, truth):
+    def batches(images: Any, truth: Mapping[str, Any]) -> tuple[Array, dict[str, Array], Array]:
         return batched(images, truth, experiment.config.eval_batch_size, jnp.asarray)
 
     return jax.eval_shape(batches, experiment.dataset.test_images, experiment.test_truth)
@@ -121,7 +123,7 @@ def _put(tree: Any, sharding: Any) -> Any:
     return jax.tree.map(lambda x: Shape(x.shape, x.dtype, sharding=sharding), tree)
 
 
-def _part(shape: tuple[int, ...], fetch) -> Shape:
+def _part(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Shape:
     """In place of the rows that a round streams to the device."""
     return Shape(shape, fetch(slice(0)).dtype)
 

@@ -35,7 +35,7 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

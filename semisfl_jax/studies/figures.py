@@ -106,7 +106,7 @@ def _run(table: Table, results: Mapping[Place, Found], quantity: str) -> list[Ce
     return [cell for cell in cells if cell.column in columns]
 
 
-def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]):
+def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]) -> Any:
     if not chosen:
         raise UserError('nothing to draw')
     cells = {(cell.row, cell.column): cell for cell in chosen}
@@ -130,7 +130,7 @@ def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]):
     return figure
 
 
-def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str = ''):
+def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str = '') -> Any:
     """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them.
 
     `of_task`: key of a task's score, '' for that of the headline.
@@ -158,7 +158,7 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     return figure
 
 
-def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]):
+def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
     """A panel for each of rounds, traffic and time, on one axis of accuracies, from where the slowest method is after a
     tenth of its rounds: what is before that tells methods apart by nothing but their first steps."""
     figure, axes = style.figure(1, 3, width='page', height=2.5)

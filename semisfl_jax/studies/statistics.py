@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ def check() -> None:
     _statsmodels()
 
 
-def _statsmodels():
+def _statsmodels() -> tuple[ModuleType, ModuleType]:
     """Its modules of tests and of power, imported on first use: that takes seconds.
 
     Raises:

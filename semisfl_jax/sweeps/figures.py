@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.errors import UserError
@@ -13,6 +14,7 @@ from semisfl_jax.sweeps.measure import Judge
 from semisfl_jax.sweeps.results import Result
 from semisfl_jax.sweeps.search import COMPLETE, Trial
 from semisfl_jax.sweeps.spec import Sweep
+from semisfl_jax.types import Axes
 
 _PANELS = 3  # in a row
 
@@ -34,12 +36,12 @@ def draw(sweep: Sweep, results: Sequence[Result]) -> Iterator[Figure]:
                 yield _figure(f'search-{slug}', result.entry.title, caption, _slices(result, result.judge))
 
 
-def _figure(name: str, table: str, caption: str, figure) -> Figure:
+def _figure(name: str, table: str, caption: str, figure: Any) -> Figure:
     png, svg = (studies_figures.content(figure, kind) for kind in ('png', 'svg'))
     return Figure(name, table, caption, png, svg)
 
 
-def _best(results: Sequence[Result]):
+def _best(results: Sequence[Result]) -> Any:
     figure, ax = style.figure()
     look = looks.of([result.entry.title for result in results])
     for place, result in enumerate(results):
@@ -63,7 +65,7 @@ def _running(trials: Sequence[Trial], judge: Judge) -> list[float]:
     return values
 
 
-def _slices(result: Result, judge: Judge):
+def _slices(result: Result, judge: Judge) -> Any:
     """A panel for every key."""
     ranges, best = result.entry.ranges, result.best
     if best is None:
@@ -76,7 +78,7 @@ def _slices(result: Result, judge: Judge):
     for ax, (key, range_) in zip(panels, ranges.items(), strict=False):
         names = [str(value) for value in range_.values]
 
-        def at(trial: Trial, key: str = key, names: list[str] = names):
+        def at(trial: Trial, key: str = key, names: list[str] = names) -> float:
             return names.index(str(trial.values[key])) if names else trial.values[key]
 
         for trial in result.trials:
@@ -106,7 +108,7 @@ def _slices(result: Result, judge: Judge):
     return figure
 
 
-def _axis(ax, range_: Range, names: Sequence[str]) -> None:
+def _axis(ax: Axes, range_: Range, names: Sequence[str]) -> None:
     """The whole range of a key, with a little air."""
     if names:
         ax.set_xticks(range(len(names)), names)

@@ -74,8 +74,8 @@ def batched(
 def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
     """The function to compile, arguments as in `compile_evaluate`: (state, what `batched` returns) -> counts."""
 
-    def counts(state, inputs):
-        def one(batch):
+    def counts(state: Any, inputs: tuple[Array, dict[str, Array], Array]) -> dict[str, list[Any]]:
+        def one(batch: tuple[Array, dict[str, Array], Array]) -> dict[str, list[Any]]:
             batch_images, batch_truths, valid = batch
             counted = {}
             for name, outputs in predict(state, batch_images).items():

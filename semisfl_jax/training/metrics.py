@@ -23,7 +23,7 @@ COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
 
 
-def plain(value) -> Any:
+def plain(value: Any) -> Any:
     """A JSON value: float32 by its shortest digits, NaN (not applicable) and infinities as null."""
     if isinstance(value, (bool, str)) or value is None:
         return value

@@ -83,11 +83,11 @@ class Simulation:
         return next(stream)
 
     @functools.cached_property
-    def _round(self):
+    def _round(self) -> jax.stages.Wrapped:
         return compile_with(self.experiment.config)(self.experiment.algorithm.round)
 
     @functools.cached_property
-    def _evaluate(self):
+    def _evaluate(self) -> Callable[[Any], Scores]:
         like = jax.eval_shape(self.experiment.algorithm.init, self.experiment.key)
         return build_evaluate([self.experiment], like)[0]
 

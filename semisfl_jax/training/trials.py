@@ -105,7 +105,15 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
       except the shared images and labels of a federation from `stack_federations`.
     """
 
-    def one(shared, number, key, state, tables, cohort, k_s):
+    def one(
+        shared: dict[str, Any],
+        number: Array,
+        key: Array,
+        state: Any,
+        tables: Federation,
+        cohort: Cohort,
+        k_s: Array,
+    ) -> tuple[Any, Metrics]:
         return round_(key, state.replace(round=number), tables.replace(**shared), cohort, k_s)
 
     mapped = trial_map(one, in_axes=(None, None, 0, 0, 0, 0, 0))

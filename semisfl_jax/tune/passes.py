@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from semisfl_jax import parallel
 from semisfl_jax.models import SplitModel
 from semisfl_jax.parallel import compilation
+from semisfl_jax.types import Array, Tree
 
 
 def compile_passes(
@@ -40,11 +42,11 @@ def compile_passes(
     dropout = jax.random.key(2)
     run = parallel.client_map(how=client_map)(lambda variables, x: model.bottom(variables, x, dropout, True)[0])
 
-    def squares(parameters, rest, images):
+    def squares(parameters: Any, rest: dict[str, Any], images: Array) -> Array | int:
         return sum(jnp.sum(features**2) for features in jax.tree.leaves(run({**rest, 'params': parameters}, images)))
 
-    def passes(parameters, rest, images):
-        def step(parameters, _):
+    def passes(parameters: Tree, rest: dict[str, Any], images: Array) -> Tree:
+        def step(parameters: Tree, _: None) -> tuple[Tree, None]:
             gradient = jax.grad(squares)(parameters, rest, images)
             return jax.tree.map(lambda p, g: p - 1e-9 * g, parameters, gradient), None
 

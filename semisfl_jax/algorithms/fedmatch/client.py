@@ -14,7 +14,7 @@ from semisfl_jax.algorithms.fedmatch import agreement, disjoint
 from semisfl_jax.algorithms.fedmatch.options import Parts
 from semisfl_jax.hparams import optimizer
 from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.types import Array, Federation, SplitParams
+from semisfl_jax.types import Array, Federation, LossValue, SplitParams
 
 
 class Sent(NamedTuple):
@@ -87,7 +87,7 @@ def train_parts(
     federation: Federation,
     lr: Array,
     sent: Sent | None,
-):
+) -> tuple[Array, tuple[disjoint.Parts, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]]:
     """A client's iterations, with the helpers `sent` to it or without.
 
     Returns:
@@ -98,8 +98,8 @@ def train_parts(
     sgd = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
     helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
 
-    def term(loss, *others):
-        def of_iteration(part, both, batch_stats, t):
+    def term(loss: Callable, *others: disjoint.Helpers | None) -> disjoint.Loss:
+        def of_iteration(part: SplitParams, both: disjoint.Parts, batch_stats: SplitParams, t: Array) -> LossValue:
             batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
             return loss(part, both, batch_stats, batch, step_key, *others)
 

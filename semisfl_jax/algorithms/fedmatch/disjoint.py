@@ -21,11 +21,14 @@ from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.full_model import forward
 from semisfl_jax.phases.local import Batch, iterate
 from semisfl_jax.phases.state import with_parameters
-from semisfl_jax.types import Array, SplitParams, Views
+from semisfl_jax.types import Array, LossValue, Reported, SplitParams, Variables, Views
 
 Parts = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
 # loss(part, parts, statistics, t) -> loss [], (updated statistics, means, counts), for descent on `part`
 Loss = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]]
+
+
+_State = tuple[Parts, SplitParams, dict[str, Any]]  # parts, statistics, optimizer states
 
 
 class Helpers(NamedTuple):
@@ -49,7 +52,7 @@ def statistics(variables: SplitParams) -> SplitParams:
 def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
     """A model that adds `psi` to the parameters it is given, for training them with psi fixed."""
 
-    def plus(variables, shift):
+    def plus(variables: Variables, shift: Variables) -> Variables:
         return {**variables, 'params': jax.tree.map(jnp.add, variables['params'], shift)}
 
     return model._replace(
@@ -58,7 +61,9 @@ def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
     )
 
 
-def _run(model: SplitModel, theta: SplitParams, batch_stats: SplitParams, x: Array, key: Array | None = None):
+def _run(
+    model: SplitModel, theta: SplitParams, batch_stats: SplitParams, x: Array, key: Array | None = None
+) -> tuple[Array, SplitParams]:
     """Logits [B, K] of normalized images, and the statistics, updated in training mode, that is, with a key."""
     logits, variables = forward(model, with_parameters(batch_stats, theta), x, key, key is not None)
     return logits, statistics(variables)
@@ -99,7 +104,7 @@ def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Calla
     """
     head, scale = hparams.labeled_rows, hparams.options.lambda_s
 
-    def loss(sigma: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array):
+    def loss(sigma: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array) -> LossValue:
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
         logits, new_batch_stats = _run(
             model, total(sigma, parts['psi']), batch_stats, x, rng.fold(key, 'sigma_dropout')
@@ -131,7 +136,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
 
     def loss(
         psi: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array, helpers: Helpers | None
-    ):
+    ) -> LossValue:
         theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
         logits, _ = _run(model, theta, batch_stats, x)
         labels, confident = pseudo_label.given(hparams, logits, batch.labels)
@@ -182,7 +187,7 @@ def alternating_sgd(
       counts. Values that several losses report under the same name are added.
     """
 
-    def iteration(t, state):
+    def iteration(t: Array, state: _State) -> tuple[_State, Reported]:
         parts, batch_stats, momenta = state
         means: dict[str, Array] = {}
         counts: dict[str, Array] = {}

@@ -32,7 +32,7 @@ def train_client(
     steps = client_steps(parts, inputs.steps, sets.num_confident)
     loss = partial(client_loss, parts, inputs, sets, labels, federation)
 
-    def train():
+    def train() -> tuple[SplitParams, Any, dict[str, Array]]:
         sgd = optimizer(parts.hparams, lr)
         student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, sgd, steps)
         means['client_steps'] = jnp.float32(steps)
@@ -40,7 +40,7 @@ def train_client(
             means['client_images'] = jnp.float32(epochs * sets.num_confident)
         return student, next_client_state, means
 
-    def sit_out():
+    def sit_out() -> tuple[SplitParams, Any, dict[str, Array]]:
         return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
 
     participates = sets.num_confident > 0
@@ -56,7 +56,7 @@ def label_images(
     """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
     model, views, batch, size = parts.model, parts.views, parts.options.pass_batch_size, federation.size[inputs.id]
 
-    def label_batch(t, all_labels):
+    def label_batch(t: Array, all_labels: tuple[Array, Array]) -> tuple[Array, Array]:
         positions = t * batch + jnp.arange(batch)
         rows = inputs.rows.at[positions].get(mode='clip')
         images = federation.client_images[rows]

@@ -72,10 +72,10 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     def round_(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[phases.State, Metrics]:
-        def refresh(state):
+        def refresh(state: phases.State) -> phases.State:
             return state.replace(student=statistics(key, state.student, federation))
 
-        def clients(state):
+        def clients(state: phases.State) -> tuple[phases.State, Metrics]:
             trained = local(key, state, federation, cohort, lr)
             return step_to_average(parts, key, state, federation, *trained), trained[-1]
 
@@ -129,7 +129,7 @@ def step_to_average(
     `average`, `client_state` and `metrics` are those that `build_local`'s function returned.
     """
 
-    def step():
+    def step() -> tuple[SplitParams, optax.OptState]:
         start = trainable(state.student)
         gradient = jax.tree.map(jnp.subtract, start, trainable(average))
         updates, momentum = parts.global_step.update(gradient, state.server.momentum)
