@@ -51,14 +51,14 @@ def build_replay(
         return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
 
     def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
-        def step(step: Array, queue_state: Any) -> Any:
+        def remember(step: Array, queue_state: Any) -> Any:
             labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
             return memory.push_supervised(queue_state, note(labels, jnp.ones_like(labels, bool), labels))
 
         first = state.step - k_s
         if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
             first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
-        return jax.lax.fori_loop(first, state.step, step, memory.init())
+        return jax.lax.fori_loop(first, state.step, remember, memory.init())
 
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, queue_state: Any) -> Any:
         round_key = cross_entity_phase.round_key(key, state.round - 1)

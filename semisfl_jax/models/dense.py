@@ -8,7 +8,7 @@ crosses the cut is in the tuple, skip connections too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import chex
 import flax.linen as nn
@@ -79,7 +79,7 @@ def encoder_decoder(
 def _missing(what: str) -> Callable[..., Any]:
     """What only classification models have."""
 
-    def fail(*_: object) -> Any:
+    def fail(*_: object) -> NoReturn:
         raise UserError(
             f'models for dense tasks have no {what}: use a method that trains encoder and decoder at the clients, or a '
             'model for classification'

@@ -25,6 +25,7 @@ from semisfl_jax.types import (
     ClientAxis,
     Cohort,
     Federation,
+    LossValue,
     Metrics,
     Reported,
     SplitParams,
@@ -82,9 +83,7 @@ class ClientStep(Protocol):
 class ClientLoss(Protocol):
     """The loss of one iteration of a client."""
 
-    def __call__(
-        self, parameters: SplitParams, student: SplitParams, companion: Any, t: Array, /
-    ) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
+    def __call__(self, parameters: SplitParams, student: SplitParams, companion: Any, t: Array, /) -> LossValue:
         """The loss [], and: the student with updated BatchNorm statistics, means, counts.
 
         `parameters`, which are differentiated, take the place of those of `student`; `t` [] is the iteration.

@@ -31,7 +31,7 @@ class Objective(Protocol):
         key: Array,
         progress: Array,
         /,
-    ) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
+    ) -> LossValue:
         """The loss [], and as in `ClientLoss`: student, means, counts.
 
         `labeler` holds the variables that label weak views; `progress` [] is the share of `lr_rounds`, the rounds of

@@ -25,9 +25,7 @@ from semisfl_jax.types import Array, LossValue, Reported, SplitParams, Variables
 
 Parts = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
 # loss(part, parts, statistics, t) -> loss [], (updated statistics, means, counts), for descent on `part`
-Loss = Callable[..., tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]]
-
-
+Loss = Callable[..., LossValue]
 _State = tuple[Parts, SplitParams, dict[str, Any]]  # parts, statistics, optimizer states
 
 

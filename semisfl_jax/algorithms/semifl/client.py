@@ -14,7 +14,7 @@ from semisfl_jax.algorithms.semifl.sets import Sets, draw_sets, of_epochs, pair
 from semisfl_jax.hparams import optimizer
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.state import with_parameters
-from semisfl_jax.types import Array, Federation, SplitParams
+from semisfl_jax.types import Array, Federation, LossValue, SplitParams
 
 
 def train_client(
@@ -88,7 +88,7 @@ def client_loss(
     student: SplitParams,
     _: Any,
     t: Array,
-) -> tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]:
+) -> LossValue:
     """The loss of iteration `t` [] of a client: strong views of FIX, and mixtures of weak views of FIX and MIX.
 
     Args:
