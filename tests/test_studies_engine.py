@@ -1,5 +1,6 @@
 """What a study makes, what it leaves alone, and that a kill leaves no trace in the report."""
 
+import fcntl
 import os
 import re
 import signal
@@ -54,6 +55,21 @@ def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path,
     monkeypatch.setattr(execute, 'make', lambda *arguments: made(*arguments) or 'a process already runs here')
     _, folder = make(tmp_path)
     assert 'failed' not in (folder / 'report.md').read_text()
+
+
+def test_runs_of_other_processes_come_last(tmp_path):
+    names = [job.name for job in plan.jobs(studies_toy.study())]
+    first = tmp_path / 'root' / plan.RUNS / names[0]
+    first.mkdir(parents=True)
+    with (first / '.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def say(line):
+            if line.startswith('waiting for the process'):
+                fcntl.flock(lock, fcntl.LOCK_UN)  # it ends
+
+        engine.run(studies_toy.study(), {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path), say)
+    assert started(tmp_path / 'root') == [*names[1:], names[0]]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def _make(
     try:
         with interrupt.listen() as request, _board(home, missing, say) as shown:
             entry = provenance.here() if missing else {}
-            for job in missing:
+            for job in _free_first(home, missing):
                 execute.wait(home / plan.RUNS / job.name, request, say)
                 if not execute.finished(home, job):
                     shown.start(job.name, job.command())
@@ -84,6 +84,15 @@ def _make(
     finally:
         report.write(folder, study, collect.find(study, home, faults))
     return faults
+
+
+def _free_first(home: Path, jobs: Sequence[plan.Job]) -> Iterator[plan.Job]:
+    """`jobs`, each time the first in whose folder no other process is: studies that share runs divide them so."""
+    left = list(jobs)
+    while left:
+        job = next((job for job in left if not execute.busy(home / plan.RUNS / job.name)), left[0])
+        left.remove(job)
+        yield job
 
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:

@@ -59,7 +59,7 @@ def finished(home: Path, job: Job) -> bool:
 def wait(folder: Path, request: interrupt.Request, say: Callable[[str], None]) -> None:
     """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
     announced = False
-    while _busy(folder):
+    while busy(folder):
         if request.signum:
             raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
         if not announced:
@@ -68,7 +68,8 @@ def wait(folder: Path, request: interrupt.Request, say: Callable[[str], None]) -
         time.sleep(_POLL_SECONDS)
 
 
-def _busy(folder: Path) -> bool:
+def busy(folder: Path) -> bool:
+    """Whether another process runs in a folder."""
     try:
         with (folder / '.lock').open('r+') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
