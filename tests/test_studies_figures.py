@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from semisfl_jax import tasks
 from semisfl_jax.plots import curves, grids, looks, style
 from semisfl_jax.studies import collect, engine, figures, plan
 from semisfl_jax.studies.board import Board, rounds
@@ -115,3 +116,14 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
         assert len(moving.get_xdata()) == 4
         np.testing.assert_allclose(level.get_ydata(), (88 + 91 + 90) / 3)
     np.testing.assert_allclose(axes[1].lines[0].get_xdata(), [2, 4, 6, 8])  # GiB: one up and one down in a round
+
+
+def test_an_axis_of_scores_leaves_out_the_first_tenth():
+    rounds = np.arange(20.0)
+    rising = np.array([0.1, 0.2, *np.linspace(0.8, 0.9, 18)])
+    unknown = np.full(20, np.nan)
+    shown = [curves.Curve(name, rounds, mean, unknown) for name, mean in {'a': rising, 'b': unknown}.items()]
+    with style.context():
+        _, ax = style.figure()
+        figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
+    np.testing.assert_allclose(ax.get_ylim(), (79.5, 90.5))  # 80 to 90 %, and a twentieth of that on either side

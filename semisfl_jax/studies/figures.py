@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,10 +14,12 @@ from semisfl_jax import tasks
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.plots import curves, grids, legends, looks, style
+from semisfl_jax.plots.curves import Curve
 from semisfl_jax.plots.looks import Look
 from semisfl_jax.studies import collect, statistics
 from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.spec import Cell, Study, Table
+from semisfl_jax.tasks import Score
 
 NAMES = {
     'values': 'All values with standard errors',
@@ -154,16 +156,17 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
         curves.loss(ax, group_curves)
     else:
         task = tasks.split_key(of_task)
-        curves.score(ax, group_curves, x, task.score if task else plots_collect.score(groups))
+        score = task.score if task else plots_collect.score(groups)
+        curves.score(ax, group_curves, x, score)
+        _begin_late([ax], group_curves, score)
     return figure
 
 
 def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
-    """A panel for each of rounds, traffic and time, on one axis of accuracies, from where the slowest method is after a
-    tenth of its rounds: what is before that tells methods apart by nothing but their first steps."""
+    """A panel for each of rounds, traffic and time, on one axis of accuracies."""
     figure, axes = style.figure(1, 3, width='page', height=2.5)
     score = plots_collect.score(groups)
-    lowest, highest = [], []
+    shown = []
     first = plots_collect.curves(groups, SCORE, 'round')
     for ax, x in zip(axes, curves.X_LABELS, strict=True):
         found = [curve._replace(look=row_looks[curve.label]) for curve in plots_collect.curves(groups, SCORE, x)]
@@ -176,14 +179,25 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
                 look = row_looks[curve.label]
                 ax.axhline(level, color=look.color, linestyle=look.dash)
         ax.set_xlabel(curves.X_LABELS[x])
-        lowest += [score.scale * curve.mean[len(curve.mean) // 10] for curve in moving]
-        highest += [score.scale * curve.mean.max() for curve in moving]
-    margin = 0.05 * (max(highest) - min(lowest))
-    for ax in axes:
-        ax.set_ylim(min(lowest) - margin, max(highest) + margin)
+        shown += moving
+    _begin_late(axes, shown, score)
     axes[0].set_ylabel(f'Test {score.label} (%)')
     legends.below(figure)
     return figure
+
+
+def _begin_late(axes: Sequence[Any], shown: Sequence[Curve], score: Score) -> None:
+    """Leaves out of the axes of scores what only the first tenth of the rounds has: it tells methods apart by nothing
+    but their first steps."""
+    late = [score.scale * curve.mean[len(curve.mean) // 10 :] for curve in shown]
+    values = np.concatenate([*late, []])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return
+    low, high = values.min(), values.max()
+    margin = 0.05 * (high - low) or 1.0
+    for ax in axes:
+        ax.set_ylim(low - margin, high + margin)
 
 
 def content(figure: Any, kind: str) -> bytes:
