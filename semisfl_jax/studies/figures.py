@@ -21,22 +21,22 @@ from semisfl_jax.studies.collect import Found, Place
 from semisfl_jax.studies.spec import Cell, Study, Table
 from semisfl_jax.tasks import Score
 
+POINTS = 150  # of a curve of scores, at most
+PANEL_POINTS = 60  # in a small panel
+SCORE = plots_collect.SCORE
+_MEANS = f' (of more than {POINTS} evaluations, means of successive ones)'
 NAMES = {
     'values': 'All values with standard errors',
-    'accuracy_rounds': 'Test accuracy against rounds',
-    'score_rounds': "A task's score on the test set against rounds",
-    'accuracy_gigabytes': 'Test accuracy against traffic',
-    'accuracy_minutes': 'Test accuracy against simulated time',
+    'accuracy_rounds': f'Test accuracy against rounds{_MEANS}',
+    'score_rounds': f"A task's score on the test set against rounds{_MEANS}",
+    'accuracy_gigabytes': f'Test accuracy against traffic{_MEANS}',
+    'accuracy_minutes': f'Test accuracy against simulated time{_MEANS}',
     'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time (each point the mean of several '
     'evaluations; level: a method without traffic)',
     'k_s': 'Supervised steps per round',
     'loss_rounds': "Clients' training loss against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
-
-
-POINTS = 60  # of a curve in a small panel
-SCORE = plots_collect.SCORE
 
 
 class Figure(NamedTuple):
@@ -157,6 +157,7 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     else:
         task = tasks.split_key(of_task)
         score = task.score if task else plots_collect.score(groups)
+        group_curves = [curves.binned(curve, POINTS) for curve in group_curves]
         curves.score(ax, group_curves, x, score)
         _begin_late([ax], group_curves, score)
     return figure
@@ -171,11 +172,11 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
     for ax, x in zip(axes, curves.X_LABELS, strict=True):
         found = [curve._replace(look=row_looks[curve.label]) for curve in plots_collect.curves(groups, SCORE, x)]
         end = max((curve.x[-1] for curve in found), default=0.0)
-        moving = [curves.binned(curve, POINTS) for curve in found if curve.x[-1] > 0.01 * end]
+        moving = [curves.binned(curve, PANEL_POINTS) for curve in found if curve.x[-1] > 0.01 * end]
         curves.lines(ax, moving, scale=score.scale)
         for curve in first:
             if curve.label not in {other.label for other in moving}:  # the server alone, which sends nothing
-                level = score.scale * curves.binned(curve, POINTS).mean[-1]
+                level = score.scale * curves.binned(curve, PANEL_POINTS).mean[-1]
                 look = row_looks[curve.label]
                 ax.axhline(level, color=look.color, linestyle=look.dash)
         ax.set_xlabel(curves.X_LABELS[x])
