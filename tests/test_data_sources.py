@@ -1,5 +1,6 @@
 """Data sets that need no TFDS, made-up ones, decoding and the cache."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -91,6 +92,43 @@ def test_the_shape_of_a_known_set_with_another_reader_is_that_of_its_images(monk
     monkeypatch.setitem(data.READERS, 'digits', lambda image_size: larger)
     assert data.shape(options_of(name='digits')) == ((16, 16, 1), 10)
     assert data.shape(options_of(name='digits', fake=True)) == ((8, 8, 1), 10)  # made up as the package has it
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (
+            {'train_images': np.zeros((6, 8, 8), np.uint8)},
+            r'train_images are uint8 \[6, 8, 8\]; use uint8 \[n, H, W, C\]',
+        ),
+        ({'train_images': np.zeros((6, 8, 8, 1), np.float32)}, r'train_images are float32 \[6, 8, 8, 1\]; use uint8'),
+        ({'test_images': np.zeros((0, 8, 8, 1), np.uint8)}, r'test_images are uint8 \[0, 8, 8, 1\]; .* at least 1'),
+        ({'test_images': np.zeros((3, 9, 9, 1), np.uint8)}, r'\[8, 8, 1\] and \[9, 9, 1\]; use one size'),
+        ({'train_labels': np.zeros(5, np.int32)}, r'train_labels are int32 \[5\] for 6 images'),
+        ({'test_labels': np.zeros(3)}, r'test_labels are float64 \[3\] for 3 images; use an integer'),
+        ({'train_labels': np.arange(6)}, 'train_labels are 0 to 5; use -1 to 2, -1 where a label is unknown'),
+        ({'test_labels': np.full(3, -1)}, 'test_labels are -1 to -1; use 0 to 2'),
+    ],
+)
+def test_a_registered_reader_that_returns_something_else_is_refused(monkeypatch, changes, message):
+    images, labels = np.zeros((9, 8, 8, 1), np.uint8), np.arange(9) % 3
+    arrays = {'train_images': images[:6], 'train_labels': labels[:6]}
+    arrays |= {'test_images': images[6:], 'test_labels': labels[6:]}
+    made = dataset.make('mine', arrays, num_classes=3)
+    monkeypatch.setitem(data.READERS, 'mine', lambda image_size: made)
+    assert data.load(options_of(name='mine')) is made
+    wrong = dataclasses.replace(made, **changes)
+    monkeypatch.setitem(data.READERS, 'mine', lambda image_size: wrong)
+    with pytest.raises(UserError, match=message):
+        data.load(options_of(name='mine'))
+
+
+def test_a_registered_reader_that_returns_nothing_is_refused(monkeypatch):
+    monkeypatch.setitem(data.READERS, 'mine', lambda image_size: None)
+    with pytest.raises(
+        UserError, match=r"data set 'mine', of a reader in data\.READERS: the reader returns a NoneType"
+    ):
+        data.load(options_of(name='mine'))
 
 
 @pytest.mark.parametrize(('name', 'image', 'size'), [('stl10', (96, 96, 3), 700), ('image100', (144, 144, 3), 300)])

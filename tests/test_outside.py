@@ -212,6 +212,8 @@ def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, wi
     ('changes', 'message'),
     [
         ({'name': 'semisfl'}, 'the package has a method of that name'),
+        ({'name': 'My method'}, "method 'My method': a name has letters, digits and underscores"),
+        ({'build': None}, 'build=None; give the function that builds the method'),
         ({'uses': ('teachers',)}, "'teachers' in uses is not a feature; .*did you mean 'teacher'"),
         ({'reads': 'everything'}, "reads='everything'; use one of batches, sets"),
         ({'server': 'never'}, "server='never'; use one of needed, optional, none"),

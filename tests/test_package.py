@@ -77,6 +77,19 @@ def test_a_wrong_configuration_from_python_says_so(arguments, message, tmp_path,
         sfl.get_config(*arguments)
 
 
+def test_a_name_in_place_of_a_configuration_says_so():
+    with pytest.raises(sfl.UserError, match=r"'digits' is no configuration; write get_config\('digits'\)"):
+        sfl.train('digits')
+    with pytest.raises(sfl.UserError, match="'digits' is no configuration"):
+        sfl.build('digits')
+
+
+def test_a_file_that_is_not_python_says_so(tmp_path):
+    (tmp_path / 'notes.md').write_text('# notes\nthis is no Python\n')
+    with pytest.raises(sfl.UserError, match=r'notes\.md, line 2: invalid syntax; a configuration is a file of Python'):
+        command_line.parse(['semisfl', f'--config={tmp_path}/notes.md'])
+
+
 CHANGES = {**runs.TINY, 'failures.before': 0.3, 'rounds': 4}
 
 

@@ -212,6 +212,10 @@ def register(method: Method) -> Method:
     Raises:
       ValueError: an inconsistent record, or a name or group that is already taken.
     """
+    if not method.name.isidentifier():
+        raise ValueError(f"method '{method.name}': a name has letters, digits and underscores, as in 'my_method'")
+    if not callable(method.build):
+        raise ValueError(f"method '{method.name}': build={method.build}; give the function that builds the method")
     existing = METHODS.get(method.name)
     if existing and existing.build.__module__.startswith(_OURS) and existing.build is not method.build:
         raise ValueError(f"method '{method.name}': the package has a method of that name; choose another name")

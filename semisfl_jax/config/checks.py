@@ -129,6 +129,10 @@ def check(config: ConfigDict) -> None:
     Raises:
       UserError: for the first key or value that is unknown, out of range, or in conflict with another one.
     """
+    if not hasattr(config, 'items'):
+        raise UserError(
+            f"{config!r} is no configuration; write get_config('digits') for one that comes with the package"
+        )
     flat = flatten(config)
     _check_keys(flat)
     for key, names in _CHOICES.items():

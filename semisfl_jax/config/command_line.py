@@ -124,7 +124,11 @@ def _parse(argv: list[str]) -> Command:
     path = find(name)
     config_argv = ['', f'--config={path}{colon}{settings}']
     unchanged = _config_flag(config_argv)
-    unchanged(config_argv)
+    try:
+        unchanged(config_argv)
+    except SyntaxError as error:
+        where = f'{error.filename or path}, line {error.lineno}'
+        raise UserError(f'{where}: {error.msg}; a configuration is a file of Python with get_config()') from error
     _check_keys(others, unchanged.config)
     argv = [*config_argv, *others]
     values = _config_flag(argv)

@@ -7,12 +7,13 @@ import hashlib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax import rng
 from semisfl_jax.data.apportion import largest_remainder
+from semisfl_jax.errors import UserError
 
 SPLITS = ('train', 'test')
 ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
@@ -181,6 +182,40 @@ def make(
         checksum=digest,
         targets=targets(arrays, outputs),
     )
+
+
+def check(name: str, given: Any) -> Dataset:
+    """Makes sure that what somebody else's reader returns is what the rest of the package takes for granted.
+
+    Args:
+      name: of the data set.
+      given: what the reader returned.
+
+    Returns:
+      `given`.
+
+    Raises:
+      UserError: it is no Dataset, or its arrays have wrong shapes, types or values.
+    """
+    whose = f"data set '{name}', of a reader in data.READERS:"
+    if not isinstance(given, Dataset):
+        raise UserError(f'{whose} the reader returns a {type(given).__name__}; return what dataset.make makes')
+    for split in SPLITS:
+        images, labels = getattr(given, f'{split}_images'), getattr(given, f'{split}_labels')
+        if images.dtype != np.uint8 or images.ndim != 4 or not len(images):
+            found = f'{images.dtype} {list(images.shape)}'
+            raise UserError(f'{whose} {split}_images are {found}; use uint8 [n, H, W, C] with n of at least 1')
+        if images.shape[1:] != given.train_images.shape[1:]:
+            sizes = f'{list(given.train_images.shape[1:])} and {list(images.shape[1:])}'
+            raise UserError(f'{whose} images for training and testing are {sizes}; use one size')
+        if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+            found = f'{labels.dtype} {list(labels.shape)} for {len(images)} images'
+            raise UserError(f'{whose} {split}_labels are {found}; use an integer for each image')
+        lowest = -1 if split == 'train' or given.targets else 0
+        if labels.min() < lowest or labels.max() >= given.num_classes:
+            known = f'{lowest} to {given.num_classes - 1}' + (', -1 where a label is unknown' if lowest else '')
+            raise UserError(f'{whose} {split}_labels are {labels.min()} to {labels.max()}; use {known}')
+    return given
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -59,7 +59,7 @@ def load(options: ConfigDict) -> dataset.Dataset:
     if options.fake_size:
         raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it at 0')
     if name in READERS:
-        return pad.padded(READERS[name](options.image_size), options.pad_to)
+        return pad.padded(dataset.check(name, READERS[name](options.image_size)), options.pad_to)
     source = _find(name, options)
     arrays, checksum = cache.fetch(source, options.cache_dir)
     loaded = dataset.make(name, arrays, source.num_classes, digest=checksum, outputs=source.outputs)
