@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -48,5 +49,10 @@ def exit_status(command: Callable[[], None]) -> int:
             command()
     except UserError as error:
         print('error:', error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        print('error:', one_line(f'{error.strerror}: {error.filename}; choose a shorter one'), file=sys.stderr)
         return 2
     return 0

@@ -23,6 +23,13 @@ def test_help_shows_every_configuration_key_flag_and_output(capsys):
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_a_folder_whose_name_is_too_long(capsys, tmp_path):
+    assert launch.main(['launch.py', runs.DIGITS, f'--workdir={tmp_path}/{"a" * 300}']) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f'error: File name too long: {str(tmp_path)[:20]}')
+    assert error.count('\n') == 1
+
+
 def test_overrides_arrive_with_their_type():
     command = command_line.parse(
         [
