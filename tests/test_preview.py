@@ -126,6 +126,30 @@ def test_what_a_program_does_by_phase():
     assert (supervised.open_loops, iteration.open_loops) == (0, 0)
 
 
+def test_views_ahead_are_of_no_step():
+    """A loop over the views of several steps is of the rest, though the compiler merged code of a step into it."""
+    views = f'jit(round_)/{hlo.AHEAD}steps'
+    text = f"""HloModule program
+
+%views (t: (s32[])) -> (s32[]) {{
+  %fusion.1 = s32[8] fusion(%t), metadata={{op_name="{views}/add"}}
+  %fusion.2 = s32[8] fusion(%t), metadata={{op_name="{views}/sub"}}
+  ROOT %fusion.3 = s32[8] fusion(%t), metadata={{op_name="jit(round_)/supervised_step/add"}}
+}}
+
+%step (t: (s32[])) -> (s32[]) {{
+  ROOT %fusion.4 = s32[8] fusion(%t), metadata={{op_name="jit(round_)/supervised_step/add"}}
+}}
+
+ENTRY %main (t: (s32[])) -> (s32[]) {{
+  %while.1 = (s32[]) while(%t), condition=%unknown, body=%views, backend_config={{"known_trip_count":{{"n":"2"}}}}
+  ROOT %while.2 = (s32[]) while(%while.1), condition=%unknown, body=%step
+}}
+"""
+    counts = hlo.phases(hlo.parse(text))
+    assert {phase: count.kernels for phase, count in counts.items()} == {'supervised_step': 1, hlo.REST: 2 * 3}
+
+
 def test_a_text_without_a_program():
     with pytest.raises(ValueError, match='no ENTRY'):
         hlo.parse('HloModule empty\n')

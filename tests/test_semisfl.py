@@ -22,7 +22,9 @@ from semisfl_jax import (
     rng,
 )
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.phases import ahead, cross_entity
 from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.phases.supervised import BLOCK
 from semisfl_jax.types import SplitParams
 from tests import draws, linear, toy, twin
 from tests.marks import slow_but
@@ -222,6 +224,30 @@ def test_one_compilation_whatever_k_s_and_cohort(name):
     assert int(state.step) == server_trains * (3 + 1 + 7)
     assert int(state.round) == 3
     assert np.isfinite(metrics['loss_supervised' if server_trains else 'loss_local'])
+
+
+@pytest.mark.parametrize(('most', 'at_once'), slow_but([(BLOCK, 6), (4, 3)]))
+def test_views_that_are_made_ahead(most, at_once, monkeypatch):
+    """As for a GPU: of all steps at once, or of as many iterations as fit, and step by step at the server."""
+    hparams = dataclasses.replace(toy.HPARAMS, k_u=6)
+    federation, cohort, k_s = toy.federation(), toy.cohort([1, 3]), jnp.int32(BLOCK + 2)
+    asked, made = [], []
+
+    def watched(phase, *arguments):
+        made.append(cross_entity_at_once(phase, *arguments))
+        return made[-1]
+
+    cross_entity_at_once = cross_entity.iterations_at_once
+    monkeypatch.setattr(cross_entity, 'iterations_at_once', watched)
+    results = []
+    for steps in (1, most):
+        monkeypatch.setattr(ahead, 'most_steps', lambda images, views, steps=steps: asked.append(views) or steps)
+        algorithm, key, state = start(hparams, model=linear.model())
+        round_ = functools.partial(algorithm.round)  # built once, so it has to be a function that JAX has not seen
+        results.append(jax.jit(round_)(key, state, federation, cohort, k_s))
+    assert made == [1, at_once]
+    assert set(asked) == {2 * hparams.server_batch_size, 2 * 2 * hparams.batch_size}  # two views of every image
+    chex.assert_trees_all_close(*results, rtol=1e-6)
 
 
 @pytest.mark.slow

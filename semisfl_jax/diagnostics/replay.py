@@ -71,7 +71,7 @@ def build_replay(
             t, rows, labeled = inputs  # [], [A, B], [A, B]
             images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
             keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)
-            x = cross_entity_phase.weak_views(views, axis, keys, images)
+            x = views.normalize(cross_entity_phase.weak_views(views, axis, keys, images))
             _, logits = labeler.label(state.teacher, state.student, True, x, keys['teacher_dropout'])
             labels, confident = pseudo_label.given(hparams, logits, truth)
             labeled = labeled.reshape(-1)

@@ -23,7 +23,7 @@ from semisfl_jax import ema, losses, rng, sampling, trees
 from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases import ahead, pseudo_label
 from semisfl_jax.phases.labeling import Labeler, build_labeler
 from semisfl_jax.phases.state import CrossEntityPhase, State, nan_metrics, trainable, with_parameters
 from semisfl_jax.queue import Memory
@@ -73,6 +73,21 @@ class Round(NamedTuple):
     num_participating: Array  # [] float32, of all clients
     num_rows: Array  # [] float32, their rows
     sgd: optax.GradientTransformation
+
+
+class Batch(NamedTuple):
+    """What the clients read in an iteration."""
+
+    t: Array  # [] int32, number of the iteration
+    rows: Array  # [A', B] int32, of `client_images`
+    labeled: Array  # [A', B] bool, whether their clients know the labels
+
+
+class Seen(NamedTuple):
+    """The views of a batch."""
+
+    weak: Array  # [A', B, H, W, C] uint8, for the labels
+    strong: Array  # the same, for the student
 
 
 class Targets(NamedTuple):
@@ -164,8 +179,8 @@ def run(
     rows, labeled = sampling.client_rows(
         key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
     )
-    per_iteration = (jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
-    end, (metrics, counts) = jax.lax.scan(partial(iteration, phase, context), start, per_iteration)
+    batches = Batch(jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
+    end, (metrics, counts) = iterations(phase, context, start, batches)
 
     bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, psum=axis.psum)
     metrics, counts = axis.psum((metrics, jax.tree.map(jnp.sum, counts)))
@@ -194,26 +209,61 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
     )
 
 
+def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
+    """All K_u iterations, of batches with a leading [K_u]; metrics and counts have it, too."""
+    k_u, at_once = phase.hparams.k_u, iterations_at_once(phase, context, batches)
+
+    def alone(exchange: Exchange, batch: Batch) -> tuple[Exchange, Reported]:
+        return iteration(phase, context, exchange, batch, see(phase, context, batch))
+
+    if at_once == 1:
+        return jax.lax.scan(alone, start, batches)
+
+    def block(exchange: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
+        with jax.named_scope('views_of_iterations'):
+            seen = jax.vmap(partial(see, phase, context))(batches)
+        return jax.lax.scan(lambda carry, inputs: iteration(phase, context, carry, *inputs), exchange, (batches, seen))
+
+    blocks = jax.tree.map(lambda x: x.reshape(k_u // at_once, at_once, *x.shape[1:]), batches)
+    end, reported = jax.lax.scan(block, start, blocks)
+    return end, jax.tree.map(lambda x: x.reshape(k_u, *x.shape[2:]), reported)
+
+
+def iterations_at_once(phase: CrossEntity, context: Round, batches: Batch) -> int:
+    """Of how many iterations the views are made at once: a divisor of K_u."""
+    k_u, most = phase.hparams.k_u, ahead.most_steps(context.federation.client_images, 2 * batches.rows[0].size)
+    return max(divisor for divisor in range(1, k_u + 1) if k_u % divisor == 0 and divisor <= most)
+
+
+def see(phase: CrossEntity, context: Round, batch: Batch) -> Seen:
+    """The views of a batch."""
+    images = context.federation.client_images[batch.rows]
+    keys = iteration_keys(context.key, context.ids, batch.t)
+    return Seen(
+        weak_views(phase.views, phase.axis, keys, images), phase.axis.map(phase.views.strong)(keys['strong'], images)
+    )
+
+
 @jax.named_scope('cross_entity_iteration')
 def iteration(
-    phase: CrossEntity, context: Round, exchange: Exchange, inputs: tuple[Array, Array, Array]
+    phase: CrossEntity, context: Round, exchange: Exchange, batch: Batch, seen: Seen
 ) -> tuple[Exchange, Reported]:
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 
     Args:
       phase, context: what does not change.
       exchange: before the iteration.
-      inputs: its number t [], rows of `client_images` [A', B] and whether their clients know the labels [A', B].
+      batch: what the clients read.
+      seen: its views.
 
     Returns:
       The exchange after the iteration, and metrics and counts of the local clients.
     """
-    t, rows, labeled = inputs
+    t, rows, labeled = batch
     views, labeler, memory, axis = phase.views, phase.labeler, phase.memory, phase.axis
-    images, truth = context.federation.client_images[rows], context.federation.client_labels[rows].reshape(-1)
+    truth = context.federation.client_labels[rows].reshape(-1)
     keys = iteration_keys(context.key, context.ids, t)
-    x_weak = weak_views(views, axis, keys, images)
-    x_strong = views.normalize(axis.map(views.strong)(keys['strong'], images))
+    x_weak, x_strong = views.normalize(seen.weak), views.normalize(seen.strong)
     teacher = context.teacher._replace(bottom=exchange.teacher_bottom)
     by_teacher = labeler.by_teacher(exchange.counts)
     weak_rows = labeler.label(teacher, exchange.student, by_teacher, x_weak, keys['teacher_dropout'])
@@ -258,8 +308,8 @@ def iteration_keys(key: Array, ids: Array, t: Array) -> dict[str, Array]:
 
 
 def weak_views(views: Views, axis: ClientAxis, keys: dict[str, Array], images: Array) -> Array:
-    """The normalized weak views that are labeled, of images [A', B, H, W, C] uint8."""
-    return views.normalize(axis.map(views.weak)(keys['weak'], images))
+    """The weak views that are labeled, of images [A', B, H, W, C] uint8."""
+    return axis.map(views.weak)(keys['weak'], images)
 
 
 def make_targets(

@@ -13,6 +13,7 @@ from semisfl_jax import ema, losses, rng, sampling
 from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
+from semisfl_jax.phases import ahead
 from semisfl_jax.phases.state import ServerPhase, State, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import (
@@ -83,15 +84,24 @@ def run(
     def block(index: Array, carry: _Carry) -> _Carry:
         first = carry[0].step
         drawn = jax.vmap(lambda i: draw_rows(phase.hparams, key, first + i, federation))(jnp.arange(BLOCK))
+        seen_ahead = None
+        if at_once >= BLOCK:
+            with jax.named_scope('views_of_steps'):
+                seen_ahead = jax.vmap(lambda i, rows: see(phase, key, first + i, federation, rows))(
+                    jnp.arange(BLOCK), drawn[0]
+                )
 
         def body(i: Array, carry: _Carry) -> _Carry:
             state, momentum, sums = carry
-            rows = jax.tree.map(lambda of_steps: of_steps[i], drawn)
-            state, momentum, metrics = step(phase, key, state, momentum, federation, rows, lr)
+            rows, valid = jax.tree.map(lambda of_steps: of_steps[i], drawn)
+            seen = see(phase, key, state.step, federation, rows) if seen_ahead is None else seen_ahead[i]
+            labels = federation.server_labels[rows]
+            state, momentum, metrics = step(phase, key, state, momentum, seen, labels, valid, lr)
             return state, momentum, jax.tree.map(jnp.add, sums, metrics)
 
         return jax.lax.fori_loop(0, jnp.minimum(k_s - index * BLOCK, BLOCK), body, carry)
 
+    at_once = ahead.most_steps(federation.server_images, views_of_step(phase))
     carried = bool(jax.tree.leaves(state.momentum))
     momentum = state.momentum if carried else optimizer(phase.hparams, lr).init(trainable(state.student))
     sums = {name: jnp.zeros(()) for name in SUPERVISED_METRICS}
@@ -108,22 +118,20 @@ def step(
     key: Array,
     state: State,
     momentum: optax.OptState,
-    federation: Federation,
-    drawn: tuple[Array, Array | None],
+    seen: Array,
+    labels: Array,
+    valid: Array | None,
     lr: Array,
 ) -> tuple[State, optax.OptState, dict[str, Array]]:
-    """One step of the student, the update of the teacher, and the push of its keys to the queue; `drawn` are its rows,
-    as from `draw_rows`."""
-    views, hparams, memory = phase.views, phase.hparams, phase.memory
-    rows, valid = drawn
-    images, labels = federation.server_images[rows], federation.server_labels[rows]
-    step_key = rng.fold(key, 'supervised', state.step)
-    keys = None
-    if memory is None:
-        view = views.supervised(rng.fold(step_key, 'views'), images)
-    else:  # two independent draws, in one call
-        both = views.supervised(rng.fold(step_key, 'views'), jnp.concatenate([images, images]))
-        view, other_view = jnp.split(both, 2)
+    """One step of the student, the update of the teacher, and the push of its keys to the queue.
+
+    `seen` are the views of its images, from `see`; `labels` and `valid` are [B_s], the latter as in `draw_rows`.
+    """
+    hparams, memory = phase.hparams, phase.memory
+    step_key = step_key_of(key, state.step)
+    keys, view = None, seen
+    if memory is not None:
+        view, other_view = jnp.split(seen, 2)
         keys, state = teacher_keys(phase, state, other_view, labels, rng.fold(step_key, 'teacher_dropout'))
     parameters = trainable(state.student)
     gradient, (student, metrics) = jax.grad(partial(loss, phase), has_aux=True)(
@@ -153,6 +161,24 @@ def draw_rows(hparams: HParams, key: Array, number: Array, federation: Federatio
     else:
         rows = sampling.server_rows(key, number, *batch, hparams.server_list_steps)
     return server_rows[rows], valid
+
+
+def step_key_of(key: Array, number: Array) -> Array:
+    """The key of step `number` [], counted over all rounds; `key` is the root key."""
+    return rng.fold(key, 'supervised', number)
+
+
+def views_of_step(phase: Supervised) -> int:
+    """How many views a step has: of every image one, or two with a queue."""
+    return phase.hparams.server_batch_size * (1 if phase.memory is None else 2)
+
+
+def see(phase: Supervised, key: Array, number: Array, federation: Federation, rows: Array) -> Array:
+    """The views of step `number` [] of `server_images` [B_s]: uint8, view 1, followed by view 2 if there is a queue."""
+    images = federation.server_images[rows]
+    if phase.memory is not None:  # two independent draws, in one call
+        images = jnp.concatenate([images, images])
+    return phase.views.supervised(rng.fold(step_key_of(key, number), 'views'), images)
 
 
 def teacher_keys(

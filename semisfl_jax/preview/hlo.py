@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 PHASES = ('supervised_step', 'cross_entity_iteration', 'local_step')
+AHEAD = 'views_of_'  # begins the name of the views of several steps at once
 REST = ''  # what is outside of these loops
 
 # Operations that launch nothing: they name, group or await values, or move them beside the computation.
@@ -182,14 +183,14 @@ def _loops_of(module: Module, phase: str) -> list[Instruction]:
 
 
 def _phase_of(module: Module, loop: Instruction) -> str:
-    """The phase that most instructions of a loop bear the name of, '' if none does.
+    """The phase that most instructions of a loop bear the name of, '' if there are more of views that are made ahead.
 
     Not simply any of them: phases share code, and the compiler may merge what is equal.
     """
     names = [instruction.name for instruction in _directly(module, _body(loop))]
-    numbers = {phase: sum(phase in name for name in names) for phase in PHASES}
-    most = max(numbers, key=lambda phase: numbers[phase])
-    return most if numbers[most] else ''
+    numbers = {scope: sum(scope in name for name in names) for scope in (*PHASES, AHEAD)}
+    most = max(numbers, key=lambda scope: numbers[scope])
+    return most if most != AHEAD and numbers[most] else ''
 
 
 def _count(module: Module, apart: set[str], name: str) -> Count:
