@@ -94,8 +94,8 @@ def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
     Raises:
       ValueError: the study's results have no such table, row or column.
     """
-    folder = results / claim['study'].replace(':', '-')
-    if not folder.exists():
+    folder = folder_of(claim, results)
+    if not folder:
         return Judged(claim, [])
     table = values(folder, claim['table'])
     pairs = list(_pairs(claim, table))
@@ -112,6 +112,19 @@ def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
         verdict = judge(difference, corrected, claim['expect'], _unit(claim))
         comparisons.append(Comparison(first, second, *numbers, difference.seeds, corrected, verdict))
     return Judged(claim, comparisons)
+
+
+def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path | None:
+    """The results of a claim's study, or of the study with tuned methods if the claim is of these; None: not there.
+
+    Raises:
+      ValueError: there are results of several sweeps.
+    """
+    name, scale = claim['study'].split(':')
+    found = sorted(results.glob(f'{name}-tuned-*-{scale}' if 'tuned' in claim else f'{name}-{scale}'))
+    if len(found) > 1:
+        raise ValueError(f'{claim["name"]}: several results, {", ".join(folder.name for folder in found)}')
+    return found[0] if found else None
 
 
 @cache
@@ -162,7 +175,8 @@ def page(claims: Sequence[dict[str, Any]], intro: str) -> str:
     for item in found:
         claim = item.claim
         name = f'[{claim["name"]}](#{_anchor(claim["name"])})'
-        rows.append(f'| {name} | {claim["paper"]}, {claim["where"]} | {item.verdict} | `{claim["study"]}` |')
+        study = claim['study'] + (', tuned' if 'tuned' in claim else '')
+        rows.append(f'| {name} | {claim["paper"]}, {claim["where"]} | {item.verdict} | `{study}` |')
     parts = [intro.strip(), '\n'.join(rows)]
     for paper in dict.fromkeys(item.claim['paper'] for item in found):
         parts.append(f'## {paper}')
@@ -182,9 +196,10 @@ def section(item: Judged) -> str:
         parts.append(_table(item))
     if 'learned' in claim:
         parts.append(claim['learned'].strip())
-    if item.comparisons and 'figure' in claim:
-        folder = claim['study'].replace(':', '-')
-        parts.append(f'<img src="../results/{folder}/figures/{claim["figure"]}.png" width="465" alt="{claim["alt"]}">')
+    folder = folder_of(claim)
+    if folder and 'figure' in claim:
+        figure = f'../results/{folder.name}/figures/{claim["figure"]}.png'
+        parts.append(f'<img src="{figure}" width="465" alt="{claim["alt"]}">')
     parts.append(_source(item))
     return '\n\n'.join(parts)
 
@@ -213,9 +228,11 @@ def _source(item: Judged) -> str:
     claim = item.claim
     name, scale = claim['study'].split(':')
     command = f'python launch.py --config=configs/studies/{name}.py:{scale}'
-    if not item.comparisons:
+    if 'tuned' in claim:
+        command += f' \\\n--config.study_tuned={claim["tuned"]}'
+    folder = folder_of(claim)
+    if not folder:
         return f'```sh\n{command}\n```'
-    folder = ROOT / 'results' / f'{name}-{scale}'
     used = {(c.row, c.column) for item_ in item.comparisons for c in (item_.first, item_.second)}
     lines = [
         line

@@ -92,6 +92,21 @@ def test_a_row_that_is_not_there(tmp_path):
     assert reproduction.judged(claim(study='none:cpu'), tmp_path).verdict == 'not run yet'
 
 
+def test_tuned_methods_have_results_of_their_own(tmp_path):
+    folder = (
+        results(tmp_path, [f'T,{row},u,accuracy,,%,{seed},{seed}' for row in 'ab' for seed in range(3)]) / 'toy-cpu'
+    )
+    tuned = claim(tuned='results/sweep-toy/tuned.json')
+    assert reproduction.folder_of(claim(), tmp_path) == folder
+    assert reproduction.folder_of(tuned, tmp_path) is None
+    folder.rename(tmp_path / 'toy-tuned-0a1b2c-cpu')
+    assert reproduction.folder_of(tuned, tmp_path).name == 'toy-tuned-0a1b2c-cpu'
+    assert reproduction.folder_of(claim(), tmp_path) is None
+    (tmp_path / 'toy-tuned-0a1b2d-cpu').mkdir()
+    with pytest.raises(ValueError, match='several results'):
+        reproduction.folder_of(tuned, tmp_path)
+
+
 def test_several_verdicts_are_counted():
     place = reproduction.Place('a', 'u', 'accuracy', '')
     one = reproduction.Comparison(place, place, 1, 0, 2, 3, 0.1, 'holds')
