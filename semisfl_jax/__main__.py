@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from semisfl_jax.config import command_line
@@ -25,6 +26,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(command: command_line.Command) -> None:
+    command = command._replace(workdir=os.path.expanduser(command.workdir))  # a shell leaves ~ in --workdir=~/x
     if command_line.STUDY in command.config:
         from semisfl_jax.studies import engine
         from semisfl_jax.training.console import say
@@ -48,6 +50,10 @@ def _train(command: command_line.Command) -> None:
 
     config = command.config
     config_lib.check(config)
+    if config.parallel.coordinator:
+        print(
+            f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr, flush=True
+        )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:

@@ -51,7 +51,12 @@ def report(runs: list[Run], last: int) -> list[str]:
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         shared = sorted(first.keys() & second.keys())
         kinds = {(run.key.rpartition('_')[2], run.eval_split) for run in (*first.values(), *second.values())}
-        if len(shared) > 1 and len(kinds) == 1:
+        if len(kinds) > 1:
+            continue
+        if len(shared) < 2:
+            have = 'one seed' if shared else 'no seed'
+            lines.append(f'no difference [{a}] - [{b}]: they share {have}, and it takes two')
+        else:
             mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if len({run.eval_split for run in runs}) > 1:

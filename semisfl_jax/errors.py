@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from semisfl_jax.wording import one_line
 
+_MAKE_ROOM = 'make room; a run then resumes by the same command'
+_WHAT_TO_DO = {  # errors of files that no check can foresee
+    errno.ENAMETOOLONG: 'choose a shorter one',
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+}
 _log = logging.getLogger('semisfl_jax')
 
 
@@ -43,16 +51,25 @@ def warnings_on_stderr() -> Iterator[None]:
 
 
 def exit_status(command: Callable[[], None]) -> int:
-    """Runs a command of this package: 0, or 2 after a mistake of the user, which it prints as one line."""
+    """Runs a command of this package.
+
+    Returns:
+      0; 2 after a mistake of the user or on a full disk, which it prints as one line; 141, as by SIGPIPE, if nobody
+      reads what it prints.
+    """
     try:
         with warnings_on_stderr():
             command()
     except UserError as error:
         print('error:', error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads the output has enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would fail, too
+        return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in _WHAT_TO_DO:
             raise
-        print('error:', one_line(f'{error.strerror}: {error.filename}; choose a shorter one'), file=sys.stderr)
+        what = f'{error.strerror}: {error.filename}' if error.filename else error.strerror
+        print('error:', one_line(f'{what}; {_WHAT_TO_DO[error.errno]}'), file=sys.stderr)
         return 2
     return 0

@@ -48,7 +48,7 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
       UserError: a flag that `values` does not define, or with an invalid value.
     """
     try:
-        return [Path(word) for word in values(argv)[1:]]
+        return [Path(word).expanduser() for word in values(argv)[1:]]
     except flags.Error as error:
         raise UserError(first_line(error)) from error
 

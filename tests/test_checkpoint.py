@@ -76,6 +76,20 @@ def test_the_newest_checkpoint_comes_back(folder):
     assert restored.notes == NOTES
 
 
+def test_a_full_disk_is_one_line(folder, monkeypatch):
+    """As tensorstore says it, which is no OSError."""
+    manager = checkpoint.open_manager(folder, 2)
+
+    def full(*_, **__):
+        raise ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
+
+    monkeypatch.setattr(manager, 'save', full)
+    with pytest.raises(UserError, match=r'round 5 cannot be written to .*checkpoints \(no space left on the device\)'):
+        checkpoint.save(manager, 5, tree(5), OWN, NOTES)
+    manager.close()
+    assert checkpoint.rounds_saved(folder) == [2, 4]
+
+
 def test_no_checkpoint_is_no_error(tmp_path):
     assert checkpoint.restore(tmp_path / 'nowhere', template(), OWN) is None
     (tmp_path / '7.orbax-checkpoint-tmp-0').mkdir()  # a save cut short

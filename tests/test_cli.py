@@ -1,13 +1,17 @@
 """The command line: help, and one clear line for every mistake."""
 
+import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
 import launch
+import semisfl_jax.__main__
+from semisfl_jax import errors
 from semisfl_jax.config import command_line
 from tests import runs
 
@@ -28,6 +32,41 @@ def test_a_folder_whose_name_is_too_long(capsys, tmp_path):
     error = capsys.readouterr().err
     assert error.startswith(f'error: File name too long: {str(tmp_path)[:20]}')
     assert error.count('\n') == 1
+
+
+def test_a_full_disk_is_one_line(capsys):
+    def write():
+        raise OSError(errno.ENOSPC, 'No space left on device', 'runs/a')
+
+    assert errors.exit_status(write) == 2
+    assert capsys.readouterr().err == (
+        'error: No space left on device: runs/a; make room; a run then resumes by the same command\n'
+    )
+
+
+def test_output_that_nobody_reads():
+    """`command | head` ends as if by SIGPIPE, without a word."""
+    code = """
+import sys
+from semisfl_jax.errors import exit_status
+def talk():
+    for number in range(100_000):
+        print(number)
+sys.exit(exit_status(talk))"""
+    talking = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert talking.stdout.readline() == b'0\n'
+    talking.stdout.close()
+    assert talking.stderr.read() == b''
+    assert talking.wait() == 128 + signal.SIGPIPE
+
+
+def test_home_in_a_workdir(monkeypatch, tmp_path):
+    """A shell does not replace ~ within a word."""
+    monkeypatch.setenv('HOME', str(tmp_path))
+    seen = []
+    monkeypatch.setattr(semisfl_jax.__main__, '_train', seen.append)
+    assert launch.main(['launch.py', runs.DIGITS, '--workdir=~/x']) == 0
+    assert seen[0].workdir == str(tmp_path / 'x')
 
 
 def test_overrides_arrive_with_their_type():

@@ -41,6 +41,19 @@ def test_groups_means_errors_and_paired_differences(tmp_path, capsys):
     assert 'difference [algorithm=semisfl] - [algorithm=supervised_only]: +8.50 ± 1.50 (2 seeds, paired)' in printed
 
 
+def test_one_seed_makes_no_difference(tmp_path, capsys):
+    folders = [
+        write(tmp_path / name, seed, name, [0.5], 0.5, 'teacher')
+        for name, seed in (('semisfl', 0), ('fedswitch_sl', 0), ('splitfed', 1))
+    ]
+    assert compare.main(['compare', *map(str, folders)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith('no difference')]
+    assert [line.rpartition(': ')[2] for line in lines] == [
+        'they share one seed, and it takes two',
+        *['they share no seed, and it takes two'] * 2,
+    ]
+
+
 def test_a_model_between_server_and_clients(tmp_path, capsys):
     """Two evaluations of one round, and no teacher."""
     folder = write(tmp_path / 'a', 0, 'semifl', [0.5], 0.5, 'student')

@@ -3,6 +3,7 @@
 import importlib
 import math
 import re
+import socket
 
 import pytest
 from ml_collections import ConfigDict
@@ -15,6 +16,7 @@ from semisfl_jax.algorithms import method as method_lib
 from semisfl_jax.config import checks, compatibility
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
+from semisfl_jax.parallel import hosts
 from tests import needs, rows
 
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'cinic10', 'image100')
@@ -126,6 +128,8 @@ def test_short_configurations_check_k_s_within_the_run(name):
         ('parallel.process_id', -1),
         ('parallel.process_id', 1),
         ('parallel.coordinator', 'localhost'),
+        ('parallel.coordinator', 'localhost:0'),
+        ('parallel.coordinator', 'localhost:65536'),
         ('federation.alpha', 0.0),
         ('federation.alpha', -0.5),
         ('federation.alpha', math.nan),
@@ -499,3 +503,15 @@ def test_processes_must_fit(changes, message):
     config_lib.check(changed(**two, parallel__devices=0))
     with pytest.raises(UserError, match=re.escape(message)):
         config_lib.check(changed(**(two | changes)))
+
+
+def test_a_host_that_is_unknown(monkeypatch):
+    """JAX would try it for minutes, and abort."""
+
+    def unknown(host, port):
+        assert (host, port) == ('nowhere', 1234)
+        raise socket.gaierror(-2, 'Name or service not known')
+
+    monkeypatch.setattr(socket, 'getaddrinfo', unknown)
+    with pytest.raises(UserError, match=r"the host 'nowhere' is unknown \(Name or service not known\); give the name"):
+        hosts.join('nowhere:1234', 2, 1)

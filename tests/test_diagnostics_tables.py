@@ -55,7 +55,7 @@ def test_files_come_back_and_are_cut_back(tmp_path):
     for number in (5, 10, 15):
         diagnostics.save(tmp_path, number, {'round': np.int32(number), 'pieces': np.array(['bottom', 'top'])})
     assert sorted(path.name for path in (tmp_path / 'diagnostics').iterdir())[0] == 'round_000005.npz'
-    assert diagnostics.load(tmp_path, 10)['round'] == 10
+    assert diagnostics.load(str(tmp_path), 10)['round'] == 10  # a path as a string, too
     assert diagnostics.load(tmp_path, 10)['pieces'].tolist() == ['bottom', 'top']
     diagnostics.cut_back(tmp_path, 10)
     assert diagnostics.rounds_written(tmp_path) == [5, 10]

@@ -187,7 +187,7 @@ def test_the_queue_is_stacked_by_what_is_known_of_its_labels(drawn):
         'class unknown': ([0, 3], [7, 7]),
         'not confident': ([1, 3], [7, 10]),
     }
-    assert ax.get_title() == 'Unlabeled keys: 21 of 30 slots filled'
+    assert ax.get_title() == 'Unlabeled level: 21 of 30 slots filled'
 
 
 def test_the_gap(drawn):

@@ -125,7 +125,7 @@ def test_the_figures_show_the_run(folder):
     edges = figures['mask_history'].axes[0].collections[0].get_coordinates()
     assert edges[0, :, 0].tolist() == [1, 3, 5]
     titles = [ax.get_title() for ax in figures['queue'].axes]
-    assert titles == ['Supervised keys: 16 of 16 slots filled', 'Unlabeled keys: 16 of 16 slots filled']
+    assert titles == ['Supervised level: 16 of 16 slots filled', 'Unlabeled level: 16 of 16 slots filled']
     agreement = figures['gap'].axes[1].lines[0].get_ydata()
     assert agreement[-1] == pytest.approx(100 * np.trace(diagnosis['agreement']) / 360)
 
@@ -152,6 +152,7 @@ def without(folder, target, *names):
         (['--out=OUT', '--format=gif'], "--format='gif' is unknown; use one of png, svg, pdf"),
         (['--out=OUT', '--only=acuracy'], "--only='acuracy' is unknown; use one of accuracy_rounds, "),
         ([], '--out is missing'),
+        (['--out=OUT', '--format='], '--format is empty; give one or more of png, svg, pdf'),
         (['--out=OUT', '--only=queue'], 'has no diagnostics; run with --config.diagnostics_every=ROUNDS'),
         (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: it has none'),
         (['--out=FILE', '--only=k_s'], 'choose another --out'),

@@ -230,3 +230,13 @@ def test_a_file_of_a_run_that_is_none_is_named_in_the_report_and_left(tmp_path, 
     assert f'failed: {path}' in text or f'{path} ' in text
     assert '80.00 ± 0.00 (3)' in text  # the others are there
     assert path.read_bytes() == before
+
+
+def test_a_seed_whose_folder_is_gone_is_missed(tmp_path):
+    root, folder = make(tmp_path)
+    home = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name
+    (home / 'seed_1').rename(tmp_path / 'elsewhere')
+    said = []
+    engine.run(studies_toy.study(), {}, str(root), studies_toy.launcher(tmp_path), said.append)
+    assert f'failed: {home} has no run of seed 1; restore it' in (folder / 'report.md').read_text()
+    assert any(line.startswith(f'{home.name} is finished, but not in the report: ') for line in said)

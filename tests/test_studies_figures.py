@@ -127,3 +127,12 @@ def test_an_axis_of_scores_leaves_out_the_first_tenth():
         _, ax = style.figure()
         figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
     np.testing.assert_allclose(ax.get_ylim(), (79.5, 90.5))  # 80 to 90 %, and a twentieth of that on either side
+
+
+def test_an_axis_of_scores_holds_the_bands():
+    rounds, mean = np.arange(2.0), np.array([0.5, 0.7])
+    shown = [curves.Curve('a', rounds, mean, np.array([0.1, 0.2]))]
+    with style.context():
+        _, ax = style.figure()
+        figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
+    np.testing.assert_allclose(ax.get_ylim(), (37.5, 92.5))  # 40 to 90 %, and a twentieth of that

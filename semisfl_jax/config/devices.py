@@ -47,8 +47,12 @@ def _check_processes(flat: dict[str, Any]) -> None:
         flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id')
     )
     named = coordinator not in ('', hosts.AUTO)
-    if named and not re.fullmatch(r'\S+:\d+', coordinator):
-        raise UserError(f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, 'auto' or ''")
+    address = re.fullmatch(r'\S+:(\d{1,5})', coordinator)
+    if named and not (address and 0 < int(address[1]) < 2**16):
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, with a port of 1 to 65535, "
+            "'auto' or ''"
+        )
     if not named and (count, process_id) != (1, 0):
         raise UserError(
             f'config.parallel.num_processes={count} and parallel.process_id={process_id} need '

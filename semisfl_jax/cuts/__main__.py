@@ -2,8 +2,8 @@
 
 What a client sends, receives, computes and holds in a round, and how long a round would take on the network of
 `config.cost`, for every index at which the model of the configuration can be cut. Prints a table and writes cuts.txt,
-cuts.csv, cuts.png and cuts.svg to --workdir, without it to cuts/NAME-MODEL. Needs no data for the sets that come with
-a configuration.
+cuts.csv, cuts.png and cuts.svg to --workdir, without it to runs/cuts/NAME-MODEL. Needs no data for the sets that come
+with a configuration.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 def _price(command: command_line.Command) -> None:
     """Prices the cuts of a configuration's model, prints the table, and writes it with its plot."""
     priced = pricing(command.config)
-    folder = Path(command.workdir or f'cuts/{command.name}-{command.config.model.name}')
+    folder = Path(command.workdir or f'runs/cuts/{command.name}-{command.config.model.name}').expanduser()
     text = prices.as_text(priced)
     print(text)
     try:

@@ -10,6 +10,7 @@ With one process, the usual case, everything here is a no-op.
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ Result = TypeVar('Result')
 
 AUTO = 'auto'
 _SECONDS = 60  # timeout for the heartbeat of a process, and for all processes to shut down
-_SECONDS_TO_MEET = 300  # timeout for all processes to join: JAX then aborts
+SECONDS_TO_MEET = 300  # timeout for all processes to join: JAX then aborts
 _FAULT_BYTES = 1000
 
 
@@ -37,17 +38,19 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
       num_processes, process_id: used only with 'HOST:PORT'.
 
     Raises:
-      UserError: no cluster was detected, process 0 does not answer, or JAX has been used before.
+      UserError: no cluster was detected, the host of process 0 is unknown, or JAX has been used before. If a process
+        does not come, JAX aborts this one after SECONDS_TO_MEET.
     """
     if not coordinator or jax.distributed.is_initialized():
         return
     named: dict[str, Any] = {}
     if coordinator != AUTO:
+        _check_host(coordinator)
         named = {'coordinator_address': coordinator, 'num_processes': num_processes, 'process_id': process_id}
     try:
         jax.distributed.initialize(
             **named,
-            initialization_timeout=_SECONDS_TO_MEET,
+            initialization_timeout=SECONDS_TO_MEET,
             heartbeat_timeout_seconds=_SECONDS,
             shutdown_timeout_seconds=_SECONDS,
         )
@@ -55,6 +58,18 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
         hint = '; give HOST:PORT, num_processes and process_id' if coordinator == AUTO else ''
         raise UserError(
             f"config.parallel.coordinator='{coordinator}': no connection to the other processes ({error}){hint}"
+        ) from error
+
+
+def _check_host(coordinator: str) -> None:
+    """Raises UserError if the host of HOST:PORT has no address: JAX would try it until it gives up."""
+    host, _, port = coordinator.rpartition(':')
+    try:
+        socket.getaddrinfo(host.strip('[]'), int(port))
+    except OSError as error:
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}': the host '{host}' is unknown ({error.strerror}); give "
+            'the name or address of the host of process 0'
         ) from error
 
 

@@ -53,7 +53,7 @@ def make_mesh(devices: int) -> Mesh | None:
     processes, device_count = jax.process_count(), jax.device_count()
     if devices > device_count:
         kind = jax.devices()[0].platform
-        late = ', and JAX has begun, so that it cannot be split any more; or use a new process' if kind == 'cpu' else ''
+        late = ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
         raise UserError(
             f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all{late}'
         )

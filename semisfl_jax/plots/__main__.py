@@ -63,6 +63,9 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('no run to draw; give the folders of runs')
     if not out:
         raise UserError('--out is missing; give a folder for the figures')
+    if not formats:
+        raise UserError(f'--format is empty; give one or more of {", ".join(style.FORMATS)}')
+    path = Path(out).expanduser()
     for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
@@ -72,7 +75,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
             warn(f'{label}: machines chose different forms of the programs, which round differently: {different}')
     with style.context():
         try:
-            Path(out).mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             for name, figure in draw.figures(groups, only or draw.NAMES):
                 if isinstance(figure, UserError):
                     if only:
@@ -80,9 +83,9 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
-                    path = Path(out) / f'{name}.{kind}'
-                    figure.savefig(path, metadata={} if kind == 'png' else _UNDATED[kind])
-                    print(path, flush=True)
+                    file = path / f'{name}.{kind}'
+                    figure.savefig(file, metadata={} if kind == 'png' else _UNDATED[kind])
+                    print(file, flush=True)
         except OSError as error:
             raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --out') from error
 

@@ -116,7 +116,7 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
         if slots.any():
             ax.bar(place, slots, bottom=below, color=color, hatch=hatch, label=name, edgecolor='black', linewidth=0.4)
         below = below + slots
-    title = f'{level.capitalize()} keys' if level != 'ring' else 'Keys'
+    title = f'{level.capitalize()} level' if level != 'ring' else 'Ring'
     ax.set_title(f'{title}: {int(counts.sum())} of {int(counts.sum()) + int(empty)} slots filled')
     if len(place) <= MOST_BARS:
         ax.set_xticks(place)

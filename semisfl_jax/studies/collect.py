@@ -29,6 +29,7 @@ class Found(NamedTuple):
     jobs: list[plan.Job]
     missing: str  # why runs are missing, '' if none is
     made: list[dict[str, str]]  # provenance of its finished runs, without duplicates
+    faults: Mapping[str, str] = MappingProxyType({})  # name of a finished job -> what is wrong with its files
     reference: Mapping[int, Run] = MappingProxyType({})  # those of the row that its measure is a gain over
 
 
@@ -48,7 +49,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
     for title, cell in [(table.title, cell) for table in study.tables for cell in table.cells]:
         jobs = plan.jobs_of(cell)
         members: dict[int, Run] = {}
-        made, missing = [], []
+        made, missing, damaged = [], [], {}
         for job in jobs:
             if job.name not in read:
                 read[job.name] = _read(root / plan.RUNS / job.name, job)
@@ -57,14 +58,21 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
             made += [entry for entry in job_entries if entry not in made]
             if not job_runs:
                 missing.append(faults.get(job.name, fault))
+            if fault:
+                damaged[job.name] = fault
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made)
+        results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made, damaged)
     for table in study.tables:
         for cell in table.cells:
             if row := cell.measure.reference:
                 place = (table.title, cell.row, cell.column)
                 results[place] = _beside(results[place], results[table.title, row, cell.column], row)
     return results
+
+
+def damaged(found: Mapping[Place, Found]) -> dict[str, str]:
+    """What is wrong with the files of finished runs, by job."""
+    return {name: fault for result in found.values() for name, fault in result.faults.items()}
 
 
 def _beside(result: Found, other: Found, row: str) -> Found:
@@ -90,6 +98,12 @@ def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, s
         made = provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
     except UserError as error:
         return {}, [], str(error)
+    if lacking := ', '.join(str(seed) for seed in job.seeds if seed not in members):
+        return (
+            {},
+            [],
+            f'{folder} has no run of seed {lacking}; restore it from a copy, or delete the folder to run again',
+        )
     return members, [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made], ''
 
 

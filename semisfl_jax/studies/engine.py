@@ -82,7 +82,10 @@ def _make(
                 fault = faults.get(job.name, '')
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
-        report.write(folder, study, collect.find(study, home, faults))
+        found = collect.find(study, home, faults)
+        report.write(folder, study, found)
+    for name, fault in collect.damaged(found).items():
+        say(f'{name} is finished, but not in the report: {fault}')
     return faults
 
 

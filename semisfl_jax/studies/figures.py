@@ -190,8 +190,8 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
 def _begin_late(axes: Sequence[Any], shown: Sequence[Curve], score: Score) -> None:
     """Leaves out of the axes of scores what only the first tenth of the rounds has: it tells methods apart by nothing
     but their first steps."""
-    late = [score.scale * curve.mean[len(curve.mean) // 10 :] for curve in shown]
-    values = np.concatenate([*late, []])
+    ends = [curve.mean + sign * np.nan_to_num(curve.error) for curve in shown for sign in (-1, 1)]  # of the bands
+    values = np.concatenate([*(score.scale * end[len(end) // 10 :] for end in ends), []])
     values = values[np.isfinite(values)]
     if not len(values):
         return

@@ -72,7 +72,8 @@ def _search(sweep: Sweep, storage: Any, home: Path, launcher: Path | None, say: 
     missing = [(n, entry) for n in range(sweep.trials) for entry in sweep.entries if n >= ended[entry.title]]
     total = sweep.trials * len(sweep.entries)
     say(
-        f'{sweep.title}{f", scale {sweep.scale}" if sweep.scale else ""}: {len(sweep.entries)} methods, '
+        f'{sweep.title}{f", scale {sweep.scale}" if sweep.scale else ""}: '
+        f'{len(sweep.entries)} method{"s" * (len(sweep.entries) > 1)}, '
         f'{sweep.trials} trial{"s" * (sweep.trials > 1)} each, {total - len(missing)} of {total} done'
     )
     folders: dict[str, Path] = {}

@@ -6,7 +6,9 @@ array and one of itself: a restored checkpoint is exactly the one that was writt
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import logging
 import shutil
 import sys
 import time
@@ -68,7 +70,11 @@ def rounds_saved(folder: Path) -> list[int]:
 def save(
     manager: CheckpointManager, round_number: int, state: Any, identity: Identity, notes: Mapping[str, Any]
 ) -> None:
-    """Saves the checkpoint after `round_number` rounds: a pytree of arrays and numbers, and notes for JSON."""
+    """Saves the checkpoint after `round_number` rounds: a pytree of arrays and numbers, and notes for JSON.
+
+    Raises:
+      UserError: it cannot be written, most likely on a full disk. Earlier ones stay.
+    """
     leaves = _named(jax.device_get(state))
     about = {
         'format': FORMAT,
@@ -79,7 +85,16 @@ def save(
         'leaves': {name: _digest(leaf) for name, leaf in leaves.items()},
     }
     items = {_STATE: ocp.args.StandardSave(leaves), _ABOUT: ocp.args.JsonSave(own_files.seal(about))}
-    manager.save(round_number, args=ocp.args.Composite(**items))
+    try:
+        with _quietly():
+            manager.save(round_number, args=ocp.args.Composite(**items))
+    except (OSError, ValueError) as error:  # the latter from tensorstore
+        full = 'RESOURCE_EXHAUSTED' in str(error) or getattr(error, 'errno', None) in (errno.ENOSPC, errno.EDQUOT)
+        reason = 'no space left on the device' if full else first_line(error)[:100]
+        raise UserError(
+            f'the checkpoint of round {round_number} cannot be written to {manager.directory} ({reason}); make room '
+            'there; the same command then resumes from the last one'
+        ) from error
 
 
 def restore(folder: Path, template: Any, identity: Identity) -> Restored | None:
@@ -219,15 +234,17 @@ def _checkpointer(handler: type) -> ocp.Checkpointer:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Context for reading arrays. When one read fails, Orbax closes its event loop while others are still in progress,
-    and each of those would print a traceback on completion."""
-    previous_hook = sys.unraisablehook
+    """Context for reading and writing arrays. When one fails, Orbax logs a traceback from each of its threads, and
+    closes its event loop while others are still in progress, each of which would print another one on completion."""
+    previous_hook, logger = sys.unraisablehook, logging.getLogger('absl')
+    previous_level = logger.level
 
     def hook(unraisable: Any) -> None:
         if 'Event loop is closed' not in str(unraisable.exc_value):
             previous_hook(unraisable)
 
     sys.unraisablehook = hook
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     except Exception:
@@ -235,6 +252,7 @@ def _quietly() -> Iterator[None]:
         raise
     finally:
         sys.unraisablehook = previous_hook
+        logger.setLevel(previous_level)
 
 
 def _paths(tree: Any) -> list[tuple[str, Any]]:

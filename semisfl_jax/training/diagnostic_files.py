@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,13 @@ def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None
     own_files.write(path, written.getvalue())
 
 
-def load(folder: Path, round_number: int) -> dict[str, np.ndarray]:
-    """Reads what `save` wrote.
+def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:
+    """Reads what `save` wrote into the workdir `folder` after `round_number` rounds.
 
     Raises:
       UserError: the file is missing or damaged.
     """
-    path = _path(folder, round_number)
+    path = _path(Path(folder).expanduser(), round_number)
     if path.exists() and not path.is_file():
         raise UserError(f'{path} is not a file; delete it')
     try:
