@@ -98,7 +98,8 @@ def train(
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
     trials = resume.build(config, folder)
-    tell(events.Described([*describe(trials), f'form       {form}'], folder))
+    shared = config.parallel.devices if len(trials) > 1 else 1
+    tell(events.Described([*describe(trials, shared), f'form       {form}'], folder))
     batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
     run = Run(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)

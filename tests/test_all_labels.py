@@ -87,5 +87,8 @@ def test_trials_without_images_at_the_server_share_the_rest(residency):
 
 def test_labels_at_clients_are_on_the_screen():
     config = runs.config(algorithm='fedavg', data__client_labels=20, federation__mu=1)
-    description = '\n'.join(describe([experiment.build(config_lib.resolve(config))]))
+    built = experiment.build(config_lib.resolve(config))
+    description = '\n'.join(describe([built]))
+    assert ', 2 of them, which divide the seeds' in '\n'.join(describe([built, built], 2))
+    assert 'of them' not in description
     assert ' 139 to 140 images each, 20 more with labels, 2 images each, 3 active in a round, ' in description

@@ -18,8 +18,8 @@ _PSEUDO_LABELS = {
 }
 
 
-def describe(trials: Sequence[Experiment]) -> list[str]:
-    """A description of a run of these trials, usually one, in a few lines."""
+def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[str]:
+    """A description of a run of these trials, usually one, in a few lines; so many devices divide them."""
     experiment = trials[0]
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]
@@ -28,6 +28,7 @@ def describe(trials: Sequence[Experiment]) -> list[str]:
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
+    devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
     devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
