@@ -14,7 +14,7 @@ import pytest
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import tuned
-from semisfl_jax.sweeps import engine, search, spec
+from semisfl_jax.sweeps import engine, figures, search, spec
 from tests import runs, sweeps_toy
 
 pytest.importorskip('optuna')
@@ -211,3 +211,9 @@ def test_trials_that_train_end_the_same_after_kills(tmp_path):
     for name in ('trials.csv', 'tuned.json', 'report.md'):
         assert (root / 'real' / name).read_bytes() == (tmp_path / 'whole' / 'real' / name).read_bytes(), name
     assert [row['state'] for row in table(root / 'real')] == ['complete'] * 6
+
+
+def test_scores_that_would_flatten_the_others_stand_at_the_edge():
+    """The median is 2 from the best, so 8 are shown; the same from above where lower is better."""
+    assert figures.farthest([90.0, 88.0, 70.0], higher=True) == 82.0
+    assert figures.farthest([0.5, 0.7, 3.0], higher=False) == pytest.approx(1.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from semisfl_jax.sweeps.spec import Sweep
 from semisfl_jax.types import Axes
 
 _PANELS = 3  # in a row
+FAR = 4.0  # times the median distance from the best: scores beyond it would flatten all others
 
 
 def draw(sweep: Sweep, results: Sequence[Result]) -> Iterator[Figure]:
@@ -30,7 +32,7 @@ def draw(sweep: Sweep, results: Sequence[Result]) -> Iterator[Figure]:
             if result.judge and len(result.trials) > 1:
                 caption = (
                     f'{result.entry.title}: validation score against every key that was searched. Ring: untuned; star: '
-                    'the best; crosses at the bottom: stopped early, or not finite'
+                    'the best; at the edge, crosses: stopped early, or not finite; triangles: far worse than most'
                 )
                 slug = studies_figures.slug(result.entry.title)
                 yield _figure(f'search-{slug}', result.entry.title, caption, _slices(result, result.judge))
@@ -75,17 +77,25 @@ def _slices(result: Result, judge: Judge) -> Any:
     figure, axes = style.figure(rows, columns, width='page' if columns > 1 else 'column', height=2.0)
     panels = [axes] if len(ranges) == 1 else list(axes.flat)
     color = looks.of([result.entry.title])[result.entry.title].color
+    higher = judge.score.higher_is_better
+    edge, arrow = (0.03, 'v') if higher else (0.97, '^')
+    worst = farthest(
+        [trial.score for trial in result.trials if trial.state == COMPLETE and trial.score is not None], higher
+    )
     for ax, (key, range_) in zip(panels, ranges.items(), strict=False):
         names = [str(value) for value in range_.values]
 
         def at(trial: Trial, key: str = key, names: list[str] = names) -> float:
             return names.index(str(trial.values[key])) if names else trial.values[key]
 
-        for trial in result.trials:
-            if trial.state == COMPLETE and trial.score is not None:
+        for number, trial in enumerate(result.trials):
+            in_axes = ax.get_xaxis_transform()
+            if trial.state != COMPLETE or trial.score is None:  # a score on the way would not compare
+                ax.plot(at(trial), edge, 'x', color=style.GRAY, linestyle='none', transform=in_axes)
+            elif number and (trial.score < worst if higher else trial.score > worst):
+                ax.plot(at(trial), edge, arrow, color=color, linestyle='none', alpha=0.7, transform=in_axes)
+            else:
                 ax.plot(at(trial), judge.score.scale * trial.score, 'o', color=color, linestyle='none', alpha=0.7)
-            else:  # a score on the way would not compare
-                ax.plot(at(trial), 0.03, 'x', color=style.GRAY, linestyle='none', transform=ax.get_xaxis_transform())
         for number, marker, size in ((0, 'o', 9), (best, '*', 9)):
             trial = result.trials[number]
             assert trial.score is not None
@@ -100,12 +110,19 @@ def _slices(result: Result, judge: Judge) -> Any:
                 linestyle='none',
             )
         _axis(ax, range_, names)
+        ax.margins(y=0.12)  # room for what stands at the edge
         ax.set_xlabel(key)
     for ax in panels[::columns]:
         ax.set_ylabel(_label(judge))
     for ax in panels[len(ranges) :]:
         ax.remove()
     return figure
+
+
+def farthest(scores: Sequence[float], higher: bool) -> float:
+    """The worst score that a panel shows, FAR times as far from the best one as the median is."""
+    best, middle = (max if higher else min)(scores), statistics.median(scores)
+    return best + FAR * (middle - best)
 
 
 def _axis(ax: Axes, range_: Range, names: Sequence[str]) -> None:
