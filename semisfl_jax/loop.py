@@ -44,6 +44,7 @@ from semisfl_jax.training import (
     workdir,
 )
 from semisfl_jax.training import trials as trials_lib
+from semisfl_jax.training.arguments import check_listener, folder_of
 from semisfl_jax.training.describe import describe
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
@@ -77,17 +78,20 @@ def train(
         with which Ctrl-C, or the stop button of a notebook, saves the state first.
 
     Raises:
-      UserError: an invalid configuration, missing data, an unusable folder, or a loss that became NaN or infinite.
+      UserError: an invalid configuration or argument, missing data, an unusable folder, a folder with more rounds
+        than `config.rounds`, or a loss that became NaN or infinite.
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
     config_lib.check(config)
+    folder = folder_of(folder)
+    check_listener(on_event)
     if config.diagnostics_every and folder is None and on_event is None:
         raise UserError(
             f'config.diagnostics_every={config.diagnostics_every}: diagnostics are written to the folder of the run; '
             'give a folder, or leave it at 0'
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
-    config, folder = config_lib.resolve(config), None if folder is None else Path(folder)
+    config = config_lib.resolve(config)
     form = hosts.from_first(lambda: chosen.of_run(config, workdir.written(folder, config) if folder else None))
     config = chosen.fill(config, form)
     listeners = [on_event] if on_event else []

@@ -13,6 +13,7 @@ import launch
 import semisfl_jax.__main__
 from semisfl_jax import errors
 from semisfl_jax.config import command_line
+from semisfl_jax.errors import UserError
 from tests import runs
 
 
@@ -91,6 +92,22 @@ def test_overrides_arrive_with_their_type():
     assert config.is_locked
 
 
+def test_a_key_whose_default_is_none_can_be_set_to_it():
+    key = '--config.model.split_index'
+    for words, value in (
+        ([f'{key}=None'], None),
+        ([key, 'None'], None),
+        ([key, '2'], 2),
+        ([f'{key}=2', f'{key}=None'], None),
+        ([f'{key}=None', f'{key}=2'], 2),
+    ):
+        command = command_line.parse(['launch.py', runs.DIGITS, *words])
+        assert command.config.model.split_index == value
+        assert command.given == {'model.split_index': value}
+    with pytest.raises(UserError, match=r'--config\.rounds=None: the value must be of type int'):
+        command_line.parse(['launch.py', runs.DIGITS, '--config.rounds=None'])
+
+
 def test_settings_after_a_colon():
     assert command_line.parse(['launch.py', f'{runs.DIGITS}:code']).config.queue == 'single_ring'
     assert command_line.parse(['launch.py', f'{runs.DIGITS}:paper']).config.queue == 'two_level'
@@ -101,7 +118,10 @@ MISTAKES = {
     'unknown flag': (['--wrkdir=x'], ["flag 'wrkdir'"]),
     'unknown key': (['--config.seeed=1'], ['config.seeed', 'did you mean config.seed']),
     'key without its group': (['--config.num_labeled=1'], ['did you mean config.data.num_labeled']),
-    'group as a key': (['--config.data=x'], ['config.data is not a key']),
+    'group as a key': (['--config.data=x'], ['config.data is a group of keys; set one of them, such as config.data.']),
+    'infinite': (['--config.lr=1e400'], ['config.lr=inf must be a finite number']),
+    'file of a run': (['--config={reference}/config.json'], ['was written by a run', '--workdir={reference}']),
+    'lines of a run': (['--config={reference}/metrics.jsonl'], ['metrics.jsonl holds data', 'get_config()']),
     'key within a key': (['--config.seed.x=1'], ['config.seed.x is not a key']),
     'wrong type': (['--config.seed=one'], ['--config.seed=one', 'int']),
     'wrong boolean': (['--config.nesterov=perhaps'], ['--config.nesterov=perhaps', 'bool']),
@@ -151,7 +171,7 @@ def assert_one_line(error, words):
 @pytest.mark.parametrize('mistake', MISTAKES)
 def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, reference, tmp_path, capsys):
     added, words = MISTAKES[mistake]
-    added = [word.format(tmp=tmp_path, reference=reference) for word in added]
+    added, words = ([word.format(tmp=tmp_path, reference=reference) for word in each] for each in (added, words))
     workdir = tmp_path / 'run'
     status = launch.main(['launch.py', *runs.words(workdir), *added])
     assert status == 2

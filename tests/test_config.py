@@ -1,12 +1,14 @@
 """Configurations: what is accepted, what is refused, and what makes two of them one experiment."""
 
+import functools
 import importlib
+import json
 import math
 import re
 import socket
 
 import pytest
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from configs import default
 from semisfl_jax import algorithms, models
@@ -209,6 +211,75 @@ def test_a_wrong_value_is_refused_with_its_key_and_value(key, value):
     assert f'{key}=' in str(error.value)
     assert str(value) in str(error.value)
     assert '\n' not in str(error.value)
+
+
+def of_json(**changes):
+    """The default configuration as if read from a file, with changes as in `changed` but of any type."""
+    content = json.loads(default.get_config().to_json())
+    for key, value in changes.items():
+        *groups, name = key.split('__')
+        functools.reduce(dict.get, groups, content)[name] = value
+    return ConfigDict(content)
+
+
+def test_a_configuration_from_json_is_valid():
+    config_lib.check(of_json())
+    config_lib.check(of_json(seeds=[1, 2], lr=1, model__split_index=2, cost__client_out=[1, 2]))
+    resolved = config_lib.resolve(default.get_config())
+    config_lib.check(ConfigDict(json.loads(resolved.to_json())))
+
+
+def test_a_frozen_configuration_is_the_same_experiment():
+    config = default.get_config()
+    config_lib.check(FrozenConfigDict(config))
+    resolved = config_lib.resolve(FrozenConfigDict(config))
+    assert resolved == config_lib.resolve(config)
+    assert not isinstance(resolved.data, FrozenConfigDict)
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'message'),
+    [
+        ('rounds', '3', "config.rounds='3' is a str; use an int"),
+        ('rounds', 2.0, 'config.rounds=2.0 is a float; use an int'),
+        ('augment__cutout', 2.5, 'config.augment.cutout=2.5 is a float; use an int'),
+        ('seed', None, 'config.seed=None has no value; use an int'),
+        ('seed', True, 'config.seed=True is a bool; use an int'),
+        ('lr', True, 'config.lr=True is a bool; use a number'),
+        ('lr', 'a', "config.lr='a' is a str; use a number"),
+        ('lr', None, 'config.lr=None has no value; use a number'),
+        ('lr', math.inf, 'config.lr=inf must be a finite number'),
+        ('weight_decay', math.inf, 'config.weight_decay=inf must be a finite number'),
+        ('augment__flip', 'no', "config.augment.flip='no' is a str; use True or False"),
+        ('deterministic', 1, 'config.deterministic=1 is an int; use True or False'),
+        ('algorithm', [1], 'config.algorithm=[1] is a list; use a str'),
+        ('precision', 32, 'config.precision=32 is an int; use a str'),
+        ('model__split_index', '2', "config.model.split_index='2' is a str; use an int or None"),
+        ('model__split_index', True, 'config.model.split_index=True is a bool; use an int or None'),
+        ('seeds', 3, 'config.seeds=3 is an int; use a tuple or a list'),
+        ('machine_keys', None, 'config.machine_keys=None has no value; use a tuple or a list'),
+        ('cost__devices', 'jetson_tx2', "config.cost.devices='jetson_tx2' is a str; use a tuple or a list"),
+        ('cost__devices', [[1]], 'config.cost.devices holds [1], which is no str; use names'),
+        ('data__tasks', [3], 'config.data.tasks holds 3, which is no str; use names'),
+        ('fedmatch__helpers', '2', "config.fedmatch.helpers='2' is a str; use an int"),
+        ('federation', 3, 'config.federation is a group of keys; set one of them, such as config.federation.alpha'),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(key, value, message):
+    with pytest.raises(UserError, match=f'^{re.escape(message)}$'):
+        config_lib.check(of_json(**{key: value}))
+
+
+@pytest.mark.parametrize('key', config_lib.flatten(default.get_config()))
+def test_every_key_has_a_type(key):
+    """None is a value of `model.split_index` alone, and no key takes an object of a type that nobody has."""
+    config = {key.replace('.', '__'): None}
+    if key == 'model.split_index':
+        config_lib.check(of_json(**config))
+        return
+    for value in (None, b'bytes'):
+        with pytest.raises(UserError, match=rf'^config\.{re.escape(key)}={value!r} (is a bytes|has no value); use '):
+            config_lib.check(of_json(**{key.replace('.', '__'): value}))
 
 
 @pytest.mark.parametrize('registry', ['ARCHITECTURES', 'DENSE_ARCHITECTURES'])

@@ -158,6 +158,35 @@ def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
     assert len(runs.records(tmp_path / 'run')) == 1
 
 
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ((3,), 'folder=3 is no path; give a str or a Path, or None for no files'),
+        ((b'runs/a',), "folder=b'runs/a' is no path"),
+        (('',), "folder='' would write into the current folder; name one"),
+        (('runs/\0',), r"folder='runs/.x00' cannot be the name of a folder \(.*null .*\); choose another"),
+        (('a' * 300,), 'File name too long: a+.* choose a shorter one'),
+        ((None, 3), 'on_event=3 cannot be called; give a function of an event, or None'),
+        ((None, sfl.console), 'on_event=console cannot be called with an event .* `with console.. as show:`'),
+        ((None, sfl.console()), 'on_event is a block that was not entered; write `with console.. as show:`'),
+    ],
+)
+def test_wrong_arguments_say_so_and_write_nothing(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(sfl.UserError, match=f'^{message}'):
+        sfl.train(config(), *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fewer_rounds_than_a_finished_run_has_are_refused(trained):
+    folder, before = trained[0], runs.files(trained[0])
+    with pytest.raises(
+        sfl.UserError, match=r'has already completed round 4, beyond config\.rounds=3; use config\.rounds=4'
+    ):
+        sfl.train(config(rounds=3), folder)
+    assert runs.files(folder) == before
+
+
 def test_diagnostics_without_a_place_for_them_are_refused():
     with pytest.raises(sfl.UserError, match=r'config\.diagnostics_every=2: diagnostics are written to the folder'):
         sfl.train(config(diagnostics_every=2))

@@ -409,6 +409,19 @@ def test_cut_out_of_range(index):
         models.build('small_cnn', 10, (8, 8, 1), split_index=index)
 
 
+@pytest.mark.parametrize(
+    ('layers', 'paper_split', 'message'),
+    [
+        (0, 0, 'each side of a cut needs a layer, but this model has only 0; give it two or more'),
+        (1, 1, 'each side of a cut needs a layer, but this model has only 1; give it two or more'),
+        (3, 3, 'paper_split=3 is out of range: this model has 3 layers and each side needs one; use 1 to 2$'),
+    ],
+)
+def test_an_architecture_that_cannot_be_cut(layers, paper_split, message):
+    with pytest.raises(UserError, match=message):
+        models.cut(models.zoo.Architecture((None,) * layers, paper_split), (8, 8, 1), None, 'none', 1)
+
+
 @pytest.mark.parametrize(('name', 'shape'), [('cnn', (8, 8, 1)), ('alexnet', (4, 4, 3))])
 def test_images_too_small(name, shape):
     with pytest.raises(UserError, match='too small'):

@@ -6,6 +6,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from configs import default
 from semisfl_jax import algorithms, costs, losses, phases, rng
@@ -196,6 +197,17 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options)
 def test_wrong_options_end_in_one_line(with_options, changes, message):
     with pytest.raises(UserError, match=message):
         config_lib.check(runs.config(**({'algorithm': 'one_pass'} | changes)))
+
+
+@pytest.mark.usefixtures('with_options')
+def test_options_of_the_wrong_type_end_in_one_line():
+    """Of a configuration made from a dictionary, which lets any type in."""
+    content = runs.config(algorithm='one_pass').to_dict()
+    content['one_pass'] |= {'scale': 2}
+    config_lib.check(ConfigDict(content))  # an integer is a number
+    content['one_pass'] |= {'share': '0.5'}
+    with pytest.raises(UserError, match=r"^config\.one_pass\.share='0\.5' is a str; use a number$"):
+        config_lib.check(ConfigDict(content))
 
 
 def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, with_options):

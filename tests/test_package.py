@@ -3,6 +3,7 @@
 import ast
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 import semisfl_jax as sfl
 from semisfl_jax.__main__ import main
@@ -67,7 +69,17 @@ def test_a_file_of_a_configuration_may_have_any_name(tmp_path, monkeypatch):
     [
         (('digitz', {}), 'there is no configuration file digitz; did you mean digits?'),
         (('digits', {'round': 7}), r'config\.round is not a key of this configuration; did you mean config\.rounds'),
-        (('digits', {'rounds': 'many'}), r"config\.rounds='many': the value must be of type int"),
+        (('digits', {'rounds': 'many'}), r"config\.rounds='many' is a str; use an int"),
+        (('digits', {'rounds': None}), r'config\.rounds=None has no value; use an int'),
+        (('digits', {'rounds': True}), r'config\.rounds=True is a bool; use an int'),
+        (('digits', {'model.split_index': '2'}), r"config\.model\.split_index='2' is a str; use an int or None"),
+        (('digits', {'federation': {'alpha': 1}}), r'config\.federation is a group of keys; .* config\.federation\.'),
+        (('digits', {3: 4}), r'config\.3 is not a key of this configuration'),
+        (('digits', 'algorithm=fedavg'), "'algorithm=fedavg' in place of a dictionary of changes; write get_config"),
+        (('digits', ['algorithm']), 'in place of a dictionary of changes'),
+        ((None,), r"None is no name of a configuration; write get_config\('digits'\)"),
+        ((b'digits',), "b'digits' is no name of a configuration"),
+        ((['digits'],), 'is no name of a configuration'),
         (('digits:paprr', {}), "unknown settings 'paprr'"),
     ],
 )
@@ -77,17 +89,52 @@ def test_a_wrong_configuration_from_python_says_so(arguments, message, tmp_path,
         sfl.get_config(*arguments)
 
 
-def test_a_name_in_place_of_a_configuration_says_so():
-    with pytest.raises(sfl.UserError, match=r"'digits' is no configuration; write get_config\('digits'\)"):
-        sfl.train('digits')
-    with pytest.raises(sfl.UserError, match="'digits' is no configuration"):
-        sfl.build('digits')
+def test_a_configuration_may_be_given_by_the_path_of_its_file():
+    config = sfl.get_config(runs.ROOT / 'configs' / 'digits.py', model__split_index=None, lr=1)
+    assert (config.data.name, config.model.split_index, config.lr) == ('digits', None, 1.0)
 
 
-def test_a_file_that_is_not_python_says_so(tmp_path):
-    (tmp_path / 'notes.md').write_text('# notes\nthis is no Python\n')
-    with pytest.raises(sfl.UserError, match=r'notes\.md, line 2: invalid syntax; a configuration is a file of Python'):
-        command_line.parse(['semisfl', f'--config={tmp_path}/notes.md'])
+@pytest.mark.parametrize(
+    ('config', 'message'),
+    [
+        ('digits', r"'digits' is no configuration; write get_config\('digits'\)"),
+        ({}, r'a dictionary is no configuration; write ml_collections\.ConfigDict\(DICTIONARY\)'),
+        (ConfigDict({3: 4}), r'config\.3 is not a key'),
+    ],
+)
+def test_what_is_no_configuration_says_so(config, message):
+    for function in (sfl.train, sfl.build):
+        with pytest.raises(sfl.UserError, match=message):
+            function(config)
+
+
+FILE = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config = digits.get_config()\n    {}\n'
+
+
+@pytest.mark.parametrize(
+    ('name', 'text', 'message'),
+    [
+        ('notes.md', '# notes\nthis is no Python\n', ', line 2: invalid syntax; a configuration is a file of Python'),
+        ('some.py', 'x = 1\n', r' has no get_config\(\); a configuration is a file of Python with get_config\(\)'),
+        ('some.py', 'x = y\n', ", line 1: NameError: name 'y' is not defined; correct the file"),
+        (
+            'some.py',
+            FILE.format('config.lr = "a"'),
+            r", line 5: TypeError: Could not override field 'lr' .* a is of or",
+        ),
+        ('some.py', FILE.format('return None'), r': get_config\(\) returned None; it must end with `return config`'),
+        ('some.py', FILE.format('return {}'), r': get_config\(\) returned a dict; it must end with `return config`'),
+        ('some.py:code', FILE.format('return config'), r": get_config\(\) takes no settings; leave out ':code'"),
+        ('config.json', '{"a": true}', ' was written by a run, and is no file of Python: to go on, repeat the command'),
+        ('metrics.jsonl', '{"a": 1}\n', r' holds data; a configuration is a file of Python with get_config\(\)'),
+    ],
+)
+def test_a_wrong_file_of_a_configuration_says_so(name, text, message, tmp_path):
+    file = tmp_path / name.removesuffix(':code')
+    file.write_text(text)
+    for read in (sfl.get_config, lambda path: command_line.parse(['semisfl', f'--config={path}'])):
+        with pytest.raises(sfl.UserError, match=f'^{re.escape(str(file))}{message}'):
+            read(f'{tmp_path}/{name}')
 
 
 CHANGES = {**runs.TINY, 'failures.before': 0.3, 'rounds': 4}

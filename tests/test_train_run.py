@@ -8,7 +8,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from semisfl_jax import algorithms
-from semisfl_jax.training import metrics
+from semisfl_jax.training import diagnostic_files, metrics
 from tests import runs
 from tests.test_trials import state_of
 
@@ -163,9 +163,26 @@ def test_more_rounds_go_on_from_the_last(reference, tmp_path, capsys):
 def test_a_finished_run_is_left_alone(reference, capsys):
     before = runs.files(reference)
     assert runs.run(reference) == 0
-    assert runs.run(reference, rounds=2) == 0
-    assert 'teacher accuracy' in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert 'teacher accuracy' in printed.out
+    assert not printed.err
+    assert runs.run(reference, rounds=2) == 2
+    assert capsys.readouterr().err == (
+        f'error: {reference} has already completed round 4, beyond config.rounds=2; use config.rounds=4 or more, or '
+        'another --workdir\n'
+    )
+    assert runs.run(reference, diagnostics_every=3) == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f'warning: {reference} is finished without diagnostics of round 3 and 1 more, for which ')
     assert runs.files(reference) == before
+
+
+def test_which_diagnostics_a_folder_lacks(tmp_path):
+    assert diagnostic_files.missing(tmp_path, 5, 2) == [2, 4, 5]
+    for number in (2, 5):
+        diagnostic_files.save(tmp_path, number, {})
+    assert diagnostic_files.missing(tmp_path, 5, 2) == [4]
+    assert diagnostic_files.missing(tmp_path, 2, 2) == []
 
 
 def test_supervised_only_reads_no_client_and_names_its_missing_losses(tmp_path):

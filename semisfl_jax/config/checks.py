@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -18,7 +17,7 @@ from semisfl_jax import (
     sampling,
 )
 from semisfl_jax.algorithms.method import check_option, option_fields
-from semisfl_jax.config import chosen, compatibility, devices, keys, presets
+from semisfl_jax.config import chosen, compatibility, devices, keys, kinds, presets
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
@@ -127,14 +126,19 @@ def check(config: ConfigDict) -> None:
     """Checks everything that can be checked without data or a model.
 
     Raises:
-      UserError: for the first key or value that is unknown, out of range, or in conflict with another one.
+      UserError: for the first key or value that is unknown, of the wrong type, out of range, or in conflict with
+        another one.
     """
-    if not hasattr(config, 'items'):
+    if isinstance(config, dict):
+        raise UserError('a dictionary is no configuration; write ml_collections.ConfigDict(DICTIONARY)')
+    if not isinstance(config, ConfigDict):
         raise UserError(
             f"{config!r} is no configuration; write get_config('digits') for one that comes with the package"
         )
     flat = flatten(config)
-    _check_keys(flat)
+    keys.check(flat, optional=option_fields())
+    kinds.check(flat)
+    _check_options(flat)
     for key, names in _CHOICES.items():
         if flat[key] not in names:
             raise UserError(f"config.{key}='{shorten(flat[key])}' is unknown; {use_one_of(flat[key], names)}")
@@ -142,9 +146,8 @@ def check(config: ConfigDict) -> None:
         if type(value) is int and not key.endswith('seed') and not -_MOST <= value < _MOST:
             raise UserError(f'config.{key}={shorten(value)} does not fit in 32 bits; use less than 2**31 = {_MOST:,}')
     for key, (test, demand) in _RANGES.items():
-        value = flat[key]
-        if (isinstance(value, float) and not math.isfinite(value)) or not test(value):
-            raise UserError(f'config.{key}={shorten(value)} {demand}')
+        if not test(flat[key]):
+            raise UserError(f'config.{key}={shorten(flat[key])} {demand}')
     for key, field in option_fields().items():
         if key in flat:
             check_option(key, field, flat[key])
@@ -157,12 +160,10 @@ def check(config: ConfigDict) -> None:
     failures.check(flat)
 
 
-def _check_keys(flat: dict[str, Any]) -> None:
-    """Checks the names of all keys, and that the options of the method are present."""
-    options = option_fields()
-    keys.check(flat, optional=options)
+def _check_options(flat: dict[str, Any]) -> None:
+    """Checks that the options of the method are present."""
     group = algorithms.get(flat['algorithm']).option_group
-    for key in options:
+    for key in option_fields():
         if key.partition('.')[0] == group and key not in flat:
             raise UserError(
                 f'config.{key} is missing: the configuration was made before the method was registered, or lost it; '

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from semisfl_jax.config import keys, presets
+from semisfl_jax.config import keys, kinds, presets, sources
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
 
@@ -122,24 +122,20 @@ def _parse(argv: list[str]) -> Command:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
     name, colon, settings = file.config.partition(':')
     path = find(name)
-    config_argv = ['', f'--config={path}{colon}{settings}']
-    unchanged = _config_flag(config_argv)
-    try:
-        unchanged(config_argv)
-    except SyntaxError as error:
-        where = f'{error.filename or path}, line {error.lineno}'
-        raise UserError(f'{where}: {error.msg}; a configuration is a file of Python with get_config()') from error
-    _check_keys(others, unchanged.config)
-    argv = [*config_argv, *others]
+    unchanged = sources.load(path, settings if colon else None)
+    _check_keys(others, unchanged)
+    others, unset = _without_none(others)
+    argv = ['', f'--config={path}{colon}{settings}', *others]
     values = _config_flag(argv)
     flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
     try:
         unexpected = values(argv)[1:]
     except flags.IllegalFlagValueError as error:
-        raise UserError(_wrong_type(str(error), unchanged.config)) from error
+        raise UserError(_wrong_type(str(error), unchanged)) from error
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
-    given = config_flags.get_override_values(values['config'])
+    given = config_flags.get_override_values(values['config']) | dict.fromkeys(unset)
+    values.config.update_from_flattened_dict(dict.fromkeys(unset))
     presets.apply(values.config, given=given.keys())
     return Command(values.config, path.stem, values.workdir, given)
 
@@ -171,7 +167,26 @@ def _check_keys(words: list[str], config: ConfigDict) -> None:
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
         if match and match[1] not in known_keys:
-            raise UserError(f'config.{match[1]} is not a key of this configuration; {keys.meant(match[1], known_keys)}')
+            raise UserError(keys.unknown(match[1], known_keys, ' of this configuration'))
+
+
+def _without_none(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words without those that set a key to None, which absl cannot read, and the keys that end as None."""
+    left: list[str] = []
+    unset: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        match = re.fullmatch(r'--?config\.([^=]*)(?:=(.*))?', word, re.DOTALL)
+        if not match or match[1] not in kinds.optional():
+            left.append(word)
+            continue
+        key, following = match[1], next(rest, None) if match[2] is None else None
+        unset = [other for other in unset if other != key]  # the last word counts
+        if 'None' in (match[2], following):
+            unset.append(key)
+        else:
+            left += [word] if following is None else [word, following]
+    return left, unset
 
 
 def _check_lengths(words: list[str]) -> None:

@@ -42,16 +42,26 @@ def check(given: Collection[str], optional: Collection[str] = ()) -> None:
     known_keys = defaults()
     for key in given:
         if key not in known_keys:
-            raise UserError(f'config.{key} is not a key; {meant(key, known_keys)}')
+            raise UserError(unknown(key, known_keys))
     for key in known_keys:
         if key not in given and key not in optional:
             raise UserError(f'config.{key} is missing; configs/default.py has its default and its meaning')
 
 
-def meant(key: str, known: Collection[str]) -> str:
-    """A hint for a key that does not exist."""
-    name = nearest(key, known, cutoff=0.5)
-    return f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
+def unknown(key: object, known: Collection[str], where: str = '') -> str:
+    """What to say about a key that does not exist, with the one that was probably meant.
+
+    Args:
+      key: what was given, which may be no text in a program.
+      known: the keys that exist.
+      where: they do, such as ' of this configuration'.
+    """
+    inside = next((name for name in known if name.startswith(f'{key}.')), '')
+    if inside:
+        return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
+    name = nearest(str(key), known, cutoff=0.5)
+    hint = f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
+    return f'config.{key} is not a key{where}; {hint}'
 
 
 def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-from importlib.machinery import SourceFileLoader
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax.config import command_line, keys, presets
+from semisfl_jax.config import command_line, keys, kinds, presets, sources
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import shorten
 
 
-def get_config(name: str, changes: dict[str, Any] | None = None, **others: Any) -> ConfigDict:
+def get_config(
+    name: str | os.PathLike[str], changes: Mapping[str, Any] | ConfigDict | None = None, **others: Any
+) -> ConfigDict:
     """The configuration `name` with changes, as `--config=NAME --config.KEY=VALUE` gives it.
 
     Args:
@@ -26,23 +29,21 @@ def get_config(name: str, changes: dict[str, Any] | None = None, **others: Any) 
     Raises:
       UserError: there is no such configuration or key, or a value has the wrong type.
     """
-    file, colon, settings = name.partition(':')
-    path = command_line.find(file)
-    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    config = module.get_config(settings) if colon else module.get_config()
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(f"{shorten(repr(name))} is no name of a configuration; write get_config('digits')")
+    if not isinstance(changes, Mapping | ConfigDict | None):
+        raise UserError(
+            f"{shorten(repr(changes))} in place of a dictionary of changes; write get_config('digits', "
+            "algorithm='fedavg') or get_config('digits', {'algorithm': 'fedavg'})"
+        )
+    file, colon, settings = os.fspath(name).partition(':')
+    config = sources.load(command_line.find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    values = keys.flat(config)
+    types, optional = kinds.of(config), kinds.optional()
     for key, value in given.items():
-        if key not in values:
-            raise UserError(f'config.{key} is not a key of this configuration; {keys.meant(key, values)}')
-        try:
-            config.update_from_flattened_dict({key: value})
-        except (TypeError, ValueError) as error:
-            kind = type(values[key]).__name__
-            raise UserError(f'config.{key}={value!r}: the value must be of type {kind}') from error
+        if key not in types:
+            raise UserError(keys.unknown(key, types, ' of this configuration'))
+        kinds.check_value(key, value, types[key], may_be_none=key in optional)
+        config.update_from_flattened_dict({key: value})
     presets.apply(config, given=given.keys())
     return config

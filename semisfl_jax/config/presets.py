@@ -30,7 +30,7 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
     Raises:
       UserError: the method has no 'official' setting.
     """
-    if config.setting != 'official':
+    if config.get('setting') != 'official':  # which a user's file may lack; `check` says so
         return
     values = {key: value for key, value in _official(keys.flat(config)).items() if key not in given}
     with config.unlocked():

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from semisfl_jax import algorithms, machine, parallel
 from semisfl_jax import hparams as hparams_lib
@@ -39,7 +39,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
     `parallel.devices` 0 is filled in from the hardware, because the number of devices determines the order of sums.
     The form of the programs is left at 'auto': `chosen` fills it in where a run begins.
     """
-    resolved, method = config.copy_and_resolve_references(), algorithms.get(config.algorithm)
+    thawed = config.as_configdict() if isinstance(config, FrozenConfigDict) else config
+    resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)
     if resolved.k_s_rule == 'auto':
         resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
     if resolved.local.weighting == 'auto':

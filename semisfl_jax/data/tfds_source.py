@@ -117,6 +117,13 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: st
     import tensorflow_datasets as tfds
 
     try:
+        tfds.core.naming.parse_builder_name_kwargs(name)
+    except ValueError as error:
+        raise UserError(
+            f"config.data.name='{name}' cannot be the name of a data set; write it as 'mnist', with a variant as "
+            "'emnist/letters', or with a version as 'mnist:3.0.1'"
+        ) from error
+    try:
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
@@ -128,7 +135,25 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: st
                 return builder
             if importlib.util.find_spec('tensorflow') is None:
                 raise UserError(_not_prepared(name, f'{directory}/{name}')) from error
-        raise UserError(f"data set '{name}' cannot be opened by tensorflow-datasets: {first_line(error)}") from error
+        reason = _no_variant(name) or f'cannot be opened by tensorflow-datasets: {first_line(error)}'
+        raise UserError(f"data set '{name}' {reason}; correct config.data.name") from error
+
+
+def _no_variant(name: str) -> str:
+    """What is wrong with the variant of a data set that TFDS has, which follows a slash; '' if that is not it."""
+    import tensorflow_datasets as tfds
+
+    base, options = tfds.core.naming.parse_builder_name_kwargs(name)
+    try:
+        known = list(tfds.builder_cls(str(base)).builder_configs)
+    except Exception:  # as above: code of a data set
+        return ''
+    variant = options.get('config')
+    if not isinstance(variant, str) or variant in known:
+        return ''
+    close = difflib.get_close_matches(variant, known, n=4, cutoff=0)
+    others = f'but has {", ".join(close)}{" and more" if len(known) > len(close) else ""}' if close else 'nor any other'
+    return f"has no variant '{variant}', {others}"
 
 
 def _from_files(name: str, directory: str) -> Builder | None:

@@ -127,10 +127,13 @@ def cut(
     """
     layers = architecture.layers
     index = architecture.paper_split if split_index is None else split_index
+    if len(layers) < 2:
+        raise UserError(f'each side of a cut needs a layer, but this model has only {len(layers)}; give it two or more')
     if not 1 <= index < len(layers):
+        default = '' if split_index is None else f', the default is {architecture.paper_split}'
         raise UserError(
-            f'model.split_index={index} is out of range: this model has {len(layers)} layers and each side needs one; '
-            f'use 1 to {len(layers) - 1}, the default is {architecture.paper_split}'
+            f'{"paper_split" if split_index is None else "model.split_index"}={index} is out of range: this model has '
+            f'{len(layers)} layers and each side needs one; use 1 to {len(layers) - 1}{default}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
     top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)

@@ -20,6 +20,12 @@ def rounds_written(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
+def missing(folder: Path, rounds: int, every: int) -> list[int]:
+    """The rounds, ascending, of which a run of `rounds` rounds with `diagnostics_every` writes diagnostics, but the
+    workdir `folder` holds none."""
+    return sorted({*range(every, rounds + 1, every), rounds} - set(rounds_written(folder)))
+
+
 def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None:
     """Writes the diagnostics after `round_number` rounds into the workdir `folder`. Equal arrays give equal bytes."""
     path = _path(folder, round_number)

@@ -60,11 +60,15 @@ def finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
     Args:
       folder: of the run.
       config: resolved.
+
+    Raises:
+      UserError: the folder is not usable, or the run has more rounds than are asked for.
     """
     workdir.check(folder, config)
     summary, _ = workdir.summary_of(folder, config)
     if summary is None or summary['rounds'] < config.rounds:
         return None
+    _check_not_beyond(folder, summary['rounds'], config.rounds)
     trials = [
         (home, *workdir.summary_of(home, trial))
         for home, trial in zip(workdir.of_trials(folder, config), config_lib.trials(config), strict=True)
@@ -74,7 +78,29 @@ def finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
     for home, written, _ in trials:
         if written:
             _compare_lines(home, written['rounds'], written['metrics_sha256'])
+    if config.diagnostics_every:
+        _compare_diagnostics([home for home, *_ in trials], config)
     return summary
+
+
+def _check_not_beyond(folder: Path, completed: int, rounds: int) -> None:
+    if completed > rounds:
+        raise UserError(
+            f'{folder} has already completed round {completed}, beyond config.rounds={rounds}; '
+            f'use config.rounds={completed} or more, or another --workdir'
+        )
+
+
+def _compare_diagnostics(homes: Sequence[Path], config: ConfigDict) -> None:
+    """Warns if a finished run is asked for diagnostics that it did not write."""
+    for home in homes:
+        if missing := diagnostic_files.missing(home, config.rounds, config.diagnostics_every):
+            warn(
+                f'{home} is finished without diagnostics of round {missing[0]}'
+                + (f' and {len(missing) - 1} more' if missing[1:] else '')
+                + f', for which config.diagnostics_every={config.diagnostics_every} asks; nothing is written: they are '
+                'made while a run trains, so train it anew in another --workdir'
+            )
 
 
 def _compare_lines(folder: Path, rounds: int, checksum: str) -> None:
@@ -104,11 +130,7 @@ def restore(homes: Sequence[Home], rounds: int, template: Any) -> checkpoint.Res
     # these rounds had been written for all. Anything else is not such a run, and must not be overwritten.
     saved = max((checkpoint.rounds_saved(home.checkpoints) or [0])[-1] for home in homes)
     completed = restored.round if restored else saved
-    if completed > rounds:
-        raise UserError(
-            f'{homes[0].folder} has already completed round {completed}, beyond config.rounds={rounds}; '
-            'increase config.rounds'
-        )
+    _check_not_beyond(homes[0].folder, completed, rounds)
     for home in homes:
         if not completed and os.path.lexists(home.folder / workdir.SUMMARY):
             raise UserError(

@@ -1,0 +1,89 @@
+"""Runs a configuration file, of the package or of a user: whatever is wrong with it becomes a one-line error."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+from ml_collections import ConfigDict, FrozenConfigDict
+
+from semisfl_jax.errors import UserError
+from semisfl_jax.wording import first_line
+
+_EXPECTED = 'a configuration is a file of Python with get_config()'
+_RUN = 'config.json'
+
+
+def load(path: Path, settings: str | None) -> ConfigDict:
+    """What get_config() of the file `path` returns, given what follows the colon, None if there is none.
+
+    Raises:
+      UserError: it is no file of Python, has no get_config(), or fails; with the line of the file.
+    """
+    module = _run(path)
+    function = getattr(module, 'get_config', None)
+    if not callable(function):
+        raise UserError(_data(path) or f'{path} has no get_config(); {_EXPECTED}')
+    arguments = () if settings is None else (settings,)
+    _check_arguments(path, function, arguments)
+    try:
+        config = function(*arguments)
+    except UserError:
+        raise
+    except Exception as error:  # of the user's code
+        raise UserError(_failed(path, error)) from error
+    if not isinstance(config, ConfigDict) or isinstance(config, FrozenConfigDict):
+        what = 'None' if config is None else f'a {type(config).__name__}'
+        raise UserError(f'{path}: get_config() returned {what}; it must end with `return config`, a ConfigDict')
+    return config
+
+
+def _run(path: Path) -> ModuleType:
+    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = sys.modules[loader.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
+    try:
+        loader.exec_module(module)
+    except UserError:
+        raise
+    except SyntaxError as error:
+        where = f'{error.filename or path}' + (f', line {error.lineno}' if error.lineno else '')
+        raise UserError(_data(path) or f'{where}: {error.msg}; {_EXPECTED}') from error
+    except Exception as error:  # of the user's code
+        raise UserError(_data(path) or _failed(path, error)) from error
+    return module
+
+
+def _check_arguments(path: Path, function: Callable[..., object], arguments: tuple[str, ...]) -> None:
+    """Raises UserError if `get_config` cannot be called with these arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        wrong = (
+            f"takes no settings; leave out ':{arguments[0]}'" if arguments else 'needs settings; write FILE:SETTINGS'
+        )
+        raise UserError(f'{path}: get_config() {wrong}') from error
+
+
+def _failed(path: Path, error: Exception) -> str:
+    """Where the user's code failed, and why: 'FILE, line 3: TypeError: …'."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    where = f'{path}, line {lines[-1]}' if lines else str(path)
+    return f'{where}: {type(error).__name__}: {first_line(error)}; correct the file'
+
+
+def _data(path: Path) -> str:
+    """What a file of JSON is, and what to do instead; '' for any other."""
+    if path.name == _RUN:
+        return (
+            f'{path} was written by a run, and is no file of Python: to go on, repeat the command of that run with '
+            f'--workdir={path.parent}, or in Python train(ml_collections.ConfigDict(json.load(open(FILE))), FOLDER)'
+        )
+    return f'{path} holds data; {_EXPECTED}' if path.suffix in ('.json', '.jsonl') else ''
