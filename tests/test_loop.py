@@ -11,6 +11,7 @@ import semisfl_jax as sfl
 from semisfl_jax import loop
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import events, interrupt
+from semisfl_jax.training.arguments import folder_of
 from tests import runs
 
 
@@ -176,6 +177,13 @@ def test_wrong_arguments_say_so_and_write_nothing(arguments, message, tmp_path, 
     with pytest.raises(sfl.UserError, match=f'^{message}'):
         sfl.train(config(), *arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_at_home(monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert folder_of('~/a') == tmp_path / 'a'
+    assert folder_of(tmp_path) == tmp_path
+    assert folder_of(None) is None
 
 
 def test_fewer_rounds_than_a_finished_run_has_are_refused(trained):

@@ -13,7 +13,7 @@ from semisfl_jax.wording import shorten
 
 
 def folder_of(folder: object) -> Path | None:
-    """The folder of a run, None for no files.
+    """The folder of a run, with ~ expanded, None for no files.
 
     Raises:
       UserError: it is no path, or no folder can have that name.
@@ -27,6 +27,7 @@ def folder_of(folder: object) -> Path | None:
         raise UserError(
             "folder='' would write into the current folder; name one, such as 'runs/a', or give None for no files"
         )
+    path = os.path.expanduser(path)
     try:
         os.lstat(path)
     except ValueError as error:  # a null character
