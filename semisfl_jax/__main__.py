@@ -45,6 +45,7 @@ def _train(command: command_line.Command) -> None:
     """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
     from semisfl_jax import loop
+    from semisfl_jax.config import unheeded
     from semisfl_jax.parallel import hosts
     from semisfl_jax.training.console import console
 
@@ -55,6 +56,8 @@ def _train(command: command_line.Command) -> None:
             f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr, flush=True
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
+    if hosts.first():
+        unheeded.tell(config_lib.resolve(config), command.given)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:
         loop.train(config, folder, show, interrupts=interrupt.listen)
