@@ -247,6 +247,57 @@ def test_a_rule_from_outside_deals_labels(monkeypatch):
     assert [len(rows) for rows in made.client_labeled_index] == [48, 0, 0, 0, 0, 0, 0]
 
 
+def spoiled(sizes, **cells):
+    """Equal counts [7, 5] of five sizes that 7 divides, but for some cells, 'client_class'."""
+    counts = np.tile(sizes // 7, (7, 1))
+    for cell, value in cells.items():
+        counts[tuple(map(int, cell[1:].split('_')))] = value
+    return counts
+
+
+@pytest.mark.parametrize(
+    ('rule', 'message'),
+    [
+        (
+            lambda sizes: None,
+            r'returns None; return an array of integers \[7, 5\]: how many images of 4 classes, and of',
+        ),
+        (lambda sizes: spoiled(sizes).tolist(), r'returns a list; return an array of integers \[7, 5\]'),
+        (lambda sizes: 3, r'returns 3; return an array of integers \[7, 5\]'),
+        (lambda sizes: spoiled(sizes).T, r'returns int64 \[5, 7\]; return an array of integers \[7, 5\]'),
+        (lambda sizes: spoiled(sizes)[:, :4], r'returns int64 \[7, 4\]; return an array of integers \[7, 5\]'),
+        (lambda sizes: spoiled(sizes) * 1.0, r'returns float64 \[7, 5\]; return an array of integers'),
+        (lambda sizes: spoiled(sizes) * np.nan, r'returns float64 \[7, 5\]; return an array of integers'),
+        (lambda sizes: spoiled(sizes, c2_1=-2, c3_1=22), 'gives client 2 -2 images of class 1; use 0 or more'),
+        (lambda sizes: spoiled(sizes, c6_3=11), 'deals 71 images of class 3, but there are 70 to deal; let every'),
+        (lambda sizes: spoiled(sizes, c0_4=1), 'deals 1 images of unknown class, but there are 0 to deal'),
+        (lambda sizes: spoiled(sizes) * 0, 'deals 0 images of class 0, but there are 70 to deal'),
+    ],
+)
+def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch, rule, message):
+    dataset, config = dataset_of([80] * 4), config_of(partition='bad', num_labeled=40)  # 70 of each class are dealt
+    monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: spoiled(sizes))
+    assert [len(rows) for rows in data.make_partition(dataset, config).client_index] == [40] * 7
+    monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: rule(sizes))
+    with pytest.raises(
+        UserError, match=rf"config\.federation\.partition='bad': the rule in data\.PARTITIONS {message}"
+    ):
+        data.make_partition(dataset, config)
+
+
+def test_a_rule_from_outside_may_use_up_the_sizes_that_it_gets(monkeypatch):
+    def in_turn(sizes, chosen):
+        counts = np.zeros((chosen['num_clients'], len(sizes)), int)
+        while sizes.any():
+            counts[counts.sum(axis=1).argmin()] += sizes > 0
+            sizes -= sizes > 0
+        return counts
+
+    monkeypatch.setitem(data.PARTITIONS, 'in_turn', in_turn)
+    made = data.make_partition(dataset_of([80] * 4), config_of(partition='in_turn', num_labeled=40))
+    assert [len(rows) for rows in made.client_index] == [40] * 7
+
+
 @pytest.mark.parametrize('partition', ['uniform', 'dirichlet'])
 def test_where_the_server_has_no_phase_all_images_with_labels_at_the_clients_are_theirs(partition):
     """700 images, none set aside; with K_s above 0 the server keeps its 100."""
