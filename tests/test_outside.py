@@ -1,9 +1,11 @@
 """A method from outside whose clients read whole sets: its record says so, and nothing asks for its name."""
 
 import dataclasses
+import json
 import math
 
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 
@@ -161,6 +163,13 @@ class Options:
     count: int = algorithms.option(3, 'a number', at_least=1)
     kind: str = algorithms.option('a', 'a or b', choices=('a', 'b'))
     scale: float = algorithms.option(1.0, 'a positive number', above=0)
+    widths: tuple = algorithms.option((1, 2), 'several numbers')
+
+
+def options_with(default, **bounds):
+    """A dataclass of one option, `strength`."""
+    fields = [('strength', type(default), algorithms.option(default, 'a number', **bounds))]
+    return dataclasses.make_dataclass('Own', fields, frozen=True)
 
 
 @pytest.fixture
@@ -171,10 +180,19 @@ def with_options(monkeypatch):
 
 def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options):
     config = runs.config(algorithm='one_pass', one_pass__share=0.25)
-    assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0}
+    assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0, 'widths': (1, 2)}
     resolved = config_lib.resolve(config)
     assert config_lib.hparams(resolved).options == Options(share=0.25)
     assert 'one_pass' not in config_lib.resolve(runs.config())  # nothing of it in runs of other methods
+
+
+def test_an_option_may_be_a_tuple(with_options):
+    config_lib.check(runs.config())  # at its default, runs of other methods are as before
+    config = config_lib.resolve(runs.config(algorithm='one_pass', one_pass__widths=(3, 4, 5)))
+    assert config_lib.hparams(config).options == Options(widths=(3, 4, 5))
+    read = ml_collections.ConfigDict(json.loads(json.dumps(config.to_dict())))  # as from config.json
+    assert config_lib.hparams(read).options == Options(widths=(3, 4, 5))
+    assert config_lib.differences(config, read) == []
 
 
 @pytest.mark.parametrize(
@@ -185,6 +203,10 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options)
         ({'one_pass__kind': 'c'}, r"config\.one_pass\.kind='c' is unknown; use one of a, b"),
         ({'one_pass__scale': 0.0}, r'config\.one_pass\.scale=0\.0 must be above 0'),
         ({'one_pass__share': math.nan}, r'config\.one_pass\.share=nan must be'),
+        (
+            {'algorithm': 'semisfl', 'one_pass__widths': (1,)},
+            r'config\.one_pass\.widths=\[1\] is not an option of semisfl; leave it at \[1, 2\]',
+        ),
         ({'queue': 'off'}, r'config\.queue=off is not an option of one_pass'),  # it does not use clustering
         ({'sampling': 'replicated'}, r'config\.sampling=replicated is not an option of one_pass'),
         ({'fedmatch__helpers': 1}, r'config\.fedmatch\.helpers=1 is not an option of one_pass'),
@@ -219,11 +241,27 @@ def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, wi
         ({'server': 'never'}, "server='never'; use one of needed, optional, none"),
         ({'options': dict}, 'options must be a frozen dataclass'),
         ({'options': Options, 'group': 'fedmatch'}, 'config.fedmatch holds the options of fedmatch'),
+        ({'name': 3}, "method '3': a name has letters"),
+        (
+            {'options': options_with(-1.0, at_least=0)},
+            r"method 'one_pass': the default of an option: config\.one_pass\.strength=-1\.0 must be 0 or more",
+        ),
+        ({'options': options_with(1.0, below=1)}, r'config\.one_pass\.strength=1\.0 must be'),
+        (
+            {'options': options_with('c', choices=('a', 'b'))},
+            r"config\.one_pass\.strength='c' is unknown; use one of a",
+        ),
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         algorithms.register(dataclasses.replace(METHOD, **changes))
+
+
+@pytest.mark.parametrize(('given', 'shown'), [(None, 'None'), (3, '3'), (one_pass, 'a function')])
+def test_what_is_no_record_is_refused(given, shown):
+    with pytest.raises(ValueError, match=rf'register: {shown} is no method; give a Method\('):
+        algorithms.register(given)
 
 
 def test_a_method_from_outside_may_be_registered_again():
