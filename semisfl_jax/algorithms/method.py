@@ -218,6 +218,7 @@ def register(method: Method) -> Method:
         raise ValueError(f"method '{method.name}': a name has letters, digits and underscores, as in 'my_method'")
     if not callable(method.build):
         raise ValueError(f"method '{method.name}': build={method.build}; give the function that builds the method")
+    _check_kinds(method)
     existing = METHODS.get(method.name)
     if existing and existing.build.__module__.startswith(_OURS) and existing.build is not method.build:
         raise ValueError(f"method '{method.name}': the package has a method of that name; choose another name")
@@ -241,6 +242,18 @@ def register(method: Method) -> Method:
     _check_ranges(method)
     METHODS[method.name] = method
     return method
+
+
+def _check_kinds(method: Method) -> None:
+    """Raises ValueError for a field that is not of the kind that it has in the record."""
+    for field in ('uses', 'needs', 'metrics', 'ranges', 'variants'):
+        kind, name = (tuple | list, 'tuple') if field == 'uses' else (Mapping, 'dict')
+        if not isinstance(value := getattr(method, field), kind):
+            raise ValueError(f"method '{method.name}': {field} is {found(value)}; give a {name}, or leave it out")
+    for field in ('labels_alone', 'sequential', 'rows_at_once', 'check', 'price'):
+        value = getattr(method, field)
+        if not callable(value) and not (field == 'price' and value is None):
+            raise ValueError(f"method '{method.name}': {field} is {found(value)}; give a function, or leave it out")
 
 
 def _check_defaults(method: Method) -> None:
