@@ -457,13 +457,15 @@ def test_an_error_in_a_layer_of_a_user_is_not_said_to_be_of_small_images(monkeyp
 def test_a_model_of_a_user_returns_logits(monkeypatch, function, given):
     first, last = partial(Odd, lambda x: x), partial(Odd, function)
     assert mine(monkeypatch, zoo.Architecture((first, first), 1)).feature_size == 3
-    with pytest.raises(UserError, match=r'the last layer of this model \(model\.name\) returns ' + given):
+    with pytest.raises(UserError, match=r"the last layer of model\.name='mine' returns " + given):
         mine(monkeypatch, zoo.Architecture((first, last), 1))
 
 
 def test_one_array_crosses_the_cut(monkeypatch):
     first, last = partial(Odd, lambda x: (x, x)), partial(Odd, lambda x: x)
-    with pytest.raises(UserError, match=r'the first 1 layers .* return a tuple for 2 images; return one array \[B, '):
+    with pytest.raises(
+        UserError, match=r'the first 1 layers of .*mine.* return a tuple for 2 images; return one array \[B, '
+    ):
         mine(monkeypatch, zoo.Architecture((first, last), 1))
 
 

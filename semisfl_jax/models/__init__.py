@@ -57,7 +57,7 @@ def build(
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     architecture = contract.architecture(name, ARCHITECTURES[name](num_classes, compute))
-    return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes)
+    return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
 
 
 def build_dense(
@@ -86,7 +86,7 @@ def build_dense(
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, DENSE_ARCHITECTURES)}")
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     encoder, decoder = contract.modules(name, DENSE_ARCHITECTURES[name](outputs, compute, output_stride))
-    return encoder_decoder(encoder, decoder, image_shape, recompute, outputs)
+    return encoder_decoder(encoder, decoder, image_shape, recompute, outputs, name)
 
 
 def _lowering(convolution: str) -> str:

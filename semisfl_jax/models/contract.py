@@ -105,7 +105,7 @@ def _check_size(arrays: list[Any]) -> None:
             raise NoPixels(f'no pixel is left of a map {array.shape}')
 
 
-def check_features(features: Any, index: int) -> None:
+def check_features(features: Any, index: int, name: str) -> None:
     """Checks what crosses the cut after `index` layers, from its shapes.
 
     Raises:
@@ -113,12 +113,12 @@ def check_features(features: Any, index: int) -> None:
     """
     if not _is_batch(features):
         raise UserError(
-            f'the first {index} layers of this model (model.split_index) return {found(features)} for {BATCH} images; '
-            'return one array [B, ...], which crosses the cut'
+            f"the first {index} layers of model.name='{name}' (model.split_index) return {found(features)} for "
+            f'{BATCH} images; return one array [B, ...], which crosses the cut'
         )
 
 
-def check_logits(logits: Any, num_classes: int | None) -> None:
+def check_logits(logits: Any, num_classes: int | None, name: str) -> None:
     """Checks what the last layer returns, from its shapes.
 
     Raises:
@@ -127,12 +127,11 @@ def check_logits(logits: Any, num_classes: int | None) -> None:
     wanted = '[B, K], a row for each image' if num_classes is None else f'[B, {num_classes}], one for each class'
     if not _is_batch(logits) or logits.ndim != 2 or num_classes not in (None, logits.shape[1]):
         raise UserError(
-            f'the last layer of this model (model.name) returns {found(logits)} for {BATCH} images; return logits '
-            + wanted
+            f"the last layer of model.name='{name}' returns {found(logits)} for {BATCH} images; return logits " + wanted
         )
 
 
-def check_maps(maps: Any) -> None:
+def check_maps(maps: Any, name: str) -> None:
     """Checks what an encoder returns, from its shapes.
 
     Raises:
@@ -140,17 +139,17 @@ def check_maps(maps: Any) -> None:
     """
     if not isinstance(maps, tuple) or not maps:
         raise UserError(
-            f'the encoder of this model (model.name) returns {found(maps)}; return a tuple of maps [B, h, w, c]'
+            f"the encoder of model.name='{name}' returns {found(maps)}; return a tuple of maps [B, h, w, c]"
         )
     for place, one in enumerate(maps):
         if not _is_batch(one) or one.ndim != 4:
             raise UserError(
-                f'the encoder of this model (model.name) returns {found(one)} in place {place} of its tuple, for '
+                f"the encoder of model.name='{name}' returns {found(one)} in place {place} of its tuple, for "
                 f'{BATCH} images; return maps [B, h, w, c]'
             )
 
 
-def check_outputs(outputs: Any, wanted: int | None) -> None:
+def check_outputs(outputs: Any, wanted: int | None, name: str) -> None:
     """Checks what a decoder returns, from its shapes.
 
     Raises:
@@ -159,7 +158,7 @@ def check_outputs(outputs: Any, wanted: int | None) -> None:
     if not _is_batch(outputs) or outputs.ndim != 4 or wanted not in (None, outputs.shape[3]):
         last = 'C' if wanted is None else wanted
         raise UserError(
-            f'the decoder of this model (model.name) returns {found(outputs)} for {BATCH} images; return one map '
+            f"the decoder of model.name='{name}' returns {found(outputs)} for {BATCH} images; return one map "
             f'[B, h, w, {last}]'
         )
 

@@ -30,12 +30,14 @@ def encoder_decoder(
     image_shape: tuple[int, int, int],
     recompute: bool = False,
     num_outputs: int | None = None,
+    name: str = '',
 ) -> SplitModel:
     """Encoder and decoder as bottom and top of a split model.
 
     Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
     the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`.
-    `num_outputs`: C, which the decoder must have; None: any number.
+    `num_outputs`: C, which the decoder must have; None: any number. `name`: of the model, for
+    messages.
 
     Raises:
       UserError: images so small that the encoder leaves nothing of them, or modules that do not return maps.
@@ -46,8 +48,8 @@ def encoder_decoder(
         found = contract.shapes(encoder, contract.images(image_shape))
     except NoPixels as error:
         raise UserError(_too_small(image_shape)) from error
-    contract.check_maps(found)
-    contract.check_outputs(contract.shapes(decoder, found), num_outputs)
+    contract.check_maps(found, name)
+    contract.check_outputs(contract.shapes(decoder, found), num_outputs, name)
     map_shapes = tuple(feature_map.shape[1:] for feature_map in found)
     maps = tuple(jax.ShapeDtypeStruct((1, *shape), jnp.float32) for shape in map_shapes)
 

@@ -112,6 +112,7 @@ def cut(
     compute: Compute = FLOAT32,
     axes: tuple[str, ...] = (),
     num_classes: int | None = None,
+    name: str = '',
 ) -> SplitModel:
     """Cuts a model after `split_index` layers.
 
@@ -125,6 +126,7 @@ def cut(
         logits and projections are always returned as float32.
       axes: axes of a map around the caller that hold more clients, whose rows are included in the statistics of `tops`.
       num_classes: K, as many logits as the model must have; None: any number.
+      name: of the model, for messages.
 
     Raises:
       UserError: a cut that leaves one side without a layer, images too small for the model's pooling, or a model
@@ -144,11 +146,11 @@ def cut(
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
         features = contract.shapes(bottom, contract.images(image_shape))
-        contract.check_features(features, index)
+        contract.check_features(features, index, name)
         logits = contract.shapes(top, features)
     except NoPixels as error:
         raise UserError(_too_small(image_shape)) from error
-    contract.check_logits(logits, num_classes)
+    contract.check_logits(logits, num_classes, name)
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
 
