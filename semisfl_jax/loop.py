@@ -28,6 +28,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation, hosts
 from semisfl_jax.training import (
+    contract,
     events,
     files,
     finite,
@@ -211,21 +212,26 @@ def _start(run: Run) -> Progress:
 @compilation.without_collecting()
 def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
-    batch, config = run.batch, run.config
+    batch, config, first = run.batch, run.config, run.trials[0]
     jit = simulation.compile_with(config)
     seconds: dict[str, float] = {}
     with _compiling('round', seconds, run.tell):
         arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
         lowered = jit(batch.round, donate_argnums=1).lower(*arguments)
+        trials = (len(run.trials),) if len(run.trials) > 1 else ()
+        contract.check_round(first.method.name, lowered.out_info, trials)
         with ThreadPoolExecutor(1) as beside:  # XLA leaves Python free
-            beside.submit(costs.prepare, run.trials[0].costs)
+            beside.submit(costs.prepare, first.costs)
             round_ = lowered.compile()
     with hosts.together():
         memory.check_program('round', round_, config, _footprint)
     with _compiling('evaluation', seconds, run.tell):
         like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
         evaluate = simulation.build_evaluate(run.trials, like)
-    diagnose = diagnostics.build(run.trials[0], jit) if config.diagnostics_every else None
+    if first.costs.enabled:  # a price that cannot be billed says so before anything is written
+        index = max(progress.round, config.pre_rounds)
+        costs.bill(first.costs, index, 1, inputs.participation(first, index))
+    diagnose = diagnostics.build(first, jit) if config.diagnostics_every else None
     return Programs(round_, evaluate, diagnose, seconds)
 
 

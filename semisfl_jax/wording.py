@@ -23,6 +23,18 @@ def shorten(value: object) -> str:
     return text if len(text) < _LONG else f'{text[:_SHOWN]}... ({len(text):,} characters)'
 
 
+def found(value: object) -> str:
+    """What somebody else's function returned, as shown in a message: 'float32 [2, 10]', 'a dict', 'None', '3'."""
+    if hasattr(value, 'dtype') and hasattr(value, 'shape'):
+        return f'{value.dtype} {list(value.shape)}'
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return shorten(repr(value))
+    if isinstance(value, type):
+        return f'the class {value.__name__}'
+    name = type(value).__name__
+    return f'{"an" if name[0].lower() in "aeiou" else "a"} {name}'
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error of another library says, or its type if it says nothing."""
     lines = str(error).strip().splitlines()

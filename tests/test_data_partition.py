@@ -247,6 +247,57 @@ def test_a_rule_from_outside_deals_labels(monkeypatch):
     assert [len(rows) for rows in made.client_labeled_index] == [48, 0, 0, 0, 0, 0, 0]
 
 
+def spoiled(sizes, **cells):
+    """Equal counts [7, 5] of five sizes that 7 divides, but for some cells, 'client_class'."""
+    counts = np.tile(sizes // 7, (7, 1))
+    for cell, value in cells.items():
+        counts[tuple(map(int, cell[1:].split('_')))] = value
+    return counts
+
+
+@pytest.mark.parametrize(
+    ('rule', 'message'),
+    [
+        (
+            lambda sizes: None,
+            r'returns None; return an array of integers \[7, 5\]: how many images of 4 classes, and of',
+        ),
+        (lambda sizes: spoiled(sizes).tolist(), r'returns a list; return an array of integers \[7, 5\]'),
+        (lambda sizes: 3, r'returns 3; return an array of integers \[7, 5\]'),
+        (lambda sizes: spoiled(sizes).T, r'returns int64 \[5, 7\]; return an array of integers \[7, 5\]'),
+        (lambda sizes: spoiled(sizes)[:, :4], r'returns int64 \[7, 4\]; return an array of integers \[7, 5\]'),
+        (lambda sizes: spoiled(sizes) * 1.0, r'returns float64 \[7, 5\]; return an array of integers'),
+        (lambda sizes: spoiled(sizes) * np.nan, r'returns float64 \[7, 5\]; return an array of integers'),
+        (lambda sizes: spoiled(sizes, c2_1=-2, c3_1=22), 'gives client 2 -2 images of class 1; use 0 or more'),
+        (lambda sizes: spoiled(sizes, c6_3=11), 'deals 71 images of class 3, but there are 70 to deal; let every'),
+        (lambda sizes: spoiled(sizes, c0_4=1), 'deals 1 images of unknown class, but there are 0 to deal'),
+        (lambda sizes: spoiled(sizes) * 0, 'deals 0 images of class 0, but there are 70 to deal'),
+    ],
+)
+def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch, rule, message):
+    dataset, config = dataset_of([80] * 4), config_of(partition='bad', num_labeled=40)  # 70 of each class are dealt
+    monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: spoiled(sizes))
+    assert [len(rows) for rows in data.make_partition(dataset, config).client_index] == [40] * 7
+    monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: rule(sizes))
+    with pytest.raises(
+        UserError, match=rf"config\.federation\.partition='bad': the rule in data\.PARTITIONS {message}"
+    ):
+        data.make_partition(dataset, config)
+
+
+def test_a_rule_from_outside_may_use_up_the_sizes_that_it_gets(monkeypatch):
+    def in_turn(sizes, chosen):
+        counts = np.zeros((chosen['num_clients'], len(sizes)), int)
+        while sizes.any():
+            counts[counts.sum(axis=1).argmin()] += sizes > 0
+            sizes -= sizes > 0
+        return counts
+
+    monkeypatch.setitem(data.PARTITIONS, 'in_turn', in_turn)
+    made = data.make_partition(dataset_of([80] * 4), config_of(partition='in_turn', num_labeled=40))
+    assert [len(rows) for rows in made.client_index] == [40] * 7
+
+
 @pytest.mark.parametrize('partition', ['uniform', 'dirichlet'])
 def test_where_the_server_has_no_phase_all_images_with_labels_at_the_clients_are_theirs(partition):
     """700 images, none set aside; with K_s above 0 the server keeps its 100."""
@@ -403,8 +454,56 @@ def test_a_file_cut_short_is_refused(saved, keep):
     dataset, config, _, path = saved
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content)) if keep < 1 else keep])
-    with pytest.raises(UserError, match='not a readable partition file'):
+    with pytest.raises(
+        UserError, match=r"partition\.npz' is damaged or cut short; export it again \(data\.save\), or "
+    ):
         data.load_for(path, dataset, config)
+
+
+@pytest.mark.parametrize(
+    ('write', 'message'),
+    [
+        (lambda path: path.write_text('0 1 2'), 'is not a partition file: it is no .npz archive; export it again'),
+        (lambda path: np.savez(path, rows=np.arange(3)), "is not a partition file: it has no entry 'meta'; export"),
+        (lambda path: np.savez(path, rows=np.array([{}], object)), 'is damaged or cut short; export it again'),
+    ],
+)
+def test_another_kind_of_file_is_refused(saved, write, message):
+    dataset, config, _, path = saved
+    write(path)
+    with pytest.raises(UserError, match=message):
+        data.load_for(path, dataset, config)
+
+
+@pytest.mark.parametrize('entry', ['server_index', 'client_index', 'client_size'])
+@pytest.mark.parametrize(
+    ('change', 'shown'), [(lambda x: x + 0.0, r'\[\d+\]'), (lambda x: x[None] + 0.0, r'\[1, \d+\]')]
+)
+def test_rows_in_a_file_are_integers(saved, entry, change, shown):
+    dataset, config, _, path = saved
+    with np.load(path) as file:
+        content = dict(file)
+    rewrite(path, **{entry: change(content[entry])})
+    with pytest.raises(UserError, match=rf"npz': {entry} is float64 {shown}; use an array of integers"):
+        data.load_for(path, dataset, config)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'server_index': np.arange(3.0)}, r'server_index is float64 \[3\]; use an array of integers'),
+        ({'client_index': (np.arange(3, 9), np.arange(9.0, 12.0))}, r'client_index\[1\] is float64 \[3\]; use'),
+        ({'client_index': ([3, 4], [5])}, r'client_index\[0\] is a list; use an array of integers'),
+    ],
+)
+def test_rows_that_are_no_integers_are_not_saved(tmp_path, changes, message):
+    none = np.array([])  # float64, and accepted: there is nothing in it
+    made = data.Partition('toy', 'c0ffee', {}, np.arange(3), (np.arange(3, 9), np.arange(9, 12)), (none, none))
+    data.save(made, tmp_path / 'good.npz')
+    assert data.load_partition(tmp_path / 'good.npz').server_index.tolist() == [0, 1, 2]
+    with pytest.raises(UserError, match=message):
+        data.save(dataclasses.replace(made, **changes), tmp_path / 'p.npz')
+    assert not (tmp_path / 'p.npz').exists()
 
 
 def test_every_flipped_byte_is_noticed_or_harmless(saved):

@@ -222,13 +222,3 @@ def test_the_notebook_has_the_method_of_the_page():
     assert blocks('your-own.md')[0].strip() in cells
     lines = [line for line in blocks('your-own.md')[0].splitlines() if line]
     assert len(lines) <= 60
-
-
-def test_a_rule_that_loses_images_is_refused(registries):
-    rule = data.PARTITIONS['uniform']
-    data.PARTITIONS['own'] = lambda sizes, settings: rule(sizes, settings) // 2
-    config = runs.config()
-    with config.unlocked():
-        config.federation.partition = 'own'
-    with pytest.raises(ValueError, match="partition 'own' does not assign every image exactly once"):
-        data.make_partition(data.load(config.data), config)

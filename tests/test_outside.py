@@ -1,21 +1,24 @@
 """A method from outside whose clients read whole sets: its record says so, and nothing asks for its name."""
 
 import dataclasses
+import json
 import math
 
+import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 from configs import default
-from semisfl_jax import algorithms, costs, losses, phases, rng
+from semisfl_jax import algorithms, costs, losses, phases, rng, tasks
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import learning_rate, optimizer
 from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.training import contract, inputs
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import inputs
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm
 from tests import runs
 
@@ -162,6 +165,13 @@ class Options:
     count: int = algorithms.option(3, 'a number', at_least=1)
     kind: str = algorithms.option('a', 'a or b', choices=('a', 'b'))
     scale: float = algorithms.option(1.0, 'a positive number', above=0)
+    widths: tuple = algorithms.option((1, 2), 'several numbers')
+
+
+def options_with(default, **bounds):
+    """A dataclass of one option, `strength`."""
+    fields = [('strength', type(default), algorithms.option(default, 'a number', **bounds))]
+    return dataclasses.make_dataclass('Own', fields, frozen=True)
 
 
 @pytest.fixture
@@ -172,10 +182,19 @@ def with_options(monkeypatch):
 
 def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options):
     config = runs.config(algorithm='one_pass', one_pass__share=0.25)
-    assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0}
+    assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0, 'widths': (1, 2)}
     resolved = config_lib.resolve(config)
     assert config_lib.hparams(resolved).options == Options(share=0.25)
     assert 'one_pass' not in config_lib.resolve(runs.config())  # nothing of it in runs of other methods
+
+
+def test_an_option_may_be_a_tuple(with_options):
+    config_lib.check(runs.config())  # at its default, runs of other methods are as before
+    config = config_lib.resolve(runs.config(algorithm='one_pass', one_pass__widths=(3, 4, 5)))
+    assert config_lib.hparams(config).options == Options(widths=(3, 4, 5))
+    read = ml_collections.ConfigDict(json.loads(json.dumps(config.to_dict())))  # as from config.json
+    assert config_lib.hparams(read).options == Options(widths=(3, 4, 5))
+    assert config_lib.differences(config, read) == []
 
 
 @pytest.mark.parametrize(
@@ -186,6 +205,10 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options)
         ({'one_pass__kind': 'c'}, r"config\.one_pass\.kind='c' is unknown; use one of a, b"),
         ({'one_pass__scale': 0.0}, r'config\.one_pass\.scale=0\.0 must be above 0'),
         ({'one_pass__share': math.nan}, r'config\.one_pass\.share=nan must be'),
+        (
+            {'algorithm': 'semisfl', 'one_pass__widths': (1,)},
+            r'config\.one_pass\.widths=\[1\] is not an option of semisfl; leave it at \[1, 2\]',
+        ),
         ({'queue': 'off'}, r'config\.queue=off is not an option of one_pass'),  # it does not use clustering
         ({'sampling': 'replicated'}, r'config\.sampling=replicated is not an option of one_pass'),
         ({'fedmatch__helpers': 1}, r'config\.fedmatch\.helpers=1 is not an option of one_pass'),
@@ -231,11 +254,131 @@ def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, wi
         ({'server': 'never'}, "server='never'; use one of needed, optional, none"),
         ({'options': dict}, 'options must be a frozen dataclass'),
         ({'options': Options, 'group': 'fedmatch'}, 'config.fedmatch holds the options of fedmatch'),
+        ({'name': 3}, "method '3': a name has letters"),
+        ({'metrics': None}, "method 'one_pass': metrics is None; give a dict, or leave it out"),
+        ({'uses': 'teacher'}, "uses is 'teacher'; give a tuple, or leave it out"),
+        ({'price': 3.0}, r'price is 3\.0; give a function, or leave it out'),
+        ({'check': None}, 'check is None; give a function, or leave it out'),
+        (
+            {'options': options_with(-1.0, at_least=0)},
+            r"method 'one_pass': the default of an option: config\.one_pass\.strength=-1\.0 must be 0 or more",
+        ),
+        ({'options': options_with(1.0, below=1)}, r'config\.one_pass\.strength=1\.0 must be'),
+        (
+            {'options': options_with('c', choices=('a', 'b'))},
+            r"config\.one_pass\.strength='c' is unknown; use one of a",
+        ),
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         algorithms.register(dataclasses.replace(METHOD, **changes))
+
+
+def spoiled(**changes):
+    """The method with other functions or another headline in its Algorithm."""
+    return dataclasses.replace(METHOD, build=lambda *arguments: one_pass(*arguments)._replace(**changes))
+
+
+def added(**metrics):
+    """The method with more metrics."""
+
+    def build(*arguments):
+        algorithm = one_pass(*arguments)
+
+        def round_(*inputs):
+            state, found = algorithm.round(*inputs)
+            return state, found | metrics
+
+        return algorithm._replace(round=round_)
+
+    return dataclasses.replace(METHOD, build=build)
+
+
+@pytest.mark.parametrize(
+    ('method', 'message'),
+    [
+        (added(loss_rows=jnp.zeros(3)), "metric 'loss_rows' is float32 [3]; return a scalar, such as a mean"),
+        (
+            spoiled(predict=lambda state, images: {}),
+            'predict returns {}; return a dict of outputs, by some of teacher, ',
+        ),
+        (dataclasses.replace(METHOD, price=lambda context: 3), 'its price returns 3; return a ClientCost, such as '),
+    ],
+)
+def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch, tmp_path, capsys, method, message):
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', method)
+    assert runs.run(tmp_path / 'run', **TOY) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: method 'one_pass': {message}")
+    assert error.count('\n') == 1
+    assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+    ('built', 'message'),
+    [
+        (None, r'build returns None; return Algorithm\(init, round, predict, headline\)'),
+        (Algorithm(None, one_pass, one_pass, 'student'), 'init of its Algorithm is None; give a function'),
+    ],
+)
+def test_what_is_built_is_an_algorithm(monkeypatch, built, message):
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, build=lambda *_: built))
+    with pytest.raises(UserError, match=f"method 'one_pass': {message}"):
+        experiment_lib.build(config_lib.resolve(runs.config(algorithm='one_pass')))
+
+
+def shape(*sizes):
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ('returned', 'trials', 'message'),
+    [
+        ((3, {'round': shape()}), (), "'round' is no name for a metric, the loop writes it; choose another"),
+        ((3, {'wall_seconds': shape()}), (), "'wall_seconds' is no name for a metric"),
+        ((3, {'bytes_up': shape()}), (), "'bytes_up' is no name for a metric"),
+        ((3, {'student_accuracy': shape()}), (), "'student_accuracy' is no name for a metric"),
+        ((3, {'depths': shape(2)}), (), r"metric 'depths' is float32 \[2\]; return a scalar"),
+        ((3, {'depths': shape(5, 2)}), (5,), r"metric 'depths' is float32 \[2\]; return a scalar"),
+        (3, (), 'a round returns 3; return the state and a dict of metrics'),
+        ((3, None), (), r'a round returns \(3, None\); return the state and a dict of metrics'),
+    ],
+)
+def test_a_round_returns_a_state_and_scalars(returned, trials, message):
+    assert contract.check_round('mine', (3, {'depth': shape(*trials)}), trials) == (3, {'depth': shape(*trials)})
+    with pytest.raises(UserError, match=f"method 'mine': {message}"):
+        contract.check_round('mine', returned, trials)
+
+
+@pytest.mark.parametrize(
+    ('outputs', 'message'),
+    [
+        (None, 'predict returns None; return a dict of outputs, by some of teacher, student, after_server'),
+        ({'best': shape(2, 10)}, "predict returns outputs of 'best'; name them by some of teacher, student, after_"),
+        ({'teacher': shape(2, 10)}, "headline='student' is none of the outputs of predict; use one of teacher"),
+        ({'student': shape(3)}, r"returns float32 \[3\] for 'student' of 2 images; return logits \[2, 10\]"),
+        ({'student': shape(2, 13)}, r"returns float32 \[2, 13\] for 'student' of 2 images; return logits \[2, 10\]"),
+        ({'student': None}, r"returns None for 'student' of 2 images; return logits \[2, 10\]"),
+    ],
+)
+def test_predict_returns_logits_and_the_headline_is_one_of_them(outputs, message):
+    def predict(outputs):
+        algorithm = Algorithm(one_pass, one_pass, lambda state, images: outputs, 'student')
+        return contract.checked_predict('mine', algorithm, lambda name: tasks.classification(10))(
+            None, np.zeros((2, 8, 8))
+        )
+
+    right = {'student': shape(2, 10), 'teacher': (shape(2, 10), shape(2, 10))}
+    assert predict(right) is right
+    with pytest.raises(UserError, match=f"method 'mine': .*{message}"):
+        predict(outputs)
+
+
+@pytest.mark.parametrize(('given', 'shown'), [(None, 'None'), (3, '3'), (one_pass, 'a function')])
+def test_what_is_no_record_is_refused(given, shown):
+    with pytest.raises(ValueError, match=rf'register: {shown} is no method; give a Method\('):
+        algorithms.register(given)
 
 
 def test_a_method_from_outside_may_be_registered_again():

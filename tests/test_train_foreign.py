@@ -90,6 +90,23 @@ def test_where_all_checkpoints_are_of_another_run_nothing_is_touched(folder, tmp
     assert runs.files(folder) == before
 
 
+def test_a_damaged_split_is_written_again_once_it_is_deleted(folder, longer, capsys):
+    split = folder / 'partition.npz'
+    whole = split.read_bytes()
+    split.write_bytes(whole[:-100])
+    before = runs.files(folder)
+    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"error: the partition file '{split}' is damaged or cut short; delete it, and the run writes it again\n"
+    )
+    assert runs.files(folder) == before
+    split.unlink()
+    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
+    assert split.read_bytes() == whole
+    assert runs.lines(folder) == runs.lines(longer)
+
+
 def test_odd_names_among_the_checkpoints_are_ignored(folder, longer, capsys):
     for name in ('²', '٣', '007', '-1', '0', '1_0', '5.orbax-checkpoint-tmp'):
         (folder / 'checkpoints' / name).mkdir()

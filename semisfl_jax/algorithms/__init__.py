@@ -17,9 +17,11 @@ from semisfl_jax.algorithms.method import (
     option,
     register,
 )
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
+from semisfl_jax.wording import found
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')
@@ -29,12 +31,20 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, axis: Cl
     """The method `name`, with default options if `hparams` has none.
 
     Raises:
-      UserError: an unknown name.
+      UserError: an unknown name, or a method that builds no Algorithm.
     """
     method = get(name)
     if hparams.options is None and method.options:
         hparams = dataclasses.replace(hparams, options=method.options())
-    return method.build(model, views, hparams, axis)
+    built = method.build(model, views, hparams, axis)
+    if not isinstance(built, Algorithm):
+        raise UserError(
+            f"method '{name}': build returns {found(built)}; return Algorithm(init, round, predict, headline)"
+        )
+    for field in ('init', 'round', 'predict'):
+        if not callable(function := getattr(built, field)):
+            raise UserError(f"method '{name}': {field} of its Algorithm is {found(function)}; give a function")
+    return built
 
 
 __all__ = ['METHODS', 'Look', 'Method', 'build', 'get', 'option', 'register']

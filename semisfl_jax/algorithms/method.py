@@ -14,7 +14,7 @@ from semisfl_jax.costs import ClientCost, CostContext
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from semisfl_jax.types import Algorithm, ClientAxis, Views
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.wording import found, use_one_of
 
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
 
@@ -212,10 +212,13 @@ def register(method: Method) -> Method:
     Raises:
       ValueError: an inconsistent record, or a name or group that is already taken.
     """
-    if not method.name.isidentifier():
+    if not isinstance(method, Method):
+        raise ValueError(f'register: {found(method)} is no method; give a Method(name, build, ...)')
+    if not isinstance(method.name, str) or not method.name.isidentifier():
         raise ValueError(f"method '{method.name}': a name has letters, digits and underscores, as in 'my_method'")
     if not callable(method.build):
         raise ValueError(f"method '{method.name}': build={method.build}; give the function that builds the method")
+    _check_kinds(method)
     existing = METHODS.get(method.name)
     if existing and existing.build.__module__.startswith(_OURS) and existing.build is not method.build:
         raise ValueError(f"method '{method.name}': the package has a method of that name; choose another name")
@@ -235,9 +238,32 @@ def register(method: Method) -> Method:
     owner = next((other for other in METHODS.values() if other.option_group == method.option_group != ''), None)
     if owner and owner.name != method.name and owner.options is not method.options:
         raise ValueError(f"method '{method.name}': config.{method.option_group} holds the options of {owner.name}")
+    _check_defaults(method)
     _check_ranges(method)
     METHODS[method.name] = method
     return method
+
+
+def _check_kinds(method: Method) -> None:
+    """Raises ValueError for a field that is not of the kind that it has in the record."""
+    for field in ('uses', 'needs', 'metrics', 'ranges', 'variants'):
+        kind, name = (tuple | list, 'tuple') if field == 'uses' else (Mapping, 'dict')
+        if not isinstance(value := getattr(method, field), kind):
+            raise ValueError(f"method '{method.name}': {field} is {found(value)}; give a {name}, or leave it out")
+    for field in ('labels_alone', 'sequential', 'rows_at_once', 'check', 'price'):
+        value = getattr(method, field)
+        if not callable(value) and not (field == 'price' and value is None):
+            raise ValueError(f"method '{method.name}': {field} is {found(value)}; give a function, or leave it out")
+
+
+def _check_defaults(method: Method) -> None:
+    """Raises ValueError for an option whose default is out of its own range: every run would be refused for it, those
+    of other methods, too."""
+    for field in dataclasses.fields(method.options) if method.options else ():
+        try:
+            check_option(f'{method.option_group}.{field.name}', field, field.default)
+        except UserError as error:
+            raise ValueError(f"method '{method.name}': the default of an option: {error}") from error
 
 
 def _check_ranges(method: Method) -> None:
@@ -315,4 +341,6 @@ def options_of(method: Method, values: Mapping[str, Any]) -> Any:
     if method.options is None:
         return None
     names = [field.name for field in dataclasses.fields(method.options)]
-    return method.options(**{name: values[f'{method.option_group}.{name}'] for name in names})
+    given = {name: values[f'{method.option_group}.{name}'] for name in names}
+    # JSON has no tuples
+    return method.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})

@@ -17,12 +17,12 @@ from semisfl_jax.wording import use_one_of
 
 
 def unused(method: Method) -> dict[str, Any]:
-    """Keys that a method does not use, with their defaults: those of features it lacks, and the options of other
-    methods except those that any run may set. Changing one of them is an error."""
+    """Keys that a method does not use, with their defaults (flat, lists for tuples): those of features it lacks, and
+    the options of other methods except those that any run may set. Changing one of them is an error."""
     shared = shared_defaults()
     features = {key: shared[key] for name, keys in FEATURES.items() if name not in method.uses for key in keys}
     options = {
-        key: field.default
+        key: list(field.default) if isinstance(field.default, tuple) else field.default
         for key, field in option_fields().items()
         if key.partition('.')[0] != method.option_group and not field.metadata['ignorable']
     }

@@ -17,7 +17,9 @@ from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
 from semisfl_jax.costs.pieces import Pieces, measure, measure_dense
 from semisfl_jax.costs.prices import PAPER_SIZES, ClientCost, CostContext, supervised_work
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
+from semisfl_jax.wording import found
 
 
 class Bill(NamedTuple):
@@ -72,9 +74,19 @@ class CostModel:
         return PAPER_SIZES[self.model[0]] if paper else self.pieces.whole
 
     def client_cost(self, context: CostContext) -> ClientCost:
-        """A client's part of a round, for methods whose price is known."""
+        """A client's part of a round, for methods whose price is known.
+
+        Raises:
+          UserError: the price, of a user's method, is no ClientCost.
+        """
         assert self.price is not None
-        return self.price(context)
+        cost = self.price(context)
+        if not isinstance(cost, ClientCost):
+            raise UserError(
+                f"method '{self.method}': its price returns {found(cost)}; return a ClientCost, such as "
+                'costs.whole_model(context)'
+            )
+        return cost
 
 
 def build(

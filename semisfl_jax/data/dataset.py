@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from semisfl_jax import rng
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import found
 
 SPLITS = ('train', 'test')
 ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
@@ -166,7 +168,16 @@ def make(
       fake: whether the images are made up.
       digest: the checksum if already known, '' to compute it.
       outputs: of every dense task, by name, in the order in which they are shown.
+
+    Raises:
+      UserError: an array is missing, or has a wrong type or shape; or `num_classes` is no number of classes.
     """
+    whose = _whose(name)
+    if not isinstance(arrays, Mapping):
+        raise UserError(f'{whose} arrays is {found(arrays)}; use a dict of {", ".join(ARRAYS)}')
+    if not isinstance(num_classes, Integral) or num_classes < 1:
+        raise UserError(f'{whose} num_classes={num_classes!r}; use the number of classes')
+    _check_arrays(whose, arrays, outputs)
     mean, std = normalization(name, arrays['train_images'])
     digest = digest or checksum(name, arrays)
     return Dataset(
@@ -197,25 +208,60 @@ def check(name: str, given: Any) -> Dataset:
     Raises:
       UserError: it is no Dataset, or its arrays have wrong shapes, types or values.
     """
-    whose = f"data set '{name}', of a reader in data.READERS:"
+    whose = _whose(name)
     if not isinstance(given, Dataset):
-        raise UserError(f'{whose} the reader returns a {type(given).__name__}; return what dataset.make makes')
+        raise UserError(f'{whose} the reader returns {found(given)}; return what dataset.make makes')
+    arrays = {key: getattr(given, key) for key in ARRAYS}
+    for task, target in given.targets.items():
+        arrays |= {target_key(split, task): getattr(target, split) for split in SPLITS}
+    _check_arrays(whose, arrays, given.targets)
     for split in SPLITS:
-        images, labels = getattr(given, f'{split}_images'), getattr(given, f'{split}_labels')
-        if images.dtype != np.uint8 or images.ndim != 4 or not len(images):
-            found = f'{images.dtype} {list(images.shape)}'
-            raise UserError(f'{whose} {split}_images are {found}; use uint8 [n, H, W, C] with n of at least 1')
-        if images.shape[1:] != given.train_images.shape[1:]:
-            sizes = f'{list(given.train_images.shape[1:])} and {list(images.shape[1:])}'
-            raise UserError(f'{whose} images for training and testing are {sizes}; use one size')
-        if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
-            found = f'{labels.dtype} {list(labels.shape)} for {len(images)} images'
-            raise UserError(f'{whose} {split}_labels are {found}; use an integer for each image')
+        labels = arrays[f'{split}_labels']
         lowest = -1 if split == 'train' or given.targets else 0
         if labels.min() < lowest or labels.max() >= given.num_classes:
             known = f'{lowest} to {given.num_classes - 1}' + (', -1 where a label is unknown' if lowest else '')
             raise UserError(f'{whose} {split}_labels are {labels.min()} to {labels.max()}; use {known}')
     return given
+
+
+def _whose(name: str) -> str:
+    return f"data set '{name}', of a reader in data.READERS:"
+
+
+def _check_arrays(whose: str, arrays: Mapping[str, Any], tasks: Collection[str]) -> None:
+    """Checks types and shapes of the arrays of a data set with dense `tasks`, but not what is in them.
+
+    Raises:
+      UserError: one is missing or wrong.
+    """
+    for key in (*ARRAYS, *(target_key(split, task) for task in tasks for split in SPLITS)):
+        if key not in arrays:
+            raise UserError(f'{whose} arrays has no {key}; it has {", ".join(map(str, arrays)) or "nothing"}')
+    size: tuple[int, ...] = ()
+    for split in SPLITS:
+        images, labels = arrays[f'{split}_images'], arrays[f'{split}_labels']
+        shape, kind = _shape_and_type(images)
+        if kind != np.uint8 or len(shape) != 4 or not shape[0]:
+            raise UserError(f'{whose} {split}_images are {found(images)}; use uint8 [n, H, W, C] with n of at least 1')
+        size = size or shape[1:]
+        if shape[1:] != size:
+            raise UserError(
+                f'{whose} images for training and testing are {list(size)} and {list(shape[1:])}; use one size'
+            )
+        shape_of_labels, kind = _shape_and_type(labels)
+        if shape_of_labels != shape[:1] or not np.issubdtype(kind, np.integer):
+            raise UserError(
+                f'{whose} {split}_labels are {found(labels)} for {shape[0]} images; use an array of integers, '
+                'one for each image'
+            )
+        for key in (target_key(split, task) for task in tasks):
+            if _shape_and_type(arrays[key]) != (shape[:3], np.uint8):
+                raise UserError(f'{whose} {key} is {found(arrays[key])}; use uint8 {list(shape[:3])}')
+
+
+def _shape_and_type(array: Any) -> tuple[tuple[int, ...], Any]:
+    """Those of an array; of anything else, an impossible type."""
+    return tuple(getattr(array, 'shape', ())), getattr(array, 'dtype', np.object_)
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

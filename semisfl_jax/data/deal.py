@@ -1,7 +1,8 @@
 """The rules by which images are dealt to clients: how many of each class a client gets.
 
 A rule takes the sizes [K + 1] of the classes, the last one being the images of unknown class, and settings; it returns
-counts [N, K + 1] whose columns sum to the sizes. The settings are those of the partition (`partition.settings`), and
+integer counts [N, K + 1] whose columns sum to the sizes. The settings are those of the partition
+(`partition.settings`), and
 
   stream: names of the random stream, `rng.host(settings['seed'], *settings['stream'], NAME)`;
   keys: for messages, the keys that hold the rule, its concentration, and the least and the most images of a client;
@@ -20,6 +21,7 @@ import numpy as np
 from semisfl_jax import rng
 from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
 from semisfl_jax.errors import UserError
+from semisfl_jax.wording import found
 
 DRAWS = 10_000  # of 'dirichlet_class', before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
@@ -34,6 +36,9 @@ def counts(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], labeled: boo
       sizes: [K + 1] images of every class and of unknown class.
       chosen: the settings of the partition.
       labeled: a draw of its own for the labeled images: another random stream, and limits and concentration of theirs.
+
+    Raises:
+      UserError: the rule cannot deal these sizes, or returns something else than their counts.
     """
     settings = dict(chosen)
     if labeled:
@@ -46,10 +51,31 @@ def counts(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], labeled: boo
         settings['stream'] = ('partition',)
         names = ('partition', 'alpha', 'min_images', 'max_images')
     settings['keys'] = tuple(f'config.federation.{name}' for name in names)
-    dealt = PARTITIONS[rule](sizes, settings)
-    if dealt.shape != (chosen['num_clients'], len(sizes)) or (dealt < 0).any() or (dealt.sum(axis=0) != sizes).any():
-        raise ValueError(f"partition '{rule}' does not assign every image exactly once")
-    return dealt
+    return _checked(PARTITIONS[rule](sizes.copy(), settings), sizes, chosen['num_clients'], settings['keys'][0], rule)
+
+
+def _checked(dealt: Any, sizes: np.ndarray, clients: int, key: str, rule: str) -> np.ndarray:
+    """What a rule, which may be a user's, returned for the sizes [K + 1], if these are counts that sum to them."""
+    whose = f"{key}='{rule}': the rule in data.PARTITIONS"
+    shape, integral = getattr(dealt, 'shape', None), np.issubdtype(getattr(dealt, 'dtype', np.object_), np.integer)
+    if shape != (clients, len(sizes)) or not integral:
+        raise UserError(
+            f'{whose} returns {found(dealt)}; return an array of integers [{clients}, {len(sizes)}]: how many images '
+            f'of {len(sizes) - 1} classes, and of unknown class, each of {clients} clients gets'
+        )
+    counted = np.asarray(dealt)
+    for client, k in np.argwhere(counted < 0)[:1]:
+        raise UserError(f'{whose} gives client {client} {counted[client, k]:,} images {_of(k, sizes)}; use 0 or more')
+    for k in np.flatnonzero(counted.sum(axis=0) != sizes)[:1]:
+        raise UserError(
+            f'{whose} deals {counted[:, k].sum():,} images {_of(k, sizes)}, but there are {sizes[k]:,} to deal; let '
+            'every column of the counts sum to its size'
+        )
+    return counted
+
+
+def _of(k: int, sizes: np.ndarray) -> str:
+    return f'of class {k}' if k < len(sizes) - 1 else 'of unknown class'
 
 
 def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -16,9 +17,10 @@ from semisfl_jax.data import partition_settings
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
 from semisfl_jax.errors import UserError, warn
-from semisfl_jax.wording import size
+from semisfl_jax.wording import found, size
 
 FORMAT = 1
+EXPORT = 'export it again (data.save), or use another file'  # advice on a damaged file of the user
 _NO_VALIDATION = "use another file, or data.num_validation=0 with data.eval_split='test'"
 MOST_BYTES = 2**30  # four bytes per image: enough for all of ImageNet-21k
 
@@ -27,9 +29,16 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
     """Writes a partition atomically; equal partitions give equal bytes.
 
     Raises:
-      UserError: the file cannot be written.
+      UserError: the file cannot be written, or rows are no integers.
     """
     path = Path(path)
+    _check_indexes(
+        f"the partition for '{path}'",
+        server_index=partition.server_index,
+        **{f'client_index[{n}]': rows for n, rows in enumerate(partition.client_index)},
+        **{f'client_labeled_index[{n}]': rows for n, rows in enumerate(partition.client_labeled_index)},
+        validation_index=partition.validation_index,
+    )
     meta = {
         'format': FORMAT,
         'dataset': partition.dataset,
@@ -39,14 +48,14 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
     }
     arrays = {
         'meta': np.array(json.dumps(meta, sort_keys=True)),
-        'server_index': partition.server_index,
+        'server_index': partition.server_index.astype(np.int32),
         'client_index': _flat(partition.client_index),
         'client_size': _sizes(partition.client_index),
         'client_labeled_index': _flat(partition.client_labeled_index),
         'client_labeled_size': _sizes(partition.client_labeled_index),
     }
     if len(partition.validation_index):
-        arrays['validation_index'] = partition.validation_index
+        arrays['validation_index'] = partition.validation_index.astype(np.int32)
     written = io.BytesIO()
     np.savez(written, allow_pickle=False, **arrays)
     try:
@@ -55,17 +64,24 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         raise UserError(f"the partition cannot be written to '{path}': {error.strerror or error}") from error
 
 
-def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
-    """Reads a partition of at most `limit` bytes, both compressed and uncompressed.
+def load(path: str | os.PathLike, limit: int = MOST_BYTES, advice: str = EXPORT) -> Partition:
+    """Reads a partition.
+
+    Args:
+      path: the file.
+      limit: bytes that it may have, both compressed and uncompressed.
+      advice: what messages say to do about a file that is damaged.
 
     Raises:
       UserError: no such file, not a partition, or damaged.
     """
     file_path = user_files.check(path, 'the partition file', limit)
     _check_unpacked(file_path, limit)
+    arrays = _entries(file_path, advice)
+    indexes = {key: value for key, value in arrays.items() if key != 'meta'}
+    _check_indexes(f"the partition file '{path}'", **indexes)
+    arrays |= {key: value.astype(np.int32) for key, value in indexes.items()}
     try:
-        with file_path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
-            arrays = {key: entries[key] for key in entries.files}
         meta = json.loads(str(arrays['meta']))
         partition = Partition(
             dataset=meta['dataset'],
@@ -77,11 +93,41 @@ def load(path: str | os.PathLike, limit: int = MOST_BYTES) -> Partition:
             validation_index=arrays.get('validation_index', np.zeros(0, np.int32)),
         )
         expected = meta['content_hash'] if meta['format'] == FORMAT else ''
-    except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
-        raise UserError(f"'{path}' is not a readable partition file ({error}): export it again") from error
+    except KeyError as error:
+        raise UserError(f"'{path}' is not a partition file: it has no entry {error}; {advice}") from error
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the partition file '{path}' is damaged ({error}); {advice}") from error
     if partition.content_hash != expected:
-        raise UserError(f"the partition file '{path}' is damaged, its content hash differs: export it again")
+        raise UserError(f"the partition file '{path}' is damaged, its content hash differs; {advice}")
     return partition
+
+
+def _entries(path: Path, advice: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, by name.
+
+    Raises:
+      UserError: it is none, or damaged. NumPy's own words would be on pickles.
+    """
+    try:
+        with path.open('rb') as file:
+            beginning = file.read(2)
+            file.seek(0)
+            if beginning and not b'PK'.startswith(beginning):
+                raise UserError(f"'{path}' is not a partition file: it is no .npz archive; {advice}")
+            with np.load(file, allow_pickle=False) as entries:
+                return {key: entries[key] for key in entries.files}
+    except UserError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
+        raise UserError(f"the partition file '{path}' is damaged or cut short; {advice}") from error
+
+
+def _check_indexes(whose: str, **indexes: Any) -> None:
+    """Raises UserError unless rows and sizes are integers, an empty array of any type aside."""
+    for key, rows in indexes.items():
+        integral = np.issubdtype(getattr(rows, 'dtype', np.object_), np.integer)
+        if not isinstance(rows, np.ndarray) or rows.ndim != 1 or (len(rows) and not integral):
+            raise UserError(f'{whose}: {key} is {found(rows)}; use an array of integers, [rows]')
 
 
 def _check_unpacked(path: Path, limit: int) -> None:
@@ -134,14 +180,14 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
     partition_settings.check_counts(clients, config.federation.num_active, len(config.data.tasks))
     _check_rows(partition, dataset, path, config.k_s)
     unused = partition_settings.UNUSED
-    found, wanted = unused | partition.settings, unused | partition_settings.settings(config)
-    if found.get('tasks') != wanted.get('tasks'):
+    given, wanted = unused | partition.settings, unused | partition_settings.settings(config)
+    if given.get('tasks') != wanted.get('tasks'):
         raise UserError(
-            f"the partition file '{path}' is for the tasks {_tasks(found)}, not {_tasks(wanted)} (config.data.tasks): "
+            f"the partition file '{path}' is for the tasks {_tasks(given)}, not {_tasks(wanted)} (config.data.tasks): "
             'use another file or leave config.data.partition_file empty'
         )
     for key in sorted(wanted):
-        if (value := found.get(key)) != wanted[key]:
+        if (value := given.get(key)) != wanted[key]:
             warn(f"{key}={value} from the partition file '{path}' is used, not {wanted[key]}")
     return partition
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from semisfl_jax import forms
 from semisfl_jax.errors import UserError
-from semisfl_jax.models import zoo
+from semisfl_jax.models import contract, zoo
 from semisfl_jax.models.dense import encoder_decoder
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import BATCH_NORM_VARIANCES, Compute
@@ -46,7 +46,8 @@ def build(
     `recompute`: as in `Compute`.
 
     Raises:
-      UserError: an unknown name, a cut out of range, or images too small for the model.
+      UserError: an unknown name, a cut out of range, images too small for the model, or a user's model that is not
+        as docs/your-own.md has it.
     """
     if name in DENSE_ARCHITECTURES:
         raise UserError(
@@ -55,8 +56,8 @@ def build(
     if name not in ARCHITECTURES:
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    architecture = ARCHITECTURES[name](num_classes, compute)
-    return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes)
+    architecture = contract.architecture(name, ARCHITECTURES[name](num_classes, compute))
+    return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
 
 
 def build_dense(
@@ -74,7 +75,8 @@ def build_dense(
     `output_stride`: of the encoder's last map, 8, 16 or 32, in `scene_net` 8. The others as in `build`.
 
     Raises:
-      UserError: an unknown name, a stride that the model does not have, or images too small for it.
+      UserError: an unknown name, a stride that the model does not have, images too small for it, or a user's model
+        that is not as docs/your-own.md has it.
     """
     if name in ARCHITECTURES:
         raise UserError(
@@ -83,8 +85,8 @@ def build_dense(
     if name not in DENSE_ARCHITECTURES:
         raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, DENSE_ARCHITECTURES)}")
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    encoder, decoder = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
-    return encoder_decoder(encoder, decoder, image_shape, recompute)
+    encoder, decoder = contract.modules(name, DENSE_ARCHITECTURES[name](outputs, compute, output_stride))
+    return encoder_decoder(encoder, decoder, image_shape, recompute, outputs, name)
 
 
 def _lowering(convolution: str) -> str:

@@ -17,31 +17,40 @@ import jax.numpy as jnp
 
 from semisfl_jax import rng
 from semisfl_jax.errors import UserError
+from semisfl_jax.models import contract
+from semisfl_jax.models.layers import NoPixels
 from semisfl_jax.models.resizing import resize
-from semisfl_jax.models.split import SplitModel, filled, run, shapes
+from semisfl_jax.models.split import SplitModel, filled, run
 from semisfl_jax.types import Array, SplitParams, Variables
 
 
 def encoder_decoder(
-    encoder: nn.Module, decoder: nn.Module, image_shape: tuple[int, int, int], recompute: bool = False
+    encoder: nn.Module,
+    decoder: nn.Module,
+    image_shape: tuple[int, int, int],
+    recompute: bool = False,
+    num_outputs: int | None = None,
+    name: str = '',
 ) -> SplitModel:
     """Encoder and decoder as bottom and top of a split model.
 
     Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
     the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`.
+    `num_outputs`: C, which the decoder must have; None: any number. `name`: of the model, for
+    messages.
 
     Raises:
-      UserError: images so small that the encoder leaves nothing of them.
+      UserError: images so small that the encoder leaves nothing of them, or modules that do not return maps.
     """
     height, width, _ = image_shape
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
-        maps, _ = shapes(encoder, image)
-    except (TypeError, ValueError, ZeroDivisionError) as error:  # of layers without inputs
+        found = contract.shapes(encoder, contract.images(image_shape))
+    except NoPixels as error:
         raise UserError(_too_small(image_shape)) from error
-    if any(length <= 0 for feature_map in maps for length in feature_map.shape):
-        raise UserError(_too_small(image_shape))
-    map_shapes = tuple(feature_map.shape[1:] for feature_map in maps)
+    contract.check_maps(found, name)
+    contract.check_outputs(contract.shapes(decoder, found), num_outputs, name)
+    map_shapes = tuple(feature_map.shape[1:] for feature_map in found)
     maps = tuple(jax.ShapeDtypeStruct((1, *shape), jnp.float32) for shape in map_shapes)
 
     def init(key: Array) -> SplitParams:

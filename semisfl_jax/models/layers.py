@@ -104,7 +104,13 @@ class ConvLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`."""
+        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`.
+
+        Raises:
+          NoPixels: the kernel is larger than the padded map.
+        """
+        if min(x.shape[1:3]) + 2 * self.padding <= self.dilation * (self.kernel - 1):
+            raise NoPixels(f'a kernel of {self.kernel}x{self.kernel} leaves no pixel of a map {x.shape}')
         uniform = torch_uniform(self.kernel**2 * x.shape[-1])
         shape = self.kernel, self.kernel, x.shape[-1], self.features
         dtype, lowering = self.compute.dtype, self.compute.convolution
@@ -137,14 +143,18 @@ class ConvLayer(nn.Module):
         return mean_of_pixels(x) if self.last else x
 
 
+class NoPixels(ValueError):
+    """A map [B, H, W, C] of which no pixel is left."""
+
+
 def mean_of_pixels(x: Array) -> Array:
     """[B, H, W, C] -> [B, C], summed in float32.
 
     Raises:
-      ValueError: no pixel is left.
+      NoPixels: none is left.
     """
     if not x.size:
-        raise ValueError(f'no pixel is left of a map {x.shape}')
+        raise NoPixels(f'no pixel is left of a map {x.shape}')
     return jnp.mean(x, axis=(1, 2), dtype=jnp.float32).astype(x.dtype)
 
 

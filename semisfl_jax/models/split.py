@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 
 from semisfl_jax import rng
 from semisfl_jax.errors import UserError
-from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer
+from semisfl_jax.models import contract
+from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, NoPixels
 from semisfl_jax.models.zoo import Architecture, Maker
 from semisfl_jax.types import Array, SplitParams, Variables
 
@@ -109,6 +111,8 @@ def cut(
     projection_dim: int,
     compute: Compute = FLOAT32,
     axes: tuple[str, ...] = (),
+    num_classes: int | None = None,
+    name: str = '',
 ) -> SplitModel:
     """Cuts a model after `split_index` layers.
 
@@ -121,9 +125,12 @@ def cut(
       compute: how the projection head computes, and what is kept of bottom and top for a backward pass. Features,
         logits and projections are always returned as float32.
       axes: axes of a map around the caller that hold more clients, whose rows are included in the statistics of `tops`.
+      num_classes: K, as many logits as the model must have; None: any number.
+      name: of the model, for messages.
 
     Raises:
-      UserError: a cut that leaves one side without a layer, or images too small for the model's pooling.
+      UserError: a cut that leaves one side without a layer, images too small for the model's pooling, or a model
+        that does not return logits.
     """
     layers = architecture.layers
     index = architecture.paper_split if split_index is None else split_index
@@ -141,15 +148,14 @@ def cut(
     run_piece = partial(run, recompute=compute.recompute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
-        feature, _ = shapes(bottom, image)
-        feature_map = feature.shape[1:]
-        feature_size = feature.size
-        if feature_size:
-            shapes(top, feature)
-    except (TypeError, ValueError, ZeroDivisionError) as error:  # the last one: a dense layer without inputs
+        features = contract.shapes(bottom, contract.images(image_shape))
+        contract.check_features(features, index, name)
+        logits = contract.shapes(top, features)
+    except NoPixels as error:
         raise UserError(_too_small(image_shape)) from error
-    if feature_size == 0 or any(length <= 0 for length in feature_map):
-        raise UserError(_too_small(image_shape))
+    contract.check_logits(logits, num_classes, name)
+    feature_map = features.shape[1:]
+    feature_size = math.prod(feature_map)
 
     def init(key: Array) -> SplitParams:
         features = jnp.zeros((1, feature_size), jnp.float32)
@@ -193,11 +199,6 @@ def cut(
         feature_size=feature_size,
         projection_size=feature_size if projection == 'none' else projection_dim,
     )
-
-
-def shapes(module: nn.Module, inputs: Any) -> Any:
-    """Shapes of outputs and variables of a piece, from those of its inputs, a pytree."""
-    return jax.eval_shape(lambda key, x: module.init_with_output(key, x, train=False), jax.random.key(0), inputs)
 
 
 def run(

@@ -167,7 +167,8 @@ def holdings(folder: Path) -> np.ndarray:
     Raises:
       UserError: the folder holds no split, its data are missing, or their labels are unknown.
     """
-    split, dataset = data.load_partition(folder / 'partition.npz'), load.dataset(folder)
+    advice = 'restore it from a copy, or train again in another folder'
+    split, dataset = data.load_partition(folder / 'partition.npz', advice=advice), load.dataset(folder)
     if split.checksum != dataset.checksum:
         raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
     counts = np.stack([data.describe(split, dataset.train_labels, labeled) for labeled in (False, True)])

@@ -130,7 +130,8 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
     """Model and method of a configuration (resolved) for a data set, of which only shapes and normalization count.
 
     Raises:
-      UserError: the model does not fit the images, or the devices of `mesh` cannot share the clients.
+      UserError: the model does not fit the images, the devices of `mesh` cannot share the clients, or the method
+        builds no Algorithm.
     """
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     model = networks.build(config, dataset.outline, axes=(parallel.AXIS,) if mesh else ())

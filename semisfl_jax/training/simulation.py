@@ -17,8 +17,8 @@ from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation
+from semisfl_jax.training import contract, inputs
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import inputs
 from semisfl_jax.training.evaluate import Scores, batched, compile_evaluate
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.types import Cohort, Federation
@@ -62,7 +62,8 @@ class Simulation:
         experiment, index = self.experiment, carry.round
         federation, cohort = self._inputs(index)
         k_s = int(carry.controller.k_s)
-        state, metrics = self._round(experiment.key, carry.state, federation, cohort, np.int32(k_s))
+        returned = self._round(experiment.key, carry.state, federation, cohort, np.int32(k_s))
+        state, metrics = contract.check_round(experiment.method.name, returned)
         clients = inputs.participation(experiment, index)
         metrics, controller = after_round(experiment, carry.controller, jax.device_get(metrics), clients)
         values = {name: float(value) for name, value in metrics.items()}
@@ -143,6 +144,9 @@ def build_evaluate(trials: Sequence[Experiment], like: Any) -> list[Callable[[An
     Returns:
       [R] functions: state of the trial -> {output: {score: value}}. Trials share one copy of the test images; each has
       its own validation images, unless these are of one split.
+
+    Raises:
+      UserError: the method returns no outputs of their tasks.
     """
     first = trials[0]
     mesh, size = first.mesh, first.config.eval_batch_size
@@ -153,7 +157,8 @@ def build_evaluate(trials: Sequence[Experiment], like: Any) -> list[Callable[[An
             placed[trial.evaluated_on] = batched(trial.dataset.test_images, trial.test_truth, size, place)
     inputs = [placed[trial.evaluated_on] for trial in trials]
     like, jit = parallel.like(mesh, like), compile_with(first.config)
-    evaluate = compile_evaluate(first.algorithm.predict, like, inputs[0], first.task_of, jit)
+    predict = contract.checked_predict(first.method.name, first.algorithm, first.task_of)
+    evaluate = compile_evaluate(predict, like, inputs[0], first.task_of, jit)
     return [functools.partial(evaluate, of_trial) for of_trial in inputs]
 
 

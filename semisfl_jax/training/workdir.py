@@ -66,10 +66,10 @@ def check_partition(folder: Path, partition: data.Partition) -> None:
     """Makes sure that a split is the one that the run in `folder` started with.
 
     Raises:
-      UserError: it is not.
+      UserError: it is not, or the file is damaged.
     """
-    file = folder / 'partition.npz'
-    if file.exists() and data.load_partition(file).content_hash != partition.content_hash:
+    file, advice = folder / 'partition.npz', 'delete it, and the run writes it again'
+    if file.exists() and data.load_partition(file, advice=advice).content_hash != partition.content_hash:
         raise UserError(f'the data or their split differ from those of {file}; choose another --workdir')
 
 
