@@ -51,13 +51,13 @@ def _train(command: command_line.Command) -> None:
 
     config = command.config
     config_lib.check(config)
+    if not config.parallel.process_id:
+        unheeded.tell(config, command.given)
     if config.parallel.coordinator:
         print(
             f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr, flush=True
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
-    if hosts.first():
-        unheeded.tell(config_lib.resolve(config), command.given)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:
         loop.train(config, folder, show, interrupts=interrupt.listen)

@@ -19,7 +19,10 @@ _OF_LABELS = ('labeled_partition', 'ignored_labeled')
 
 
 def tell(config: ConfigDict, given: Iterable[str]) -> None:
-    """Warns of every dotted key of `given` that has no effect in a resolved configuration."""
+    """Warns of every dotted key of `given` that has no effect in a configuration.
+
+    What 'auto' stands for depends on the method, which may be changed alone, so it makes no key idle.
+    """
     flat, idle = flatten(config), dict(_idle(config))
     for key in given:
         if key in idle:
@@ -33,7 +36,7 @@ def _idle(config: ConfigDict) -> Iterator[tuple[str, str]]:
     for keys, is_idle, why in (
         (('queue_size', 'queue_stride', 'queue_empty_slots'), flat['queue'] == 'off', "queue='off'"),
         (('threshold',), flat['pseudo_labels'] != 'method', f"pseudo_labels='{flat['pseudo_labels']}' needs none"),
-        (_group(flat, 'frequency'), flat['k_s_rule'] == 'fixed', 'K_s is fixed (k_s_rule)'),
+        (_group(flat, 'frequency'), flat['k_s_rule'] == 'fixed', "k_s_rule='fixed'"),
         (_group(flat, 'cost'), not flat['cost.enabled'], 'cost.enabled=False'),
         (('k_u',), bool(flat['local.epochs']), f'clients make local.epochs={flat["local.epochs"]} passes'),
         (('augment.magnitude',), not flat['augment.operations'], 'augment.operations=0'),
