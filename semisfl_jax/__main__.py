@@ -47,12 +47,11 @@ def _train(command: command_line.Command) -> None:
     from semisfl_jax import loop
     from semisfl_jax.config import unheeded
     from semisfl_jax.parallel import hosts
+    from semisfl_jax.training import events
     from semisfl_jax.training.console import console
 
     config = command.config
     config_lib.check(config)
-    if not config.parallel.process_id:
-        unheeded.tell(config, command.given)
     if config.parallel.coordinator:
         print(
             f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr, flush=True
@@ -60,7 +59,13 @@ def _train(command: command_line.Command) -> None:
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:
-        loop.train(config, folder, show, interrupts=interrupt.listen)
+
+        def tell(event: events.Event) -> None:
+            show(event)
+            if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
+                unheeded.tell(config, command.given)
+
+        loop.train(config, folder, tell, interrupts=interrupt.listen)
 
 
 def command() -> int:

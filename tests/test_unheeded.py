@@ -8,6 +8,7 @@ import launch
 import semisfl_jax as sfl
 from semisfl_jax import loop
 from semisfl_jax.config import unheeded
+from semisfl_jax.training import events
 from tests import runs
 
 IDLE = [
@@ -60,7 +61,12 @@ def test_no_other_key_is(changes, caplog):
 
 def test_the_command_tells_it_and_goes_on(monkeypatch, capsys):
     trained = []
-    monkeypatch.setattr(loop, 'train', lambda config, *_, **__: trained.append(config))
+
+    def train(config, folder, on_event, **_):
+        on_event(events.Described([], None))
+        trained.append(config)
+
+    monkeypatch.setattr(loop, 'train', train)
     words = ['--config.federation.partition=uniform', '--config.federation.alpha=3']
     assert launch.main(['launch.py', runs.DIGITS, *words]) == 0
     assert capsys.readouterr().err == (
