@@ -52,6 +52,7 @@ STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST', 'digits': 'digits', 
 PILOT = {
     'cpu': Pilot(0.7, 'three seeds of results/table3-cpu'),
     'digits': Pilot(2.5, 'ten seeds of results/table3-digits'),
+    'mnist': Pilot(0.6, 'five seeds of results/table3-mnist'),
 }
 FEW_LABELS = {'smoke': 20, 'cpu': 100, 'digits': 20, 'mnist': 50}  # in place of CIFAR-10's 250
 WARNING = {
