@@ -29,8 +29,8 @@ class Found(NamedTuple):
     jobs: list[plan.Job]
     missing: str  # why runs are missing, '' if none is
     made: list[dict[str, str]]  # provenance of its finished runs, without duplicates
-    faults: Mapping[str, str] = MappingProxyType({})  # name of a finished job -> what is wrong with its files
     reference: Mapping[int, Run] = MappingProxyType({})  # those of the row that its measure is a gain over
+    faults: Mapping[str, str] = MappingProxyType({})  # name of a finished job -> what is wrong with its files
 
 
 def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Found]:
@@ -61,7 +61,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
             if fault:
                 damaged[job.name] = fault
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made, damaged)
+        results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made, faults=damaged)
     for table in study.tables:
         for cell in table.cells:
             if row := cell.measure.reference:
