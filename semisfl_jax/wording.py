@@ -31,8 +31,12 @@ def found(value: object) -> str:
         return shorten(repr(value))
     if isinstance(value, type):
         return f'the class {value.__name__}'
-    name = type(value).__name__
-    return f'{"an" if name[0].lower() in "aeiou" else "a"} {name}'
+    return with_article(type(value).__name__)
+
+
+def with_article(noun: str) -> str:
+    """'an int', 'a str'."""
+    return f'{"an" if noun[0].lower() in "aeiou" else "a"} {noun}'
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
-from semisfl_jax.wording import shorten
+from semisfl_jax.wording import shorten, with_article
 
 _NONE = type(None)
 _WANTED = {bool: 'True or False', int: 'an int', float: 'a number', str: 'a str', tuple: 'a tuple or a list'}
@@ -48,8 +48,8 @@ def check_value(key: str, value: Any, kind: type, may_be_none: bool = False) -> 
     """
     if _fits(value, kind) or (value is None and may_be_none):
         return
-    is_ = 'has no value' if value is None else f'is {_article(type(value).__name__)}'
-    wanted = _WANTED.get(kind, _article(kind.__name__)) + (' or None' if may_be_none else '')
+    is_ = 'has no value' if value is None else f'is {with_article(type(value).__name__)}'
+    wanted = _WANTED.get(kind, with_article(kind.__name__)) + (' or None' if may_be_none else '')
     raise UserError(f'config.{key}={shorten(repr(value))} {is_}; use {wanted}')
 
 
@@ -78,7 +78,3 @@ def _fits(value: Any, kind: type) -> bool:
     if kind is float:
         return isinstance(value, int | float)
     return isinstance(value, tuple | list if kind in (tuple, list) else kind)
-
-
-def _article(noun: str) -> str:
-    return f'{"an" if noun[0] in "aeiou" else "a"} {noun}'

@@ -80,6 +80,7 @@ def run(
     phase: Supervised, key: Array, state: State, federation: Federation, k_s: Array, lr: Array
 ) -> tuple[State, Metrics]:
     """K_s steps, and the means of their metrics; see `build_supervised`."""
+    at_once = ahead.most_steps(federation.server_images, views_of_step(phase))
 
     def block(index: Array, carry: _Carry) -> _Carry:
         first = carry[0].step
@@ -101,7 +102,6 @@ def run(
 
         return jax.lax.fori_loop(0, jnp.minimum(k_s - index * BLOCK, BLOCK), body, carry)
 
-    at_once = ahead.most_steps(federation.server_images, views_of_step(phase))
     carried = bool(jax.tree.leaves(state.momentum))
     momentum = state.momentum if carried else optimizer(phase.hparams, lr).init(trainable(state.student))
     sums = {name: jnp.zeros(()) for name in SUPERVISED_METRICS}
