@@ -147,6 +147,13 @@ def test_text_of_runs_is_no_markup():
     assert '| <i>\\|</i> |' in document.markdown(blocks)
 
 
+def test_a_command_breaks_between_its_words_alone():
+    page = document.page('t', [document.Grid(('command',), (('python a.py --config.b-c="<2"',),), code=(0,))])
+    words = ('python', 'a.py', '--config.b-c=&quot;&lt;2&quot;')
+    assert f'<code>{" ".join(f"<span>{word}</span>" for word in words)}</code>' in page
+    assert 'code span { display: inline-block;' in page
+
+
 def test_nothing_run_yet(tmp_path):
     from semisfl_jax.studies import collect
 

@@ -49,6 +49,7 @@ table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular
 th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
 th { background: var(--head); }
 code { font-size: .85em; overflow-wrap: anywhere; }
+code span { display: inline-block; max-width: 100%; }
 .warning { background: var(--mark); padding: .6rem .9rem; border-left: .3rem solid #c98a00; font-weight: 600; }
 figure { display: inline-block; margin: 1rem 1rem 1rem 0; vertical-align: top; max-width: 100%; }
 figure img { background: #ffffff; padding: .5rem; max-width: 100%; box-sizing: border-box; }
@@ -141,4 +142,8 @@ def _shown_width(png: bytes) -> int:
 
 
 def _html_cell(text: str, code: bool) -> str:
-    return f'<code>{html.escape(text)}</code>' if code and text else html.escape(text)
+    """A line of `code` ends between words: browsers would also end it after a hyphen, inside --config.KEY."""
+    if not (code and text):
+        return html.escape(text)
+    words = (f'<span>{html.escape(word)}</span>' for word in text.split(' '))
+    return f'<code>{" ".join(words)}</code>'

@@ -18,7 +18,8 @@ def here() -> dict[str, str]:
     version = f'version {semisfl_jax.__version__}'
     if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
         version = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
-    return {'commit': version, 'machine': f'{machine.processor()}, {machine.cores()} cores'}
+    cores = machine.cores()
+    return {'commit': version, 'machine': f'{machine.processor()}, {cores} core{"s" if cores > 1 else ""}'}
 
 
 def note(folder: Path, entry: dict[str, str]) -> None:
