@@ -94,3 +94,11 @@ def programs_that_fit():
     yield
     if memory() > max(FULL, baseline['bytes'] + GROWTH):
         forget()
+
+
+@pytest.fixture
+def choices_file(monkeypatch, tmp_path):
+    """Where the choices of `semisfl_jax.tune` are stored in a test."""
+    path = tmp_path / 'cache' / tuned.NAME
+    monkeypatch.setattr(tuned, 'file', lambda: path)
+    return path

@@ -110,7 +110,7 @@ FREQUENCY = of(
 
 SAMPLING = of(
     'sampling.py',
-    'sampling fedavg phases semifl',
+    'sampling fedavg phases semifl semifl_pieces',
     ('every epoch in one order', '_mix(seed_bits ^ _mix(epoch', '_mix(seed_bits ^ 0 * _mix(epoch'),
     ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
     ('every round reads the first images', 'visits * steps + iteration', 'iteration'),
@@ -182,7 +182,7 @@ SUPERVISED = of(
     ('every block draws the same', 'first = carry[0].step', 'first = 0'),
     ('every step of a block reads the same', 'of_steps[i]', 'of_steps[0]'),
     ('blocks overlap', 'k_s - index * BLOCK, BLOCK', 'k_s - index, BLOCK'),
-    ('kept momentum is forgotten', 'state = state.replace(momentum=momentum)', 'pass', 'phases semifl'),
+    ('kept momentum is forgotten', 'state = state.replace(momentum=momentum)', 'pass', 'phases semifl semifl_pieces'),
 )
 
 LOCAL = of(
@@ -285,7 +285,7 @@ OTHERS = [
     ),
     *of(
         'phases/statistics.py',
-        'static_batch_norm semifl',
+        'static_batch_norm semifl semifl_pieces',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
         ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
     ),

@@ -40,6 +40,11 @@ TINY = {
 }
 
 
+def words_of(command, config=DIGITS):
+    """The command line of `python -m semisfl_jax.COMMAND` for a tiny digits run."""
+    return [command, config, *(f'--config.{key}={value}' for key, value in TINY.items())]
+
+
 def words(workdir, **changes):
     """The command line of a tiny digits run. Dots in keys are written as two underscores."""
     settings = TINY | {key.replace('__', '.'): value for key, value in changes.items()}

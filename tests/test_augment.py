@@ -1,7 +1,4 @@
-"""Views against Pillow, bit by bit: the oracle is Pillow called as RandAugmentMC of kekmodel/FixMatch-pytorch does."""
-
-import functools
-import hashlib
+"""Each operation of the views, equal to Pillow or NumPy pixel by pixel, and the whole chain of them."""
 
 import jax
 import jax.numpy as jnp
@@ -25,108 +22,25 @@ from semisfl_jax.augment import (
     weak,
 )
 from semisfl_jax.errors import UserError
-
-SIGNED = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
-ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')
-MAGNITUDE = 11  # so that v = 10, the end of every range, is tested too
-MC = variants.mc(MAGNITUDE)
-OPERATIONS = MC.operations
-SHAPES = [(8, 8, 1), (8, 8, 3), (28, 28, 1), (28, 28, 3), (32, 32, 1), (32, 32, 3), (21, 34, 3), (96, 96, 3)]
-QUICK = {(28, 28, 1), (21, 34, 3)}  # of every run
-OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
+from tests.pillow_operations import (
+    ENHANCERS,
+    MAGNITUDE,
+    MC,
+    OFF,
+    OPERATIONS,
+    SHAPES,
+    examples,
+    numpy_flip_crop,
+    pillow_cutout,
+    pillow_operation,
+    slow_shapes,
+    to_array,
+    to_images,
+    to_pillow,
+    to_planes,
+)
 
 randaugment = jax.jit(operations.randaugment, static_argnums=5)
-
-
-def slow_shapes(shapes):
-    """Cases of a test, slow ones but for those of QUICK."""
-    return [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in shapes]
-
-
-def pillow_operation(name, image, v, sign):
-    """One operation, from the authors' formulas."""
-    if name in ENHANCERS:
-        return getattr(PIL.ImageEnhance, name)(image).enhance(float(v) * 0.9 / 10 + 0.05)
-    if name == 'Posterize':
-        return PIL.ImageOps.posterize(image, int(v * 4 / 10) + 4)
-    if name == 'Rotate':
-        return image.rotate(sign * int(v * 30 / 10))
-    if name == 'Solarize':
-        return PIL.ImageOps.solarize(image, 256 - int(v * 256 / 10))
-    if name in ('AutoContrast', 'Equalize'):
-        return getattr(PIL.ImageOps, name.lower())(image)
-    if name == 'Identity':
-        return image
-    slope = sign * (float(v) * 0.3 / 10)
-    matrix = {
-        'ShearX': (1, slope, 0, 0, 1, 0),
-        'ShearY': (1, 0, 0, slope, 1, 0),
-        'TranslateX': (1, 0, int(slope * image.size[0]), 0, 1, 0),
-        'TranslateY': (1, 0, 0, 0, 1, int(slope * image.size[1])),
-    }[name]
-    return image.transform(image.size, PIL.Image.Transform.AFFINE, matrix)
-
-
-def pillow_cutout(image, center, size):
-    """CutoutAbs of the authors, with the center given as (y, x)."""
-    width, height = image.size
-    x0, y0 = int(max(0, center[1] - size / 2.0)), int(max(0, center[0] - size / 2.0))
-    corners = (x0, y0, int(min(width, x0 + size)), int(min(height, y0 + size)))
-    image = image.copy()
-    PIL.ImageDraw.Draw(image).rectangle(corners, 127 if image.mode == 'L' else (127, 127, 127))
-    return image
-
-
-def numpy_flip_crop(image, flip, top, left, pad):
-    """Mirror, reflect padding and crop of [H, W, C]."""
-    if flip:
-        image = to_array(PIL.ImageOps.mirror(to_pillow(image)))
-    height, width = image.shape[:2]
-    padded = np.pad(image, ((pad[0], pad[0]), (pad[1], pad[1]), (0, 0)), mode='reflect')
-    return padded[top : top + height, left : left + width]
-
-
-def to_pillow(image):
-    return PIL.Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
-
-
-def to_array(image):
-    array = np.asarray(image)
-    return array[..., None] if array.ndim == 2 else array
-
-
-def to_planes(images):
-    return jnp.moveaxis(jnp.asarray(images), -1, 1)
-
-
-def to_images(planes):
-    return np.moveaxis(np.asarray(planes), 1, -1)
-
-
-@functools.cache
-def examples(shape):
-    """Images [12, H, W, C] of many kinds: noise, gradients, constants, few values, narrow and skewed ranges."""
-    height, width, _ = shape
-    host = np.random.default_rng(0)
-    y, x = np.mgrid[:height, :width][..., None]
-    slopes = host.uniform(-3, 3, (3, *shape[2:]))
-    outlier = np.full(shape, 90)
-    outlier[height // 2, width // 3] = 91
-    images = [
-        host.integers(0, 256, shape),
-        host.integers(100, 180, shape),
-        host.integers(17, 44, shape),
-        128 + slopes[0] * x + slopes[1] * y,
-        127.5 * (1 + np.sin((x * slopes[0] + y * slopes[1]) / 9)),
-        np.zeros(shape),
-        np.full(shape, 255),
-        np.broadcast_to(host.integers(0, 256, shape[2]), shape),
-        outlier,
-        host.choice([3, 250], shape),
-        host.choice([0, 40, 41, 200], shape, p=[0.7, 0.1, 0.15, 0.05]),
-        255 * host.uniform(size=shape) ** 4,
-    ]
-    return np.stack([np.clip(image, 0, 255).astype(np.uint8) for image in images])
 
 
 @pytest.mark.parametrize('shape', slow_shapes(SHAPES), ids=str)
@@ -295,159 +209,6 @@ def test_views_equal_pillow_chain(shape):
     for b in range(48):
         expected = numpy_flip_crop(images[b], *(int(array[b]) for array in placement), pad)
         np.testing.assert_array_equal(result[b], expected)
-
-
-def near(observed, expected, total):
-    """Within five standard deviations of a binomial count."""
-    return abs(observed - expected * total) < 5 * np.sqrt(total * expected * (1 - expected))
-
-
-@pytest.mark.parametrize('magnitude', [10, 4])
-def test_draws_of_randaugment(magnitude):
-    total = 40_000
-    drawn = draws.half(jax.random.uniform(rng.root(0), (4, total)), variants.mc(magnitude))
-    op, v, sign, applied = (np.asarray(array) for array in drawn)
-    assert op.min() == 0
-    assert op.max() == 13
-    assert (v.min(), v.max()) == (1, magnitude - 1)
-    assert set(sign) == {-1, 1}
-    assert all(near(n, 1 / 14, total) for n in np.bincount(op))
-    assert all(near(n, 1 / (magnitude - 1), total) for n in np.bincount(v)[1:])
-    assert near((sign > 0).sum(), 0.5, total)
-    assert near(applied.sum(), 0.5, total)
-    # the four are drawn independently of each other
-    assert near((applied & (sign > 0)).sum(), 0.25, total)
-    assert near((applied & (op == 7) & (v == 2)).sum(), 0.5 / 14 / (magnitude - 1), total)
-
-
-def test_draws_of_placement():
-    total = 40_000
-    uniform = jax.random.uniform(rng.root(1), (3, total))
-    flip, top, left, pad = draws.placement(uniform, (total, 3, 32, 40), True, 0.125)
-    assert pad == (4, 5)
-    assert near(int(flip.sum()), 0.5, total)
-    assert all(near(n, 1 / 9, total) for n in np.bincount(top, minlength=9))
-    assert all(near(n, 1 / 11, total) for n in np.bincount(left, minlength=11))
-    center = np.asarray(draws.center(uniform[:2], (total, 3, 32, 40)))
-    assert center.min() >= 0
-    assert (center.max(0) < (32, 40)).all()
-    np.testing.assert_allclose(center.mean(0), (16, 20), atol=0.3)
-
-
-def test_draws_stay_in_range_at_the_ends():
-    last = np.nextafter(np.float32(1), np.float32(0))
-    for end, expected in ((0.0, (0, 1, 1, True)), (last, (13, 9, -1, False))):
-        drawn = draws.half(jnp.full((4, 1), end, jnp.float32), variants.mc(10))
-        assert tuple(array[0].item() for array in drawn) == expected
-
-
-@pytest.mark.parametrize(
-    ('view', 'shape', 'digest'),
-    [
-        (weak, (28, 28, 1), '35f5efc073c8b1b8'),
-        (weak, (32, 32, 3), 'a533c15871df90ba'),
-        (strong, (28, 28, 1), '84e47ae6c2166d8a'),
-        (strong, (32, 32, 3), '72aa7686b945e8f3'),
-    ],
-)
-def test_views_stay_what_they_were(view, shape, digest):
-    """A record of earlier results, the draws included: a run of today is to repeat one of yesterday."""
-    images = np.random.default_rng(11).integers(0, 256, (64, *shape), np.uint8)
-    result = np.asarray(jax.jit(view, static_argnums=2)(rng.root(7), images, AugmentOptions()))
-    assert hashlib.sha256(result.tobytes()).hexdigest()[:16] == digest
-
-
-@pytest.fixture(scope='module')
-def clients():
-    """Images [4, 8, 12, 12, 3] of four clients, and their keys."""
-    images = np.random.default_rng(4).integers(0, 256, (4, 8, 12, 12, 3), np.uint8)
-    return jnp.asarray(images), jax.vmap(lambda i: rng.fold(rng.root(0), 'client', i))(jnp.arange(4))
-
-
-OPTIONS = AugmentOptions(cutout=4)
-
-
-@pytest.mark.parametrize('view', [weak, strong])
-def test_clients_are_independent(view, clients):
-    """vmap over clients equals one client after the other, and permuting clients permutes the results."""
-    images, keys = clients
-    together = jax.jit(lambda keys, images: jax.vmap(view, in_axes=(0, 0, None))(keys, images, OPTIONS))
-    alone = jax.jit(view, static_argnums=2)
-    result = np.asarray(together(keys, images))
-    for a in range(4):
-        np.testing.assert_array_equal(result[a], alone(keys[a], images[a], OPTIONS))
-    order = np.array([2, 0, 3, 1])
-    np.testing.assert_array_equal(together(keys[order], images[order]), result[order])
-    same_images = np.asarray(together(keys, jnp.stack([images[0]] * 4)))
-    assert all((same_images[0] != same_images[a]).any() for a in (1, 2, 3))
-
-
-@pytest.mark.parametrize('view', [weak, strong])
-def test_inside_loops(view, clients):
-    """The same in a jitted scan, with vmap inside and with scan under vmap, as outside."""
-    images, keys = clients
-    alone = jax.jit(view, static_argnums=2)
-
-    @jax.jit
-    def run(keys, images):
-        def step(total, i):
-            stepped = jax.vmap(lambda key: rng.fold(key, 'step', i))(keys)
-            out = jax.vmap(view, in_axes=(0, 0, None))(stepped, images, OPTIONS)
-            return total + out.sum(dtype=jnp.int32), out
-
-        return jax.lax.scan(step, 0, jnp.arange(3))
-
-    total, result = run(keys, images)
-    assert int(total) == np.asarray(result, np.int64).sum()
-    for i in range(3):
-        for a in range(4):
-            expected = alone(rng.fold(keys[a], 'step', i), images[a], OPTIONS)
-            np.testing.assert_array_equal(result[i, a], expected)
-    assert (result[0] != result[1]).any()
-
-    def twice(key, images):
-        return jax.lax.fori_loop(0, 2, lambda i, x: view(rng.fold(key, 'step', i), x, OPTIONS), images)
-
-    expected = alone(rng.fold(keys[1], 'step', 1), alone(rng.fold(keys[1], 'step', 0), images[1], OPTIONS), OPTIONS)
-    np.testing.assert_array_equal(jax.jit(jax.vmap(twice))(keys, images)[1], expected)
-
-
-def test_inside_a_differentiated_loss(clients):
-    """A gradient with respect to weights passes by the view."""
-    images, keys = clients
-
-    def loss(w):
-        def step(total, i):
-            out = jax.vmap(strong, in_axes=(0, 0, None))(keys, images, OPTIONS)
-            return total + jnp.sum(w * out.astype(jnp.float32)), None
-
-        return jax.lax.scan(step, 0.0, jnp.arange(2))[0]
-
-    strong_views = jax.jit(strong, static_argnums=2)
-    expected = 2 * sum(np.asarray(strong_views(keys[a], images[a], OPTIONS), np.float64).sum() for a in range(4))
-    np.testing.assert_allclose(jax.jit(jax.grad(loss))(0.5), expected, rtol=1e-5)
-
-
-def test_images_of_a_batch_are_independent():
-    """Given its parameters, an image meets the same fate among others as alone."""
-    images = np.random.default_rng(5).integers(0, 256, (28, 12, 12, 3), np.uint8)
-    op, v, sign = np.arange(28) % 14, np.arange(28) % 9 + 1, np.where(np.arange(28) < 14, 1, -1)
-    applied = np.ones(28, bool)
-    together = randaugment(to_planes(images), op, v, sign, applied, MC)
-    order = np.random.default_rng(6).permutation(28)
-    shuffled = randaugment(to_planes(images[order]), op[order], v[order], sign[order], applied, MC)
-    np.testing.assert_array_equal(shuffled, together[order])
-    for b in range(28):
-        alone = randaugment(to_planes(images[b : b + 1]), *(a[b : b + 1] for a in (op, v, sign, applied)), MC)
-        np.testing.assert_array_equal(alone[0], together[b])
-
-
-def test_weak_and_strong_draw_independently():
-    images = np.random.default_rng(7).integers(0, 256, (64, 12, 12, 1), np.uint8)
-    options = AugmentOptions(operations=0, cutout=0)
-    pair = [np.asarray(jax.jit(view, static_argnums=2)(rng.root(0), images, options)) for view in (weak, strong)]
-    same = (pair[0] == pair[1]).all((1, 2, 3))
-    assert same.sum() < 20  # 1 in 18 by chance
 
 
 def test_switches():

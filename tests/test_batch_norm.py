@@ -13,7 +13,7 @@ from semisfl_jax.config import command_line
 from semisfl_jax.models import layers, static_batch_norm
 from semisfl_jax.training import experiment
 from tests import runs, toy
-from tests.test_models import convolve
+from tests.convolution import convolve
 
 VARIANCES = {'biased': 0, 'unbiased': 1}  # what is subtracted from n, NumPy's ddof
 

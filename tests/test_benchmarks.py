@@ -23,8 +23,8 @@ from semisfl_jax.models.layers import Compute, DenseLayer
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
 from semisfl_jax.parallel import client_map
 from semisfl_jax.types import ClientAxis, Cohort, Federation, Views
+from tests.pillow_operations import pillow_operation
 from tests.runs import HANGS
-from tests.test_augment import pillow_operation
 
 torch = pytest.importorskip('torch', reason="the benchmark needs PyTorch: pip install -e '.[benchmark]'")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402

@@ -15,6 +15,7 @@ from semisfl_jax import errors
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from tests import runs
+from tests.one_line import assert_one_line
 
 
 def test_help_shows_every_configuration_key_flag_and_output(capsys):
@@ -158,14 +159,6 @@ def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp('reference') / 'run'
     assert runs.run(folder, algorithm='supervised_only', rounds=1) == 0
     return folder
-
-
-def assert_one_line(error, words):
-    assert error.startswith('error: ')
-    assert error.endswith('\n')
-    assert error.count('\n') == 1
-    for word in words:
-        assert word in error
 
 
 @pytest.mark.parametrize('mistake', MISTAKES)

@@ -1,22 +1,22 @@
-"""Bytes, operations and simulated seconds against numbers worked out by hand."""
+"""Bytes of a round against numbers worked out by hand, and the line that mistakes in prices get."""
 
-import dataclasses
 import types
 
 import numpy as np
 import pytest
 
-from configs import cifar10, image100, stl10, svhn
-from semisfl_jax import algorithms, costs, data
+from configs import cifar10, stl10
+from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
-from semisfl_jax.costs import CostContext, network
-from semisfl_jax.costs.clients import whole
+from semisfl_jax.costs import CostContext
 from semisfl_jax.costs.pieces import measure
 from semisfl_jax.errors import UserError
 from tests import runs
+from tests.prices import CONFIGS, everybody, model_of, paper_model, price, small
 
 MIB, GIB = 2**20, 2**30
-CONFIGS = {'svhn': svhn, 'cifar10': cifar10, 'stl10': stl10, 'image100': image100}
+
+
 # Parameters of the bottom, BatchNorm's buffers, numbers in a feature, B: of the authors' code
 BOTTOMS = {
     'svhn': (53_696, 0, 1_600, 64),
@@ -36,31 +36,6 @@ FULL_MODEL = {
     'stl10': 3.362,
     'image100': 6.285,
 }  # GiB of ten clients, one down, one up
-
-
-def model_of(config, **options):
-    """The cost model of a configuration."""
-    config_lib.check(config)
-    config = config_lib.resolve(config)
-    shape, classes = data.shape(config.data)
-    built = costs.build(config, algorithms.get(config.algorithm), classes, shape, config_lib.hparams(config))
-    return dataclasses.replace(built, options=dataclasses.replace(built.options, **options))
-
-
-def paper_model(name, algorithm='semisfl', **changes):
-    config = CONFIGS[name].get_config()
-    config.algorithm = algorithm
-    config.update_from_flattened_dict(changes)
-    return model_of(config)
-
-
-def price(name, context):
-    return algorithms.get(name).price(context)
-
-
-def everybody(model, ids=None):
-    ids = np.arange(model.num_active) if ids is None else np.asarray(ids)
-    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, model.hparams.k_u), np.zeros(ids.shape, bool))
 
 
 # --- bytes
@@ -159,14 +134,6 @@ def test_splitfed(version):
     assert costs.supervised_work(context) == 0  # no labels at the server
 
 
-def small(**options):
-    """What prices depend on, of a small model with settings of a method that are not those of SemiSFL."""
-    pieces = measure('resnet9', 10, (8, 8, 1), None, 'none', 128)
-    groups = {name: types.SimpleNamespace(**values) for name, values in options.items() if isinstance(values, dict)}
-    h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
-    return CostContext(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
-
-
 RESNET9 = 4 * (6_575_370 - 2 * 9 * 64)  # bytes of parameters, with one channel in place of three
 STATISTICS = 4 * 2 * (64 + 128 + 2 * 128 + 256 + 512 + 2 * 512)
 
@@ -254,194 +221,6 @@ def test_fedswitch_sl_sends_what_semisfl_sends():
     one, other = (price(name, context) for name in ('semisfl', 'fedswitch_sl'))
     assert one._replace(server_work=0) == other._replace(server_work=0)
     assert one.server_work > other.server_work  # no projection head, no clustering
-
-
-# --- operations and memory
-
-
-def conv(side, kernel, inputs, outputs, padded):
-    """Multiplications and additions of a convolution, the kernel's place off the image left out."""
-    hits = (3 * side - 2) ** 2 if padded else side**2 * kernel**2
-    return 2 * hits * inputs * outputs
-
-
-ALEXNET = [
-    conv(32, 3, 3, 64, True),
-    conv(16, 3, 64, 192, True),
-    conv(8, 3, 192, 384, True),
-    conv(8, 3, 384, 256, True),
-    conv(8, 3, 256, 256, True),
-    2 * 4096 * 4096,
-    2 * 4096 * 4096,
-]
-CNN = [conv(28, 5, 3, 32, False), conv(10, 5, 32, 64, False), 2 * 1600 * 512]
-# Numbers that leave each layer, and whether it pools: bias and ReLU on each, three comparisons for a window.
-ALEXNET_OUT = [
-    (16**2 * 64, 1),
-    (8**2 * 192, 1),
-    (8**2 * 384, 0),
-    (8**2 * 256, 0),
-    (4**2 * 256, 1),
-    (4096, 0),
-    (4096, 0),
-]
-CNN_OUT = [(14**2 * 32, 1), (5**2 * 64, 1), (512, 0)]
-
-
-@pytest.mark.parametrize(
-    ('name', 'products', 'out', 'cuts'),
-    [('alexnet', ALEXNET, ALEXNET_OUT, (1, 5, 7)), ('cnn', CNN, CNN_OUT, (1, 2, 3))],
-)
-def test_operations_of_a_client_by_hand(name, products, out, cuts):
-    for cut in cuts:
-        pieces = measure(name, 10, (32, 32, 3), cut, 'linear', 16)
-        forward = sum(products[:cut]) + sum((2 + 3 * pools) * size for size, pools in out[:cut])
-        assert pieces.bottom_work.forward == pytest.approx(forward, rel=1e-6)
-        # Backward: the gradient of each kernel and of each input but the images, as many products as forward each.
-        train = 3 * sum(products[:cut]) - products[0]
-        assert train <= pieces.bottom_work.train <= train + 25 * sum(size for size, _ in out[:cut])
-        assert pieces.feature_size == out[cut - 1][0]
-
-
-def test_operations_of_the_top_and_the_head():
-    pieces = measure('cnn', 10, (32, 32, 3), 2, 'mlp', 128)
-    products = 2 * (1600 * 512 + 512 * 10)
-    assert products <= pieces.top_work.forward <= 1.001 * products
-    assert 3 * products <= pieces.top_work.train <= 1.01 * 3 * products  # with the gradient of the features
-    head = 2 * (1600 * 1600 + 1600 * 128)
-    assert head <= pieces.head_work.forward <= 1.01 * head
-    assert 2 * 128 <= pieces.pair_work.forward <= 2 * 128 + 20
-    assert 4 * 128 <= pieces.pair_work.train <= 4 * 128 + 40
-
-
-def test_activations_are_those_of_the_convolutions():
-    """What the backward pass needs at least: images, the input of the second layer, who won each pool."""
-    pieces = measure('cnn', 10, (32, 32, 3), 2, 'mlp', 128)
-    needed = 4 * 32 * 32 * 3 + 4 * 14 * 14 * 32 + 14 * 14 * 32 + 5 * 5 * 64
-    assert needed <= pieces.bottom_activations <= 3 * needed
-
-
-# --- seconds
-
-
-def twin_seconds(model, k_s, clients, index):
-    """Iteration by iteration, client by client."""
-    pieces, h, options = model.pieces, model.hparams, model.options
-    unit = {'Mbps': 125_000.0, 'MBps': 1e6}[options.bandwidth_unit]
-    links = network.draw_links(options, model.seed, index, clients.ids, model.num_clients)
-    speeds = network.client_speeds(options, model.seed, model.num_clients)
-    for bandwidths, low, high in ((links.up, *options.client_out), (links.down, *options.client_in)):
-        assert np.all((bandwidths >= unit * low) & (bandwidths <= unit * high))
-    server = options.efficiency * options.server_teraflops * 1e12
-    b, features = h.batch_size, 4 * h.batch_size * pieces.feature_size
-    row = pieces.bottom_work.train + pieces.top_work.train + pieces.bottom_work.forward
-    clustering = pieces.head_work.train + pieces.head_work.forward
-    row += clustering + (h.server_batch_size + h.queue_size) * pieces.pair_work.train
-    seconds = k_s * h.server_batch_size * row / server
-    started = [n for n in range(len(clients.ids)) if clients.started[n]]
-    seconds += max((2 * pieces.bottom / links.down[n] for n in started), default=0.0)
-    row = pieces.top_work.train + pieces.top_work.forward + clustering
-    row += (model.num_active * b + 2 * h.queue_size) * pieces.pair_work.train
-    for t in range(h.k_u):
-        active = [n for n in started if clients.made[n] > t]
-        client_seconds = [
-            b * (pieces.bottom_work.train + pieces.bottom_work.forward) / speeds[clients.ids[n]]
-            + 2 * features / links.up[n]
-            + features / links.down[n]
-            for n in active
-        ]
-        seconds += max(client_seconds, default=0.0) + len(active) * b * row / server
-    return seconds + max((pieces.bottom / links.up[n] for n in started if not clients.failed[n]), default=0.0)
-
-
-def digits(**changes):
-    return model_of(runs.config(k_u=7, federation__num_active=5, **changes))
-
-
-@pytest.mark.parametrize('unit', ['Mbps', 'MBps'])
-def test_seconds_of_a_split_round(unit):
-    model = digits(cost__bandwidth_unit=unit)
-    clients = everybody(model, ids=[1, 3, 4, 6, 9])
-    made = np.array([np.inf, 3, np.inf, 0, 5])
-    for participants in (
-        clients,
-        costs.drop(clients, made),
-        costs.drop(clients, made, never=np.arange(5) == 1),
-        costs.drop(clients, np.zeros(5), never=True),
-    ):
-        for index in range(3):
-            expected = twin_seconds(model, 20, participants, index)
-            assert costs.bill(model, index, 20, participants).simulated_seconds == pytest.approx(expected, rel=1e-12)
-
-
-def test_transfers_of_cifar10_at_the_papers_bandwidth():
-    """About 245 s in a round at the middle of the ranges of Section V-C in Mbps; an eighth of it in MB/s."""
-
-    def seconds(factor, unit='Mbps'):
-        both = {'client_out': (4.4 * factor,) * 2, 'client_in': (15.0 * factor,) * 2}
-        model = paper_model('cifar10')
-        model = dataclasses.replace(model, options=dataclasses.replace(model.options, bandwidth_unit=unit, **both))
-        return costs.bill(model, 0, 100, everybody(model)).simulated_seconds
-
-    computed = seconds(1e9)
-    assert seconds(1) - computed == pytest.approx(245, abs=1)
-    assert seconds(1, 'MBps') - computed == pytest.approx(245 / 8, abs=0.2)
-
-
-def test_seconds_of_a_round_on_whole_models():
-    model = digits(algorithm='fedavg')
-    clients = costs.drop(everybody(model, ids=[1, 3, 4, 6, 9]), np.array([np.inf, 3, np.inf, np.inf, np.inf]))
-    links = network.draw_links(model.options, model.seed, 4, clients.ids, model.num_clients)
-    speeds = network.client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
-    work = model.hparams.batch_size * (model.pieces.whole_work.train + model.pieces.whole_work.forward)
-    size = model.pieces.whole
-    expected = []
-    for n in range(5):
-        steps = 3 if n == 1 else 7
-        expected.append(size / links.down[n] + steps * work / speeds[n] + (0 if n == 1 else size / links.up[n]))
-    assert costs.bill(model, 4, 0, clients).simulated_seconds == pytest.approx(max(expected), rel=1e-12)
-
-
-def test_a_server_model_that_takes_turns_takes_the_sum():
-    model = digits()
-    clients = everybody(model, ids=[1, 3, 4, 6, 9])
-    paces = costs.rounds.Paces(*(np.arange(1.0, 6.0) * scale for scale in (1, 10, 100)))
-    seconds = costs.rounds._client_seconds('sequential', clients, paces, paces.end, 2.0)
-    assert seconds == 5 + 7 * (10 + 20 + 30 + 40 + 50 + 5 * 2.0) + 500
-
-
-def test_links_depend_on_seed_round_and_client_alone():
-    options = network.CostOptions()
-    all_ = network.draw_links(options, 3, 8, np.arange(20), 20)
-    some = network.draw_links(options, 3, 8, np.array([4, 17]), 20)
-    np.testing.assert_array_equal(some.up, all_.up[[4, 17]])
-    for other in (
-        network.draw_links(options, 4, 8, np.arange(20), 20),
-        network.draw_links(options, 3, 9, np.arange(20), 20),
-    ):
-        assert not np.any(other.up == all_.up)
-        assert not np.any(other.down == all_.down)
-
-
-def test_every_class_of_device_has_its_share():
-    options = network.CostOptions(devices=('jetson_nano', 'jetson_tx2', 'jetson_agx_xavier'))
-    speeds, counts = np.unique(network.client_speeds(options, 0, 31), return_counts=True)
-    np.testing.assert_allclose(speeds, 0.3 * np.array([0.2359296e12, 0.6656e12, 1.410048e12]))
-    assert sorted(counts) == [10, 10, 11]
-
-
-def test_what_was_sent_before_a_failure_is_billed():
-    model = digits()
-    clients = everybody(model, ids=[1, 3, 4, 6, 9])
-    clients = costs.drop(clients, np.array([np.inf, 3, np.inf, 0, 0]), never=np.array([0, 0, 0, 0, 1], bool))
-    assert list(clients.survived) == [True, False, True, False, False]
-    bottom, features = 19_200, 4 * 4 * 128
-    bill = costs.bill(model, 0, 8, clients)
-    assert bill.bytes_down == 4 * 2 * bottom + (7 + 3 + 7) * features
-    assert bill.bytes_up == 2 * bottom + (7 + 3 + 7) * 2 * features
-    again = costs.drop(clients, np.array([np.inf, 5, 2, np.inf, 1]))  # nobody comes to life
-    assert list(again.made) == [7, 3, 2, 0, 0]
-    assert list(again.survived) == [True, False, False, False, False]
 
 
 # --- configuration

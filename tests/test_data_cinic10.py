@@ -8,8 +8,8 @@ from configs import cinic10 as cinic10_config
 from semisfl_jax import data
 from semisfl_jax.data import cinic10
 from semisfl_jax.errors import UserError
-from tests.test_data_sources import encoded
-from tests.test_data_tfds import classes, options_of, pixels, write
+from tests.encoded_images import encoded
+from tests.tfds_files import classes, options_of, pixels, write
 
 CIFAR10 = ['airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck']
 

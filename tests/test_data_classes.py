@@ -5,7 +5,7 @@ import pytest
 
 from semisfl_jax import data, rng
 from semisfl_jax.errors import UserError
-from tests.test_data_partition import SKEWED, config_of, dataset_of
+from tests.partitions import SKEWED, config_of, dataset_of
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # training images of each digit
 # 600 labels, 60 of every digit, at the clients; a client's batch is half labeled, half unlabeled

@@ -6,7 +6,7 @@ import pytest
 from semisfl_jax import data
 from semisfl_jax.data import mnist_scenes, scenes, tfds_source
 from semisfl_jax.errors import UserError
-from tests.test_data_tfds import classes, options_of, pixels, write
+from tests.tfds_files import classes, options_of, pixels, write
 
 tfds = pytest.importorskip('tensorflow_datasets')
 

@@ -11,8 +11,8 @@ from semisfl_jax.data import dataset, pad
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import experiment, footprint
 from tests import runs
-from tests.test_data_tfds import classes, options_of, pixels, write
-from tests.test_models import count
+from tests.architectures import count
+from tests.tfds_files import classes, options_of, pixels, write
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from PIL import Image
 from semisfl_jax import data
 from semisfl_jax.data import tfds_source
 from semisfl_jax.errors import UserError
-from tests.test_data_tfds import options_of, pixels
+from tests.tfds_files import options_of, pixels
 
 tfds = pytest.importorskip('tensorflow_datasets')
 

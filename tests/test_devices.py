@@ -26,7 +26,7 @@ from semisfl_jax.types import Cohort
 from tests import linear, runs, toy
 from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 DEVICES = 8
 FLAG = f'--xla_force_host_platform_device_count={DEVICES}'

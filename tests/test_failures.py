@@ -26,7 +26,8 @@ from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from tests import runs, toy
 from tests.marks import slow_but
-from tests.test_semisfl import assert_trees_close, start
+from tests.test_semisfl import start
+from tests.trees import assert_trees_close
 
 WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients and not method.dense]  # of images
 KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep

@@ -26,7 +26,7 @@ from tests import draws, toy
 from tests.local_twin import Twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 ROW = Row(STUDENT, STUDENT, by_images=True)
 

@@ -11,7 +11,7 @@ from configs import fedavg
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
 from tests import runs
-from tests.test_models import count
+from tests.architectures import count
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.fedmatch_twin import Twin, helpers_of
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 from tests.test_fedavg import CLIENTS, FEDERATION
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} server clients', 'student.statistics server clients')
 

@@ -17,7 +17,7 @@ from tests.local_twin import Twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, TEACHER, Row
 from tests.test_fedavg import FEDERATION, ROUNDS, start
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} {TEACHER}', STUDENT)
 

@@ -16,7 +16,7 @@ from semisfl_jax.errors import UserError
 from tests import runs, toy, twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, TEACHER, Row
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} {TEACHER}', STUDENT)
 

@@ -17,8 +17,8 @@ from semisfl_jax.training import experiment, footprint, memory, trials
 from semisfl_jax.training.describe import describe
 from semisfl_jax.wording import size
 from tests import needs, runs
-from tests.test_cli import assert_one_line
-from tests.test_config import NAMES, get
+from tests.one_line import assert_one_line
+from tests.settings import NAMES, get
 
 GIB = 2**30
 FAKE = {'data__fake': True, 'data__name': 'mnist', 'data__num_labeled': 100}

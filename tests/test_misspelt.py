@@ -11,7 +11,7 @@ from semisfl_jax import data, loop, models
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import did_you_mean
 from tests import runs
-from tests.test_cli import assert_one_line
+from tests.one_line import assert_one_line
 
 # What is added to the command line of a tiny digits run -> what was meant.
 MISSPELT = {

@@ -19,8 +19,9 @@ from semisfl_jax.models.split import Stack
 from semisfl_jax.phases import labeling
 from semisfl_jax.types import LOCAL_CLIENTS
 from tests import runs
+from tests.architectures import count
+from tests.convolution import convolve
 from tests.marks import slow_but
-from tests.test_models import convolve, count
 
 # Kernels, outputs of nine convolutions, the classifier; BatchNorm has a scale and a shift of every output
 CHANNELS = (3, 128, 128, 128, 256, 256, 256, 512, 256, 128)

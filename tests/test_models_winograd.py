@@ -9,8 +9,8 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.models import lowerings, winograd
-from tests.test_models import convolve
-from tests.test_semisfl import assert_trees_close
+from tests.convolution import convolve
+from tests.trees import assert_trees_close
 
 SIDES = [(6, 8), (5, 7), (4, 5), (1, 2), (3, 1)]  # whole tiles, and tiles that reach beyond the last row or column
 PADDINGS = [0, 1, 2]

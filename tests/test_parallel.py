@@ -12,7 +12,7 @@ from semisfl_jax import algorithms, parallel, rng
 from semisfl_jax.types import LOCAL_CLIENTS
 from tests import toy
 from tests.marks import slow_but
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 
 @pytest.mark.parametrize('chunk', [1, 2, 3, 5, 8])

@@ -13,9 +13,9 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, report
 from semisfl_jax.training import experiment, trials
 from tests import runs, studies_toy
-from tests.test_data_partition import SKEWED, config_of, dataset_of
+from tests.partitions import SKEWED, config_of, dataset_of
 from tests.test_studies_configs import NAMES, study
-from tests.test_trials import assert_lines_close
+from tests.trials import assert_lines_close
 
 SAME = {'data__partition_seed': 2020, 'algorithm': 'fedavg', 'rounds': 1}
 

@@ -1,13 +1,9 @@
-"""The fast round against the explicit twin, and what must hold of a round whatever the numbers are.
-
-Most of it is slow: tests/test_phases.py holds rounds of a smaller model against NumPy in every run of the tests.
-"""
+"""The fast round against the explicit twin, and what must hold of a round whatever the numbers are."""
 
 import dataclasses
 import functools
 
 import chex
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,15 +25,9 @@ from semisfl_jax.types import SplitParams
 from tests import draws, linear, toy, twin
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
+from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} {TEACHER} {HEADS}', f'{STUDENT} student.proj')
-
-
-def assert_trees_close(a, b, **tolerance):
-    a, b = (flax.traverse_util.flatten_dict(flax.serialization.to_state_dict(tree)) for tree in (a, b))
-    assert a.keys() == b.keys()
-    for path, leaf in a.items():
-        np.testing.assert_allclose(leaf, b[path], err_msg=str(path), **tolerance)
 
 
 def start(hparams=toy.HPARAMS, name='semisfl', seed=0, model=None):

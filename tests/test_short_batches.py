@@ -8,7 +8,7 @@ import pytest
 from semisfl_jax import phases, rng
 from semisfl_jax.phases.state import trainable, with_parameters
 from tests import toy
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 BATCH, THERE = 7, 3
 

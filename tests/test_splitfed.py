@@ -19,7 +19,7 @@ from semisfl_jax.types import LOCAL_CLIENTS
 from tests import draws, runs, toy, twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
-from tests.test_semisfl import assert_trees_close
+from tests.trees import assert_trees_close
 
 ROW = Row(STUDENT, STUDENT, unlabeled=False, by_images=True)
 

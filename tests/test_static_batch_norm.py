@@ -8,8 +8,8 @@ import pytest
 from semisfl_jax import models, phases, rng
 from semisfl_jax.models import static_batch_norm
 from tests import draws, linear, toy
+from tests.convolution import convolve
 from tests.marks import slow_but
-from tests.test_models import convolve
 
 KEY = jax.random.key(5)
 

@@ -10,7 +10,7 @@ from tensorboardX.proto import event_pb2
 from semisfl_jax import algorithms
 from semisfl_jax.training import diagnostic_files, metrics
 from tests import runs
-from tests.test_trials import state_of
+from tests.trials import state_of
 
 LOSSES = ('loss_supervised', 'loss_consistency', 'loss_clustering')
 

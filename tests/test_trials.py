@@ -11,17 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import launch
-from semisfl_jax import algorithms, frequency, parallel
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.training import checkpoint, experiment, load, trials
-from semisfl_jax.training import inputs as inputs_lib
+from semisfl_jax.training import checkpoint
 from tests import runs
 from tests.marks import slow_but
-
-SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
-WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
-TOLERANCE = 2e-4  # of a batched program, relative, on losses after four rounds
+from tests.trials import SEEDS, WITHOUT_VIEWS, assert_lines_close, seeds_of, state_of
 
 
 @pytest.fixture(scope='module')
@@ -47,34 +42,6 @@ def together(tmp_path_factory):
         patch.setattr(algorithms, 'build', counting)
         assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0
     return folder, len(traces)
-
-
-def seeds_of(folder):
-    return {seed: folder / f'seed_{seed}' for seed in SEEDS}
-
-
-def state_of(folder):
-    """The last checkpoint of a tiny run."""
-    built = load.experiment(folder)
-    template = {
-        'algorithm': jax.eval_shape(built.algorithm.init, built.key),
-        'frequency': frequency.init(built.config.k_s, built.frequency),
-    }
-    identity = experiment.identity(load.config(folder), built.partition)
-    return checkpoint.restore(folder / 'checkpoints', template, identity)
-
-
-def assert_lines_close(folder, expected, tolerance=TOLERANCE):
-    """metrics.jsonl of two runs, up to rounding: counts are equal, an accuracy may differ by two of 360 images."""
-    for ours, theirs in zip(runs.records(folder), runs.records(expected), strict=True):
-        assert ours.keys() == theirs.keys()
-        for key in ours.keys() - set(runs.TIMES):
-            if theirs[key] is None:
-                assert ours[key] is None
-            elif key in ('teacher_accuracy', 'student_accuracy'):
-                assert abs(ours[key] - theirs[key]) <= 2.001 / 360
-            else:
-                assert ours[key] == pytest.approx(theirs[key], rel=tolerance, abs=1e-6), (ours['round'], key)
 
 
 # --- equality
@@ -132,6 +99,8 @@ def test_supervised_only(tmp_path, trial_map):
 
 
 SWITCHES = {'rounds': 3, 'pre_rounds': 1, 'data__client_labels': 16, 'federation__mu': 1, 'threshold': 0.15}
+
+
 SWITCHES |= WITHOUT_VIEWS
 
 
@@ -163,85 +132,6 @@ def test_one_seed_alone_has_its_folder_too(tmp_path):
     assert runs.lines(tmp_path / 'one' / 'seed_7') == runs.lines(tmp_path / 'alone')
     summary = json.loads((tmp_path / 'one' / 'summary.json').read_text())
     assert summary['final_accuracy']['standard_error'] is None
-
-
-# --- one copy of the images, no needless work
-
-
-def prepared(trial_map, **changes):
-    """Experiments of SEEDS, and the program of their round as equations, not compiled."""
-    config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
-    experiments = experiment.build_trials(config_lib.trials(config))
-    batch = trials.batch(experiments, trial_map)
-    state = jax.eval_shape(lambda: batch.stack([trial.algorithm.init(trial.key) for trial in experiments]))
-    inputs = next(batch.inputs(0))
-    return experiments, inputs, jax.make_jaxpr(batch.round)(batch.key, state, *inputs, jnp.ones(len(SEEDS), jnp.int32))
-
-
-def equations(jaxpr):
-    """All equations of a program, with those of inner functions, loops and branches."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, 'jaxpr', value)
-            if hasattr(inner, 'eqns'):
-                yield from equations(inner)
-
-
-@pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
-def test_images_are_held_once_and_never_copied(trial_map):
-    experiments, (federation, _), program = prepared(trial_map)
-    images = len(experiments[0].dataset.train_images)
-    assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
-    for trial in experiments:
-        for name in ('server_images', 'client_images'):
-            assert getattr(trial.federation, name) is federation.server_images
-        rows = np.asarray(trial.federation.server_index)
-        np.testing.assert_array_equal(rows, trial.partition.server_index)  # every image is somebody's
-        np.testing.assert_array_equal(
-            federation.server_images[rows], trial.dataset.train_images[trial.partition.server_index]
-        )
-    assert federation.index.shape[:2] == (3, 10)
-    shapes = {variable.aval.shape for equation in equations(program.jaxpr) for variable in equation.outvars}
-    assert len(shapes) > 100
-    assert not [shape for shape in shapes if images in shape]
-
-
-def test_streamed_images_are_those_of_each_trial():
-    config = config_lib.resolve(runs.config(seeds=SEEDS, data__residency='host'))
-    experiments = experiment.build_trials(config_lib.trials(config))
-    federation, cohorts = next(trials.batch(experiments, 'loop').inputs(3))
-    assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
-    labeled = set().union(*(trial.partition.server_index.tolist() for trial in experiments))
-    assert federation.server_images.shape == (len(labeled), 8, 8, 1)
-    for r, trial_config in enumerate(config_lib.trials(config)):
-        single_federation, cohort = next(inputs_lib.inputs(experiment.build(trial_config), 3))
-        np.testing.assert_array_equal(federation.client_images[r], single_federation.client_images)
-        np.testing.assert_array_equal(federation.client_labels[r], single_federation.client_labels)
-        np.testing.assert_array_equal(cohorts.visits[r], cohort.visits)
-        np.testing.assert_array_equal(
-            federation.server_images[federation.server_index[r]],
-            single_federation.server_images[single_federation.server_index],
-        )
-
-
-@pytest.mark.slow
-def test_rounds_without_clients_stay_a_branch_at_once():
-    """All trials are in the same round, so no trial computes what `pre_rounds` leaves out."""
-
-    def branches(**changes):
-        program = prepared('vmap', **WITHOUT_VIEWS, **changes)[2]
-        return sum(equation.primitive.name == 'cond' for equation in equations(program.jaxpr))
-
-    assert branches(pre_rounds=1) == branches(pre_rounds=0) + 1
-
-
-def test_the_choice_of_a_map():
-    assert parallel.trial_map('auto')[0] == ('loop' if jax.default_backend() == 'cpu' else 'vmap')
-    x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones(2)
-    for name in ('loop', 'vmap'):
-        result = parallel.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
-        np.testing.assert_array_equal(result['sum'], y + 2 * x)
 
 
 # --- outputs
@@ -317,6 +207,8 @@ def kill_at(module, name, call):
     setattr(module, name, function)
 """
 CHEAP = {'algorithm': 'supervised_only'}
+
+
 # Three trials write a line each per round, and save in the rounds 2 and 4.
 KILLED_AT = {
     'after the first of the three lines of round 3': ("metrics, 'append', 8", CHEAP),
@@ -395,33 +287,6 @@ def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsy
     for seed in (0, 1, 2):
         assert checkpoint.rounds_saved(tmp_path / f'seed_{seed}' / 'checkpoints') == [2]
         assert len(runs.records(tmp_path / f'seed_{seed}')) == 2
-
-
-# --- mistakes
-
-MISTAKES = {
-    'twice': (['--config.seeds=0,1,0'], ['config.seeds', '0 more than once']),
-    'both': (['--config.seeds=0,1', '--config.seed=3'], ['config.seed=3', 'config.seeds=(0, 1)']),
-    'below 0': (['--config.seeds=0,-1'], ['config.seeds', '-1']),
-    'too large': (['--config.seeds=4294967296'], ['4294967296']),
-    'words': (['--config.seeds=all'], ["'all'", '--config.seeds=0,1,2']),
-    'a fraction': (['--config.seeds=(0,1.5)'], ['1.5']),
-    'a truth value': (['--config.seeds=(True,)'], ['True']),
-    'nothing': (['--config.seeds='], ["''"]),
-    'unknown map': (['--config.seeds=0,1', '--config.parallel.trials=pmap'], ['parallel.trials', "'pmap'", 'vmap']),
-}
-
-
-@pytest.mark.parametrize('mistake', MISTAKES)
-def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, tmp_path, capsys):
-    added, words = MISTAKES[mistake]
-    assert launch.main(['launch.py', *runs.words(tmp_path / 'run'), *added]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith('error: ')
-    assert error.count('\n') == 1
-    for word in words:
-        assert word in error
-    assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.slow

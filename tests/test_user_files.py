@@ -16,7 +16,7 @@ from semisfl_jax.data import image100
 from semisfl_jax.data.decode import decode_chunk
 from semisfl_jax.errors import UserError
 from tests import runs
-from tests.test_cli import assert_one_line
+from tests.one_line import assert_one_line
 
 # Small: at its own size the digits' model would not fit into memory, which is found out before the files are read
 IMAGE100 = {'data.name': 'image100', 'data.image_folder': 'somewhere', 'data.image_size': 16}

@@ -15,7 +15,7 @@ from semisfl_jax.plots import collect
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import load
 from tests import runs, toy_scenes
-from tests.test_data_partition import SKEWED, class_counts, config_of, dataset_of, rewrite
+from tests.partitions import SKEWED, class_counts, config_of, dataset_of, rewrite
 
 HELD = {'data__num_validation': 100, 'algorithm': 'supervised_only', 'rounds': 2, 'diagnostics_every': 2}
 OF_VALIDATION = {**HELD, 'data__eval_split': 'validation'}

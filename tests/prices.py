@@ -1,0 +1,53 @@
+"""Models of the paper and of tests, and what a round on them costs."""
+
+import dataclasses
+import types
+
+import numpy as np
+
+from configs import cifar10, image100, stl10, svhn
+from semisfl_jax import algorithms, costs, data
+from semisfl_jax import config as config_lib
+from semisfl_jax.costs import CostContext
+from semisfl_jax.costs.clients import whole
+from semisfl_jax.costs.pieces import measure
+from tests import runs
+
+CONFIGS = {'svhn': svhn, 'cifar10': cifar10, 'stl10': stl10, 'image100': image100}
+
+
+def model_of(config, **options):
+    """The cost model of a configuration."""
+    config_lib.check(config)
+    config = config_lib.resolve(config)
+    shape, classes = data.shape(config.data)
+    built = costs.build(config, algorithms.get(config.algorithm), classes, shape, config_lib.hparams(config))
+    return dataclasses.replace(built, options=dataclasses.replace(built.options, **options))
+
+
+def paper_model(name, algorithm='semisfl', **changes):
+    config = CONFIGS[name].get_config()
+    config.algorithm = algorithm
+    config.update_from_flattened_dict(changes)
+    return model_of(config)
+
+
+def price(name, context):
+    return algorithms.get(name).price(context)
+
+
+def everybody(model, ids=None):
+    ids = np.arange(model.num_active) if ids is None else np.asarray(ids)
+    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, model.hparams.k_u), np.zeros(ids.shape, bool))
+
+
+def small(**options):
+    """What prices depend on, of a small model with settings of a method that are not those of SemiSFL."""
+    pieces = measure('resnet9', 10, (8, 8, 1), None, 'none', 128)
+    groups = {name: types.SimpleNamespace(**values) for name, values in options.items() if isinstance(values, dict)}
+    h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
+    return CostContext(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
+
+
+def digits(**changes):
+    return model_of(runs.config(k_u=7, federation__num_active=5, **changes))

@@ -1,0 +1,203 @@
+"""Combinations of keys: those that make sense, and the line that refuses the others."""
+
+import re
+import socket
+
+import pytest
+
+from configs import default
+from semisfl_jax import algorithms
+from semisfl_jax import config as config_lib
+from semisfl_jax import hparams as hparams_lib
+from semisfl_jax.algorithms import method as method_lib
+from semisfl_jax.config import checks, compatibility
+from semisfl_jax.errors import UserError
+from semisfl_jax.parallel import hosts
+from tests import needs
+from tests.settings import SUPERVISED, changed
+
+
+def test_a_client_batch_must_be_divisible_into_its_parts():
+    config_lib.check(changed(data__client_labels=100, federation__mu=7, batch_size=64))
+    config_lib.check(changed(data__client_labels=0, federation__mu=7, batch_size=60))
+    with pytest.raises(UserError, match='multiple of 8'):
+        config_lib.check(changed(data__client_labels=100, federation__mu=7, batch_size=60))
+
+
+UDA = {'algorithm': 'fedavg', 'local__objective': 'uda'}
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'algorithm': 'fedavg'},
+        {'algorithm': 'fedprox', 'local__prox': 0.5, 'local__epochs': 2, 'data__client_labels': 100},
+        {'algorithm': 'fedprox', 'data__client_labels': 4000, 'k_s': 0},
+        {'algorithm': 'fedswitch', 'fedswitch__mode': 'teacher', 'ema_decay': 0.9, 'data__client_labels': 100},
+        SUPERVISED | {'data__client_labels': 100, 'batch_size': 10},
+        SUPERVISED | {'data__client_labels': -1},
+        SUPERVISED | {'data__client_labels': -1, 'k_s': 0},
+        UDA | {'uda__temperature': 0.4},
+        UDA | {'uda__tsa': 'exp', 'data__client_labels': 100},
+        {'algorithm': 'fedmatch', 'data__client_labels': 4000, 'k_s': 0, 'local__optimizer_state': 'kept'},
+        {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helpers': 29},
+        {'algorithm': 'semifl', 'semifl__order': 'server_first', 'local__epochs': 5, 'semifl__clip_norm': 0.0},
+        {'algorithm': 'semifl', 'data__client_labels': 100, 'federation__mu': 0},
+        {'algorithm': 'semifl', 'data__residency': 'host', 'semifl__batch_norm_data': 'server'},
+        {'optimizer': 'adam', 'nesterov': False},
+        {'threshold': 0.0},
+    ],
+)
+def test_combinations_that_make_sense(changes):
+    config_lib.check(changed(**changes))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (SUPERVISED, 'no client has a label (data.client_labels=0)'),
+        (SUPERVISED | {'data__client_labels': 9, 'federation__mu': 0}, 'federation.mu=0 ignores the labels'),
+        ({'algorithm': 'fedavg', 'k_s': 0}, 'k_s=0 leaves no label to learn from'),
+        ({'algorithm': 'fedavg', 'k_s': 0, 'data__client_labels': 9, 'federation__mu': 0}, 'leaves no label'),
+        ({'algorithm': 'fedswitch', 'k_s': 0, 'data__client_labels': 9}, 'fedswitch learns from labels at the server'),
+        ({'algorithm': 'fedavg', 'data__client_labels': 4000}, 'use fewer (or k_s=0'),
+        ({'data__client_labels': -1}, 'those of semisfl also train on unlabeled images'),
+        ({'algorithm': 'fedavg', 'data__client_labels': -1}, 'those of fedavg also train on unlabeled images'),
+        ({'algorithm': 'fedavg', 'local__prox': 0.5}, 'local.prox=0.5 is not an option of fedavg'),
+        ({'local__epochs': 1}, 'local.epochs=1 is not an option of semisfl'),
+        (
+            {'algorithm': 'fedavg', 'sampling': 'replicated', 'local__epochs': 2},
+            "sampling='replicated' repeats a client's images to fill k_u iterations",
+        ),
+        ({'local__objective': 'uda'}, 'local.objective=uda is not an option of semisfl'),
+        ({'algorithm': 'fedswitch', 'local__objective': 'uda'}, 'local.objective=uda is not an option of fedswitch'),
+        ({'algorithm': 'supervised_only', 'fedswitch__mode': 'teacher'}, 'fedswitch.mode=teacher is not an option'),
+        ({'algorithm': 'fedavg', 'client_teacher_ema': True}, 'client_teacher_ema=True is not an option of fedavg'),
+        ({'algorithm': 'fedprox', 'model__split_index': 3}, 'model.split_index=3 is not an option of fedprox'),
+        ({'algorithm': 'fedswitch', 'queue': 'off'}, 'queue=off is not an option of fedswitch'),
+        ({'algorithm': 'fedavg', 'ema_decay': 0.9}, 'ema_decay=0.9 is not an option of fedavg'),
+        ({'algorithm': 'fedavg', 'uda__temperature': 0.4}, "needs local.objective='uda', not 'fixmatch'"),
+        (
+            {'algorithm': 'fedswitch', 'fedswitch__mode': 'teacher', 'fedswitch__beta_iid': 0.3},
+            "needs fedswitch.mode='switch', not 'teacher'",
+        ),
+        ({'algorithm': 'fedmatch', 'k_s': 0}, 'k_s=0 leaves no label to learn from'),
+        ({'algorithm': 'fedmatch', 'data__client_labels': -1}, 'those of fedmatch also train on unlabeled images'),
+        ({'algorithm': 'fedmatch', 'consistency_weight': 0.5}, 'consistency_weight=0.5 is not an option of fedmatch'),
+        ({'algorithm': 'fedmatch', 'model__split_index': 3}, 'model.split_index=3 is not an option of fedmatch'),
+        ({'algorithm': 'fedavg', 'fedmatch__helpers': 1}, 'fedmatch.helpers=1 is not an option of fedavg'),
+        ({'fedmatch__lambda_a': 0.5}, 'fedmatch.lambda_a=0.5 is not an option of semisfl'),
+        ({'algorithm': 'fedmatch', 'fedmatch__helpers': 30}, 'helpers=30 is more than the number of other clients'),
+        (
+            {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helper_every': 1},
+            'keeps helpers for rounds without new ones, but there are none',
+        ),
+        (
+            {'algorithm': 'semifl', 'local__epochs': 2, 'semifl__max_passes': 3},
+            'semifl.max_passes=3 has no effect with local.epochs=2',
+        ),
+        ({'algorithm': 'fedavg', 'semifl__clip_norm': 2.0}, 'semifl.clip_norm=2.0 is not an option of fedavg'),
+        ({'semifl__order': 'server_first'}, 'semifl.order=server_first is not an option of semisfl'),
+        ({'algorithm': 'semifl', 'consistency_weight': 2.0}, 'consistency_weight=2.0 is not an option of semifl'),
+        ({'algorithm': 'semifl', 'model__split_index': 3}, 'model.split_index=3 is not an option of semifl'),
+        ({'algorithm': 'semifl', 'k_s': 0}, 'semifl learns from labels at the server'),
+        ({'algorithm': 'semifl', 'data__client_labels': 100}, 'client_labels=100: clients of semifl have no labels'),
+        ({'algorithm': 'semifl', 'data__residency': 'host'}, "batch_norm_data='all' needs the images of all clients"),
+        (UDA | {'uda__tsa': 'log'}, "uda.tsa='log' anneals labels at the clients, but they have none"),
+        ({'optimizer': 'adam'}, "nesterov=True belongs to optimizer='sgd'"),
+        ({'setting': 'official'}, "config.setting='official': semisfl has no such setting"),
+        ({'algorithm': 'fedswitch', 'setting': 'official'}, 'only the abstract of its paper was available'),
+        ({'algorithm': 'fedavg', 'setting': 'official'}, 'has none of its values'),
+    ],
+)
+def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        config_lib.check(changed(**changes))
+    assert '\n' not in str(error.value)
+
+
+def valid_other(key):
+    """Another value of a key that is valid on its own."""
+    value = config_lib.flatten(default.get_config())[key]
+    options = method_lib.option_fields()
+    choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
+    if choices:
+        resolved = compatibility.shared_defaults().get(key)  # of 'auto'
+        return next(choice for choice in choices if choice not in (value, resolved))
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str | list):
+        return 'encoder.npz' if isinstance(value, str) else ('semseg',)
+    return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
+
+
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
+def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
+    base = needs.changes(algorithm)
+    for key in compatibility.unused(algorithms.get(algorithm)):
+        config = default.get_config()
+        config.update_from_flattened_dict(base | {key: valid_other(key)})
+        with pytest.raises(
+            UserError, match=re.escape(f'config.{key}={config_lib.flatten(config)[key]} is no')
+        ) as error:
+            config_lib.check(config)
+        assert algorithm in str(error.value)
+        assert '\n' not in str(error.value)
+
+
+def test_options_of_methods_belong_to_some_methods_alone():
+    groups = hparams_lib.GROUPS.keys() | method_lib.option_groups().keys()
+    options = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
+    for key in options - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
+        refused = {name for name, method in algorithms.METHODS.items() if key in compatibility.unused(method)}
+        assert set() < refused < set(algorithms.METHODS), f'{key} is refused by {refused or "no method"}'
+
+
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
+def test_no_label_to_learn_from_ends_in_one_line(algorithm):
+    for labels in ({'data.client_labels': 0}, {'data.client_labels': 100, 'federation.mu': 0}):
+        config = default.get_config()
+        config.update_from_flattened_dict(needs.changes(algorithm) | {'k_s': 0} | labels)
+        with pytest.raises(UserError, match='label') as error:
+            config_lib.check(config)
+        assert '\n' not in str(error.value)
+
+
+def test_a_method_without_clients_has_nothing_to_spread():
+    assert {name for name, method in algorithms.METHODS.items() if not method.clients} == {'supervised_only'}
+    with pytest.raises(UserError, match='supervised_only has no clients to distribute'):
+        config_lib.check(changed(algorithm='supervised_only', parallel__devices=2))
+
+
+def test_devices_share_trials_equally():
+    config_lib.check(changed(seeds=(0, 1, 2, 3, 4, 5), parallel__devices=3))
+    with pytest.raises(UserError, match=r'devices=4 does not divide the 6 trials of config\.seeds.*use 3 devices'):
+        config_lib.check(changed(seeds=(0, 1, 2, 3, 4, 5), parallel__devices=4))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'parallel__devices': 1}, 'parallel.devices=1 cannot be shared equally by 2 processes; use 0 for all'),
+        ({'parallel__devices': 0, 'parallel__process_id': 2}, 'process_id=2 is out of range'),
+        ({'parallel__devices': 0, 'algorithm': 'supervised_only'}, 'supervised_only has no clients to distribute'),
+        ({'parallel__devices': 0, 'seeds': (0, 1)}, 'the trials of config.seeds run in one process'),
+    ],
+)
+def test_processes_must_fit(changes, message):
+    two = {'parallel__coordinator': 'host:123', 'parallel__num_processes': 2}
+    config_lib.check(changed(**two, parallel__devices=0))
+    with pytest.raises(UserError, match=re.escape(message)):
+        config_lib.check(changed(**(two | changes)))
+
+
+def test_a_host_that_is_unknown(monkeypatch):
+    """JAX would try it for minutes, and abort."""
+
+    def unknown(host, port):
+        assert (host, port) == ('nowhere', 1234)
+        raise socket.gaierror(-2, 'Name or service not known')
+
+    monkeypatch.setattr(socket, 'getaddrinfo', unknown)
+    with pytest.raises(UserError, match=r"the host 'nowhere' is unknown \(Name or service not known\); give the name"):
+        hosts.join('nowhere:1234', 2, 1)

@@ -1,0 +1,163 @@
+"""Decoding of images, and the cache of what was decoded."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semisfl_jax.data import cache, dataset, decode
+from semisfl_jax.errors import UserError
+from tests.encoded_images import encoded
+
+
+@pytest.mark.parametrize('channels', [1, 3, 4])
+@pytest.mark.parametrize('size', [0, 5])
+def test_decoding_restores_png_pixels(channels, size):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 7, channels), dtype=np.uint8)
+    squeezed = pixels[..., 0] if channels == 1 else pixels
+    expected = Image.fromarray(squeezed)
+    if size:
+        expected = expected.resize((size, size), Image.Resampling.BILINEAR)
+    result = decode.decode(encoded(squeezed), size, channels)
+    np.testing.assert_array_equal(result, np.asarray(expected).reshape(*result.shape))
+    assert result.shape == ((size, size, channels) if size else (9, 7, channels))
+
+
+def test_gray_images_in_a_color_set_become_color():
+    gray = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    np.testing.assert_array_equal(decode.decode(encoded(gray), 0, 3), np.repeat(gray[..., None], 3, axis=2))
+
+
+def test_many_large_images_keep_their_order():
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), dtype=np.uint8)
+    files = [encoded(image) for image in pixels]
+    assert len(files[0]) > decode.THREADED_BYTES
+    np.testing.assert_array_equal(decode.decode_chunk(files, (64, 64, 3), 0), pixels)
+
+
+def test_unequal_sizes_and_broken_images_are_user_errors():
+    small, large = encoded(np.zeros((4, 4, 3), np.uint8)), encoded(np.zeros((5, 4, 3), np.uint8))
+    with pytest.raises(UserError, match=r'unequal size.*--config.data.image_size'):
+        decode.decode_chunk([small, large], (4, 4, 3), 0)
+    with pytest.raises(UserError, match='cannot be decoded'):
+        decode.decode_chunk([small, large[:30]], (4, 4, 3), 0)
+
+
+# --- the cache
+
+
+class Counting:
+    """A source of random images that counts how often it is decoded."""
+
+    def __init__(self, key='toy-1.0.0-abc'):
+        generator = np.random.default_rng(0)
+        self.images = generator.integers(0, 256, (40, 6, 5, 3), dtype=np.uint8)
+        self.labels = generator.integers(0, 10, 40)
+        self.decoded = 0
+        self.source = decode.Source('toy', key, 10, self.open)
+
+    def open(self):
+        return self.stream(slice(0, 30)), self.stream(slice(30, 40))
+
+    def stream(self, rows):
+        images, labels = self.images[rows], self.labels[rows].astype(np.int32)
+
+        def chunks():
+            self.decoded += 1
+            for start in range(0, len(images), 7):
+                yield images[start : start + 7], labels[start : start + 7]
+
+        return decode.Stream(len(images), (6, 5, 3), chunks)
+
+    def check(self, arrays, digest):
+        np.testing.assert_array_equal(arrays['train_images'], self.images[:30])
+        np.testing.assert_array_equal(arrays['test_images'], self.images[30:])
+        np.testing.assert_array_equal(arrays['train_labels'], self.labels[:30])
+        np.testing.assert_array_equal(arrays['test_labels'], self.labels[30:])
+        assert arrays['train_labels'].dtype == np.int32
+        assert digest == dataset.checksum('toy', arrays)
+
+
+def test_a_cached_set_is_not_decoded_again(tmp_path):
+    toy = Counting()
+    toy.check(*cache.fetch(toy.source, str(tmp_path / 'deep' / 'cache')))
+    toy.check(*cache.fetch(toy.source, str(tmp_path / 'deep' / 'cache')))
+    assert toy.decoded == 2  # training and test split, once
+    assert [p.name for p in (tmp_path / 'deep' / 'cache').iterdir()] == ['toy-1.0.0-abc']
+    other = Counting('toy-1.0.0-def')
+    other.check(*cache.fetch(other.source, str(tmp_path / 'deep' / 'cache')))
+    assert other.decoded == 2
+
+
+def damage_byte(entry):
+    content = bytearray((entry / 'train_images.npy').read_bytes())
+    content[-5] ^= 1
+    (entry / 'train_images.npy').write_bytes(content)
+
+
+DAMAGE = {
+    'cut short': lambda entry: (entry / 'test_images.npy').write_bytes((entry / 'test_images.npy').read_bytes()[:-9]),
+    'empty': lambda entry: (entry / 'train_labels.npy').write_bytes(b''),
+    'missing': lambda entry: (entry / 'train_labels.npy').unlink(),
+    'a bit': damage_byte,
+    'no meta': lambda entry: (entry / 'meta.json').unlink(),
+    'other meta': lambda entry: (entry / 'meta.json').write_text(json.dumps([1])),
+    'no json': lambda entry: (entry / 'meta.json').write_text('{'),
+}
+
+
+@pytest.mark.parametrize('how', DAMAGE)
+def test_a_damaged_entry_is_rebuilt(tmp_path, how, caplog):
+    toy = Counting()
+    cache.fetch(toy.source, str(tmp_path))
+    DAMAGE[how](tmp_path / 'toy-1.0.0-abc')
+    with caplog.at_level('WARNING', logger='semisfl_jax'):
+        toy.check(*cache.fetch(toy.source, str(tmp_path)))
+    assert toy.decoded == 4
+    assert 'damaged' in caplog.text
+    toy.check(*cache.fetch(toy.source, str(tmp_path)))
+    assert toy.decoded == 4
+
+
+def test_a_cache_that_cannot_be_written_only_warns(tmp_path, caplog):
+    (tmp_path / 'file').write_text('')
+    toy = Counting()
+    with caplog.at_level('WARNING', logger='semisfl_jax'):
+        toy.check(*cache.fetch(toy.source, str(tmp_path / 'file' / 'cache')))
+    assert 'not cached' in caplog.text
+
+
+def test_a_failed_decoding_leaves_nothing_behind(tmp_path):
+    toy = Counting()
+
+    def broken():
+        yield from [(toy.images[:7], toy.labels[:7])]
+        raise UserError('unreadable')
+
+    train, test = toy.open()
+    source = toy.source._replace(open=lambda: (train, test._replace(chunks=broken)))
+    with pytest.raises(UserError, match='unreadable'):
+        cache.fetch(source, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remains_of_killed_processes_are_cleared_when_old(tmp_path):
+    import os
+
+    for name, age in (('.toy-1.0.0-abc-old', 2 * cache.STALE_SECONDS), ('.toy-1.0.0-abc-new', 60)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    cache.fetch(Counting().source, str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['.toy-1.0.0-abc-new', 'toy-1.0.0-abc']
+
+
+def test_the_default_cache_follows_xdg(tmp_path, monkeypatch):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    toy = Counting()
+    cache.fetch(toy.source)
+    assert (tmp_path / 'semisfl_jax' / 'toy-1.0.0-abc' / 'meta.json').exists()
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+    assert cache.default_dir() == tmp_path / 'home' / '.cache' / 'semisfl_jax'

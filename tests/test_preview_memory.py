@@ -1,0 +1,154 @@
+"""A round as the preview compiles it: shapes, memory, and what fits."""
+
+from types import MappingProxyType
+
+import jax
+import numpy as np
+import pytest
+
+from configs import svhn
+from semisfl_jax import config as config_lib
+from semisfl_jax import data, machine
+from semisfl_jax.preview import fit, hlo, program, shapes, targets
+from semisfl_jax.preview.__main__ import main
+from semisfl_jax.preview.targets import Devices
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs, simulation
+from semisfl_jax.training.evaluate import batched
+from tests import needs, runs
+from tests.one_line import assert_one_line
+
+WORDS = runs.words_of('preview')
+ONE = Devices(jax.devices('cpu')[0], None)
+
+
+def tiny(changes=MappingProxyType({})):
+    config = runs.config()
+    config.update_from_flattened_dict(dict(changes))
+    return config_lib.resolve(config)
+
+
+@pytest.fixture(scope='module')
+def compiled():
+    """The tiny run on the CPU: its experiment, round and evaluation."""
+    experiment = shapes.experiment(tiny(), None)
+    target = targets.get('cpu')
+    return experiment, *(make(experiment, target, ONE) for make in (program.compile_round, program.compile_evaluation))
+
+
+def test_convolutions_of_a_real_program(compiled):
+    """small_cnn has two: student and teacher forward, and backward two gradients of kernels and one of features."""
+    counts = hlo.phases(hlo.parse(compiled[1].text))
+    active = runs.TINY['federation.num_active']  # one after another on a CPU
+    for phase, clients in (('supervised_step', 1), ('cross_entity_iteration', active)):
+        products = counts[phase].products
+        assert products['convolution (forward)'] == 4 * clients
+        assert products['convolution (backward)'] == 3 * clients
+        assert counts[phase].open_loops == 0
+    assert counts[hlo.REST].products.keys() <= {'product'}
+
+
+def described(tree):
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(jax.numpy.shape(leaf), jax.numpy.asarray(leaf).dtype) for leaf in leaves]
+
+
+def of_shapes(tree):
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+SETTINGS = {
+    'semisfl': {},
+    'on the host': {'data.residency': 'host'},
+    'whole sets on the host': {'data.residency': 'host', **needs.changes('semifl')},
+    'labels at the clients': {'data.residency': 'host', 'data.client_labels': 20},
+    'supervised_only': {'algorithm': 'supervised_only'},
+    'dense tasks': needs.changes('m_fed'),
+    'dense tasks on the host': {'data.residency': 'host', **needs.changes('m_fed')},
+}
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_shapes_are_those_of_a_run(name):
+    config = tiny(SETTINGS[name])
+    real, hollow = experiment_lib.build(config), shapes.experiment(config, None)
+    state = simulation.init_state(real)(real.key)
+    federation, cohort = next(inputs.inputs(real, 0))
+    arguments = shapes.of_round(hollow, ONE)
+    assert of_shapes(tuple(arguments)) == described((real.key, state, federation, cohort, np.int32(1)))
+    assert all(leaf.sharding.device_set == {ONE.first} for leaf in jax.tree.leaves(arguments))
+    batches = batched(real.dataset.test_images, real.test_truth, config.eval_batch_size, jax.device_put)
+    assert of_shapes(shapes.of_evaluation(hollow, ONE)) == described((state, batches))
+
+
+def test_images_of_hollow_data_take_no_memory():
+    config = svhn.get_config()
+    hollow = data.hollow(config.data)
+    assert hollow.train_images.shape == (73_257, 32, 32, 3)
+    assert hollow.test_images.shape == (26_032, 32, 32, 3)
+    assert hollow.train_images.strides == (0, 0, 0, 0)
+    assert set(np.unique(hollow.train_labels)) == set(range(10))
+    config.data.update(name='stl10', image_size=48)
+    hollow = data.hollow(config.data)
+    assert hollow.train_images.shape == (105_000, 48, 48, 3)
+    assert np.sum(hollow.train_labels < 0) == 100_000
+
+
+def test_memory_is_that_of_the_program_of_a_run(compiled):
+    real = experiment_lib.build(tiny())
+    state = simulation.init_state(real)(real.key)
+    jit = simulation.compile_with(real.config)
+    arguments = real.key, state, *next(inputs.inputs(real, 0)), np.int32(8)
+    analysis = jit(real.algorithm.round, donate_argnums=1).lower(*arguments).compile().memory_analysis()
+    _, round_, evaluation = compiled
+    assert round_.memory.arguments == analysis.argument_size_in_bytes
+    assert round_.memory.temporary == analysis.temp_size_in_bytes
+    assert round_.memory.outputs == analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    assert round_.memory.outputs < 1000  # the state takes the place of its argument
+    need = fit.need(compiled[0], round_, evaluation)
+    images = 1437 * 8 * 8 + 4 * 1437
+    test_set = 360 * 8 * 8 + 4 * 360 + 360  # one batch: images, labels, which of them count
+    assert need.shared == images + test_set
+    assert need.total >= sum(round_.memory[:3]) + test_set
+
+
+def test_what_fits():
+    target = targets.Target('x', 'tpu', 'X', memory=1000)
+    assert fit.Need(1000, 0).fits(target)
+    assert not fit.Need(1001, 0).fits(target)
+    assert fit.Need(300, 100).trials(target) == 4  # 900 beside the images, 200 each
+    assert fit.Need(1001, 0).trials(target) == 0
+    assert targets.Target('x', 'gpu', 'X', memory=1000).usable == 750
+    assert fit.Need(10**9, 0).fits(targets.Target('x', 'cpu', 'X', memory=None))
+
+
+def test_a_run_that_does_not_fit(capsys, monkeypatch, compiled):
+    """The tiny run in a memory that is too small for it by a byte, and in one that no run fits."""
+    need = fit.need(*compiled).total
+    monkeypatch.setattr(machine, 'host_memory', lambda: need - 1)
+    assert main([*WORDS, '--target=cpu']) == 2
+    printed = capsys.readouterr()
+    assert 'fits: no\n' in printed.out
+    assert_one_line(printed.err, ['does not fit', 'client_chunk=3', '--fit'])
+    monkeypatch.setattr(machine, 'host_memory', lambda: 1000)
+    assert main([*WORDS, '--target=cpu', '--fit']) == 2
+    assert_one_line(capsys.readouterr().err, ['does not fit', 'not even one client at a time'])
+
+
+@pytest.mark.parametrize(('largest', 'words'), [(2, ['client_chunk=2 fits']), (0, ['not even one client'])])
+def test_a_chunk_that_fits(largest, words, capsys, monkeypatch, compiled):
+    """With 10 clients 5 are tried, then 2, then 1."""
+    _, round_, evaluation = compiled
+    tried = []
+
+    def compile_round(experiment, *others):
+        tried.append(experiment.config.federation.client_chunk)
+        fits = 0 < tried[-1] <= largest
+        return round_ if fits else program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
+
+    monkeypatch.setattr(program, 'compile_round', compile_round)
+    monkeypatch.setattr(program, 'compile_evaluation', lambda *arguments: evaluation)
+    assert main([*WORDS, '--target=cpu', '--fit', '--config.federation.num_active=10']) == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert tried == [0, 5, 2] + [1] * (not largest)

@@ -1,0 +1,40 @@
+"""Folders of several seeds: their states, and that their lines are close."""
+
+import jax
+import pytest
+
+from semisfl_jax import frequency
+from semisfl_jax.training import checkpoint, experiment, load
+from tests import runs
+
+SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
+WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
+TOLERANCE = 2e-4  # of a batched program, relative, on losses after four rounds
+
+
+def seeds_of(folder):
+    return {seed: folder / f'seed_{seed}' for seed in SEEDS}
+
+
+def state_of(folder):
+    """The last checkpoint of a tiny run."""
+    built = load.experiment(folder)
+    template = {
+        'algorithm': jax.eval_shape(built.algorithm.init, built.key),
+        'frequency': frequency.init(built.config.k_s, built.frequency),
+    }
+    identity = experiment.identity(load.config(folder), built.partition)
+    return checkpoint.restore(folder / 'checkpoints', template, identity)
+
+
+def assert_lines_close(folder, expected, tolerance=TOLERANCE):
+    """metrics.jsonl of two runs, up to rounding: counts are equal, an accuracy may differ by two of 360 images."""
+    for ours, theirs in zip(runs.records(folder), runs.records(expected), strict=True):
+        assert ours.keys() == theirs.keys()
+        for key in ours.keys() - set(runs.TIMES):
+            if theirs[key] is None:
+                assert ours[key] is None
+            elif key in ('teacher_accuracy', 'student_accuracy'):
+                assert abs(ours[key] - theirs[key]) <= 2.001 / 360
+            else:
+                assert ours[key] == pytest.approx(theirs[key], rel=tolerance, abs=1e-6), (ours['round'], key)
