@@ -1,6 +1,7 @@
 """The studies of the paper: all resolve at all scales, share their runs, and have the paper's numbers."""
 
 import importlib
+import math
 import re
 from pathlib import Path
 
@@ -206,6 +207,27 @@ def test_table_6_also_stands_under_the_settings_of_the_code(scale):
     definition = study('table6', scale)
     text = document.markdown(report.build(definition, collect.find(definition, Path('nowhere'), {}), []))
     assert text.count("Rows with 'code' run under the settings of the authors' code") == (3 if scale == 'full' else 1)
+
+
+@pytest.mark.parametrize(
+    ('scale', 'betas'),
+    [
+        ('smoke', [15, 29, 44]),  # 1 / (20 / 1,437 * 5) = 14.4, 28.7, 43.1
+        ('cpu', [61, 121, 181]),  # 1 / (100 / 60,000 * 10) = 60, and the next whole number
+        ('digits', [8, 15, 22]),  # 1 / (20 / 1,437 * 10) = 7.2, 14.4, 21.6
+        ('mnist', [121, 241, 361]),  # 1 / (50 / 60,000 * 10) = 120
+    ],
+)
+def test_table_6_has_three_smallest_k_s_at_small_scales(scale, betas):
+    (table,) = study('table6', scale).tables
+    assert table.columns == ['K_min = 1', 'K_min = 2', 'K_min = 3']
+    for row in table.rows:
+        assert [table.at(row, column).config.frequency.beta for column in table.columns] == betas
+    for column, smallest in zip(table.columns, (1, 2, 3), strict=True):
+        config = table.at('alpha = 4', column).config
+        images = {'digits': 1437, 'fashion_mnist': 60_000, 'mnist': 60_000}[config.data.name]
+        exact = config.frequency.beta * config.data.num_labeled * config.k_u / images
+        assert (math.floor(exact), round(exact)) == (smallest, smallest)  # by the rules of paper and code
 
 
 def test_table_6_shares_the_main_runs():
