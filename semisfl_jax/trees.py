@@ -57,3 +57,18 @@ def scatter(tree: Tree, ids: Array, new: Tree, weight: Array, all_gather: Callab
 def squared_distance(tree: Any, other: Any) -> Array | int:
     """|| tree - other ||^2 [] over all leaves; the number 0 if there are none."""
     return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))
+
+
+def pack(scalars: Tree) -> tuple[Array, Callable[[Array], Tree]]:
+    """The scalars [] of a tree, of 32 bits each, as one array [n] of their bits, and what unpacks arrays [..., n].
+
+    A loop stores what its steps report in one operation for each array, and on accelerators that is a kernel.
+    """
+    leaves, structure = jax.tree.flatten(scalars)
+    kinds = [leaf.dtype for leaf in leaves]
+
+    def unpack(packed: Array) -> Tree:
+        columns = jnp.moveaxis(packed, -1, 0)
+        return jax.tree.unflatten(structure, map(jax.lax.bitcast_convert_type, columns, kinds))
+
+    return jnp.stack([jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in leaves]), unpack

@@ -12,6 +12,7 @@ teacher's keys and labels, with which every anchor is compared, are an `all_gath
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -212,21 +213,28 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
 def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
     """All K_u iterations, of batches with a leading [K_u]; metrics and counts have it, too."""
     k_u, at_once = phase.hparams.k_u, iterations_at_once(phase, context, batches)
+    unpack: Callable[[Array], Reported]  # what `iteration` reports of each iteration
 
-    def alone(exchange: Exchange, batch: Batch) -> tuple[Exchange, Reported]:
-        return iteration(phase, context, exchange, batch, see(phase, context, batch))
+    def reporting(exchange: Exchange, inputs: tuple[Batch, Seen]) -> tuple[Exchange, Array]:
+        nonlocal unpack
+        exchange, reported = iteration(phase, context, exchange, *inputs)
+        packed, unpack = trees.pack(reported)
+        return exchange, packed
 
-    if at_once == 1:
-        return jax.lax.scan(alone, start, batches)
+    def alone(exchange: Exchange, batch: Batch) -> tuple[Exchange, Array]:
+        return reporting(exchange, (batch, see(phase, context, batch)))
 
-    def block(exchange: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
+    def block(exchange: Exchange, batches: Batch) -> tuple[Exchange, Array]:
         with jax.named_scope('views_of_iterations'):
             seen = jax.vmap(partial(see, phase, context))(batches)
-        return jax.lax.scan(lambda carry, inputs: iteration(phase, context, carry, *inputs), exchange, (batches, seen))
+        return jax.lax.scan(reporting, exchange, (batches, seen))
 
-    blocks = jax.tree.map(lambda x: x.reshape(k_u // at_once, at_once, *x.shape[1:]), batches)
-    end, reported = jax.lax.scan(block, start, blocks)
-    return end, jax.tree.map(lambda x: x.reshape(k_u, *x.shape[2:]), reported)
+    if at_once == 1:
+        end, packed = jax.lax.scan(alone, start, batches)
+    else:
+        blocks = jax.tree.map(lambda x: x.reshape(k_u // at_once, at_once, *x.shape[1:]), batches)
+        end, packed = jax.lax.scan(block, start, blocks)
+    return end, unpack(packed.reshape(k_u, -1))
 
 
 def iterations_at_once(phase: CrossEntity, context: Round, batches: Batch) -> int:

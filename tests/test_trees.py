@@ -1,0 +1,29 @@
+"""What loops report, packed in one array and unpacked to the bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import trees
+
+VALUES = {
+    'loss': np.array([1.5, np.nan, -0.0, 3.4e38, 1e-45], np.float32),
+    'counts': {'right': np.array([0, 7, -1, 2**31 - 1, 16_777_217], np.int32)},  # the last is no float32
+}
+
+
+def test_packed_scalars_are_the_same_bits():
+    kept = {}
+
+    def step(carry, scalars):
+        packed, kept['unpack'] = trees.pack(scalars)
+        return carry + 1, packed
+
+    packed = jax.jit(lambda values: jax.lax.scan(step, 0, values)[1])(VALUES)
+    assert (packed.shape, packed.dtype) == ((5, 2), jnp.int32)
+    for rows in (packed, packed.reshape(5, 1, 2)):
+        unpacked = kept['unpack'](rows)
+        assert jax.tree.structure(unpacked) == jax.tree.structure(VALUES)
+        for got, expected in zip(jax.tree.leaves(unpacked), jax.tree.leaves(VALUES), strict=True):
+            assert (got.dtype, got.shape) == (expected.dtype, rows.shape[:-1])
+            assert np.asarray(got).tobytes() == expected.tobytes()
