@@ -45,7 +45,7 @@ from semisfl_jax.training import (
     workdir,
 )
 from semisfl_jax.training import trials as trials_lib
-from semisfl_jax.training.arguments import check_listener, folder_of
+from semisfl_jax.training.arguments import check_interrupts, check_listener, folder_of
 from semisfl_jax.training.describe import describe
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
@@ -86,6 +86,7 @@ def train(
     config_lib.check(config)
     folder = folder_of(folder)
     check_listener(on_event)
+    check_interrupts(interrupts)
     if config.diagnostics_every and folder is None and on_event is None:
         raise UserError(
             f'config.diagnostics_every={config.diagnostics_every}: diagnostics are written to the folder of the run; '

@@ -170,6 +170,15 @@ def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
         ((None, 3), 'on_event=3 cannot be called; give a function of an event, or None'),
         ((None, sfl.console), 'on_event=console cannot be called with an event .* `with console.. as show:`'),
         ((None, sfl.console()), 'on_event is a block that was not entered; write `with console.. as show:`'),
+        (
+            (None, None, True),
+            'interrupts=True cannot be called without an argument .* or leave it out',
+        ),
+        (
+            (None, None, lambda key: key),
+            'interrupts=<function .* cannot be called without an argument .*',
+        ),
+        ((None, None, interrupt.listen()), 'interrupts is a block already; give the function that makes it'),
     ],
 )
 def test_wrong_arguments_say_so_and_write_nothing(arguments, message, tmp_path, monkeypatch):

@@ -40,6 +40,21 @@ def folder_of(folder: object) -> Path | None:
     return Path(path)
 
 
+def check_interrupts(interrupts: object) -> None:
+    """Raises UserError unless `interrupts` can be called without an argument."""
+    if isinstance(interrupts, AbstractContextManager):  # which may be callable, as a decorator
+        raise UserError('interrupts is a block already; give the function that makes it, such as interrupt.listen')
+    try:
+        inspect.signature(interrupts).bind()  # type: ignore[arg-type]
+    except TypeError as error:
+        raise UserError(
+            f'interrupts={shorten(repr(interrupts))} cannot be called without an argument ({error}); give '
+            'semisfl_jax.training.interrupt.listen, or leave it out'
+        ) from error
+    except ValueError:  # a function in C may not tell its arguments
+        return
+
+
 def check_listener(on_event: object) -> None:
     """Raises UserError unless `on_event` is None or can be called with an event."""
     if on_event is None:
