@@ -21,7 +21,7 @@ from semisfl_jax.studies import statistics
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml'
-MACHINE = re.compile(r'\S+ \(\S+\), [^,]+, \d+ cores')  # in the column `hardware` of cells.csv
+MACHINE = re.compile(r'\S+ \(\S+\), [^,]+, \d+ cores?')  # in the column `hardware` of cells.csv
 LEVEL = 0.05
 WIDTH = 110  # of a command
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
