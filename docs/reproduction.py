@@ -250,7 +250,8 @@ def _source(item: Judged) -> str:
             words[-1] += word
         command += ' \\\n' + '\\\n'.join(words)
     commits = ', '.join(dict.fromkeys(f'`{commit}`' for line in lines for commit in line['commits'].split(', ')))
-    machines = '; '.join(dict.fromkeys(MACHINE.findall(' '.join(line['hardware'] for line in lines))))
+    found = MACHINE.findall(' '.join(line['hardware'] for line in lines))
+    machines = '; '.join(dict.fromkeys(name.replace(', 1 cores', ', 1 core') for name in found))  # older reports
     report = f'[Report](../results/{folder.name}/report.md); commit {commits}; {machines}.'
     return f'```sh\n{command}\n```\n\n{report}'
 
