@@ -175,7 +175,7 @@ SUPERVISED = of(
     ('statistics of the teacher lost', 'state.teacher._replace(bottom=bottom)', 'state.teacher'),
     ('running statistics in training', 'x, next(dropout_keys), True', 'x, next(dropout_keys), False'),
     ('rows that are not there train', 'if valid is None else valid.astype', 'if valid is None else 0 * valid.astype'),
-    ('sums instead of means', 'value / k_s', 'value'),
+    ('sums instead of means', 'total / k_s', 'total'),
     ('no key enters the queue', 'memory.push_supervised(state.memory, keys)', 'state.memory'),
     ('every step with the same views', "rng.fold(key, 'supervised', number)", "rng.fold(key, 'supervised')"),
     ('every step ahead sees the same', 'seen_ahead[i]', 'seen_ahead[0]', 'semisfl'),
