@@ -13,14 +13,10 @@ from contextlib import contextmanager
 from semisfl_jax.wording import one_line
 
 _MAKE_ROOM = 'make room; a run then resumes by the same command'
-_ALLOW = 'this may not be written; change its permissions, or choose another folder'
 _WHAT_TO_DO = {  # errors of files that no check can foresee
     errno.ENAMETOOLONG: 'choose a shorter one',
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,
-    errno.EISDIR: 'a file is to be written there; move the folder away',
-    errno.EACCES: _ALLOW,
-    errno.EROFS: _ALLOW,
 }
 _log = logging.getLogger('semisfl_jax')
 
@@ -58,8 +54,8 @@ def exit_status(command: Callable[[], None]) -> int:
     """Runs a command of this package.
 
     Returns:
-      0; 2 after a mistake of the user or where a file cannot be written, which it prints as one line; 141, as by
-      SIGPIPE, if nobody reads what it prints.
+      0; 2 after a mistake of the user or on a full disk, which it prints as one line; 141, as by SIGPIPE, if nobody
+      reads what it prints.
     """
     try:
         with warnings_on_stderr():

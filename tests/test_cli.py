@@ -11,7 +11,7 @@ import pytest
 
 import launch
 import semisfl_jax.__main__
-from semisfl_jax import errors, own_files
+from semisfl_jax import errors
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from tests import runs
@@ -44,19 +44,6 @@ def test_a_full_disk_is_one_line(capsys):
     assert capsys.readouterr().err == (
         'error: No space left on device: runs/a; make room; a run then resumes by the same command\n'
     )
-
-
-def test_a_folder_in_place_of_a_file_is_one_line(capsys, tmp_path):
-    (tmp_path / 'report.md').mkdir()
-
-    def write():
-        own_files.write(tmp_path / 'report.md', b'text')
-
-    assert errors.exit_status(write) == 2
-    assert capsys.readouterr().err == (
-        f'error: Is a directory: {tmp_path}/report.md; a file is to be written there; move the folder away\n'
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ['report.md']
 
 
 def test_output_that_nobody_reads():

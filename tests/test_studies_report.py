@@ -2,11 +2,13 @@
 
 import csv
 import dataclasses
+import errno
 import math
 import re
 
 import pytest
 
+from semisfl_jax.errors import UserError
 from semisfl_jax.studies import document, engine, report, spec, statistics
 from tests import studies_toy
 
@@ -152,6 +154,18 @@ def test_a_command_breaks_between_its_words_alone():
     words = ('python', 'a.py', '--config.b-c=&quot;&lt;2&quot;')
     assert f'<code>{" ".join(f"<span>{word}</span>" for word in words)}</code>' in page
     assert 'code span { display: inline-block;' in page
+
+
+def test_a_folder_in_place_of_a_report_is_one_line(tmp_path):
+    from semisfl_jax.studies import collect, execute
+
+    study = studies_toy.study()
+    (tmp_path / 'report.md').mkdir()
+    message = r'^cannot write .*/report.md: Is a directory; choose another --workdir$'
+    with pytest.raises(UserError, match=message), execute.writing():
+        report.write(tmp_path, study, collect.find(study, tmp_path, {}))
+    with pytest.raises(OSError, match='No space left'), execute.writing():
+        raise OSError(errno.ENOSPC, 'No space left on device', 'report.md')
 
 
 def test_nothing_run_yet(tmp_path):

@@ -83,7 +83,8 @@ def _make(
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
         found = collect.find(study, home, faults)
-        report.write(folder, study, found)
+        with execute.writing():
+            report.write(folder, study, found)
     for name, fault in collect.damaged(found).items():
         say(f'{name} is finished, but not in the report: {fault}')
     return faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -23,17 +24,31 @@ LOGS = 'logs'
 _POLL_SECONDS = 0.5
 
 
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Says in one line what keeps a block from writing a report; a full disk is left to `errors.exit_status`.
+
+    Raises:
+      UserError: permissions, or a folder in place of a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        name = error.filename2 or error.filename  # the second is where something was to be moved
+        raise UserError(f'cannot write {name}: {error.strerror}; choose another --workdir') from error
+
+
 def make_folders(home: Path, folder: Path) -> None:
     """Creates the folders of logs and runs in `home`, and that of a report, `folder`.
 
     Raises:
       UserError: one is not writable.
     """
-    try:
+    with writing():
         for path in (home / LOGS, home / plan.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
 
 
 @contextlib.contextmanager

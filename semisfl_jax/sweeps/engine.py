@@ -62,7 +62,8 @@ def run(
         try:
             _search(sweep, storage, home, launcher, say)
         finally:
-            report.write(folder, sweep, results.find(sweep, storage), home)
+            with execute.writing():
+                report.write(folder, sweep, results.find(sweep, storage), home)
     say(f'report in {folder}/report.md and report.html, settings in {folder}/tuned.json')
     return folder
 
