@@ -243,6 +243,12 @@ DENSE = [
         ('void is a false positive', 'if 2 * common.get((p, void), 0) <= predicted_area[p]:', 'if True:'),
         ('classes do not matter', ' or predicted_class[p] != true_class[t]', ''),
     ),
+    *of('augment/content.py', 'augment', ('sharpened unseen', ", 'Sharpness')", ')')),
+    *of(
+        'augment/content.py',
+        'augment_batches',
+        ('images are not looked at', '-(-jnp.sum(looks) // at_once)', 'jnp.sum(looks) // at_once'),
+    ),
     *of(
         'augment/similarity.py',
         'views_targets',

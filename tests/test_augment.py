@@ -13,6 +13,7 @@ from semisfl_jax import rng
 from semisfl_jax.augment import (
     AugmentOptions,
     check,
+    content,
     draws,
     geometry,
     operations,
@@ -92,7 +93,7 @@ def test_autocontrast_of_every_range():
     low, high = np.triu_indices(256, 1)
     values = np.arange(256)
     counts = (values >= low[:, None]) & (values <= high[:, None])
-    result = np.asarray(jax.jit(operations._autocontrast)(np.cumsum(counts, 1)))
+    result = np.asarray(jax.jit(content._autocontrast)(np.cumsum(counts, 1)))
     for row, lo, hi in zip(result, low, high, strict=True):
         image = PIL.Image.frombytes('L', (hi - lo + 1, 1), bytes(range(lo, hi + 1)))
         assert row[lo : hi + 1].tobytes() == PIL.ImageOps.autocontrast(image).tobytes(), (lo, hi)
@@ -113,7 +114,7 @@ def test_quotient_is_exact():
     step = np.arange(1, 144 * 144 // 255 + 1)[:, None]
     numerator = np.arange(300)[None] * step + np.arange(100)[:, None, None] % step
     expected = numerator // step
-    np.testing.assert_array_equal(jax.jit(operations._quotient)(numerator, step), expected)
+    np.testing.assert_array_equal(jax.jit(content._quotient)(numerator, step), expected)
 
 
 @pytest.mark.parametrize(

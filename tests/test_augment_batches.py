@@ -8,6 +8,7 @@ import pytest
 from semisfl_jax import rng
 from semisfl_jax.augment import (
     AugmentOptions,
+    content,
     operations,
     strong,
     weak,
@@ -85,6 +86,29 @@ def test_inside_a_differentiated_loss(clients):
     strong_views = jax.jit(strong, static_argnums=2)
     expected = 2 * sum(np.asarray(strong_views(keys[a], images[a], OPTIONS), np.float64).sum() for a in range(4))
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(0.5), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('looked_at', [0, 1, 32, 33, 70])
+def test_any_number_of_images_is_looked_at(looked_at):
+    """An image whose operation looks at it has the same result beside any number of others as alone."""
+    draws = np.random.default_rng(looked_at)
+    images = jnp.asarray(draws.integers(0, 256, (70, 3, 8, 8), np.uint8))
+    looks = np.isin(MC.operations, content.LOOKS)
+    op = draws.choice(np.flatnonzero(~looks), 70)
+    op[draws.permutation(70)[:looked_at]] = draws.choice(np.flatnonzero(looks), looked_at)
+    rest = draws.integers(1, MC.levels, 70), np.ones(70, int), np.ones(70, bool)
+    result = np.asarray(randaugment(images, *map(jnp.asarray, (op, *rest)), MC))
+    for b in range(70):
+        alone = randaugment(images[b : b + 1], *(jnp.asarray(x[b : b + 1]) for x in (op, *rest)), MC)
+        np.testing.assert_array_equal(result[b], alone[0])
+
+
+def test_the_same_images_for_every_client(clients):
+    """What only some arguments have an axis for is as if all had."""
+    images, keys = clients
+    same = jax.jit(lambda keys: jax.vmap(strong, in_axes=(0, None, None))(keys, images[0], OPTIONS))(keys)
+    each = jax.jit(lambda keys, images: jax.vmap(strong, in_axes=(0, 0, None))(keys, images, OPTIONS))
+    np.testing.assert_array_equal(same, each(keys, jnp.stack([images[0]] * 4)))
 
 
 def test_images_of_a_batch_are_independent():

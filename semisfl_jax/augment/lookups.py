@@ -6,11 +6,13 @@ made for are products. They are exact: a single term of each sum is not zero, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 from semisfl_jax import machine
-from semisfl_jax.types import Array
+from semisfl_jax.types import Array, Tree
 
 MOST_POSITIONS = 64 * 64  # of images that are read by products, whose work grows with the square
 
@@ -36,7 +38,24 @@ def cumulative_histogram(values: Array) -> Array:
     return jnp.cumsum(_histogram(values), axis=-1)
 
 
-@jax.custom_batching.custom_vmap
+def as_one_batch(function: Callable[..., Tree]) -> Callable[..., Tree]:
+    """Makes a function of arrays [B, ...], to trees of such, get a single longer batch under vmap."""
+    merged = jax.custom_batching.custom_vmap(function)
+
+    @merged.def_vmap
+    def _(axis_size: int, in_batched: list[bool], *arrays: Array) -> tuple[Tree, Tree]:
+        every = [
+            x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
+            for x, batched in zip(arrays, in_batched, strict=True)
+        ]
+        results = merged(*(x.reshape(-1, *x.shape[2:]) for x in every))
+        results = jax.tree.map(lambda x: x.reshape(axis_size, -1, *x.shape[1:]), results)
+        return results, jax.tree.map(lambda _: True, results)
+
+    return merged
+
+
+@as_one_batch  # a scatter with a batch axis takes twice as long
 def _histogram(values: Array) -> Array:
     """Counts [B, C, 256] int32 of values [B, C, S] uint8."""
     batch, channels, _ = values.shape
@@ -44,14 +63,6 @@ def _histogram(values: Array) -> Array:
     counts = jnp.zeros(batch * channels * 256, jnp.int32)
     counts = counts.at[(start + values).reshape(-1)].add(1, mode='promise_in_bounds')
     return counts.reshape(batch, channels, 256)
-
-
-@_histogram.def_vmap
-def _(axis_size: int, in_batched: list[bool], values: Array) -> tuple[Array, bool]:
-    """Under vmap, uses one longer batch: a scatter with a batch axis takes twice as long."""
-    del in_batched  # the only argument
-    counts = _histogram(values.reshape(-1, *values.shape[2:]))
-    return counts.reshape(axis_size, -1, *counts.shape[1:]), True
 
 
 def by_products() -> bool:

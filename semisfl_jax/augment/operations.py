@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from semisfl_jax import machine
-from semisfl_jax.augment import geometry, lookups, tables
+from semisfl_jax.augment import content, geometry, lookups, tables
 from semisfl_jax.augment.variants import CLEARS_ALPHA, SEMIFL_CUTOUT, Variant
 from semisfl_jax.types import Array
 
@@ -41,15 +39,7 @@ def randaugment(
     batch, channels, height, width = colors.shape
 
     # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
-    def of_image(args: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
-        planes, total, op, v = args
-        return _table_and_degenerate(planes, total, op, v, variant)
-
-    total = lookups.cumulative_histogram(colors.reshape(batch, channels, height * width))
-    # On the CPU, a loop over halves of the batch keeps XLA from fusing all this into the gathers that read it and
-    # recomputing it for every pixel; optimization_barrier does not prevent that. Elsewhere it would double the kernels.
-    at_once = max(batch // 2, 1) if machine.platform() == 'cpu' else batch
-    table, degenerate = lax.map(of_image, (colors, total, op, v), batch_size=at_once)
+    table, degenerate = content.tables_and_degenerates(colors, op, v, variant)
 
     mixes, rows = tables.blends(variant)
     row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
@@ -83,32 +73,6 @@ def randaugment(
     return result if alpha is None else jnp.concatenate([result, alpha], axis=1)
 
 
-def _table_and_degenerate(planes: Array, total: Array, op: Array, v: Array, variant: Variant) -> tuple[Array, Array]:
-    """The inputs of the operations that do not move pixels, for one image.
-
-    Args:
-      planes: [C, H, W] uint8.
-      total: [C, 256] int32, its cumulative histograms.
-      op: [] int32.
-      v: [] int32.
-      variant: the RandAugment variant.
-
-    Returns:
-      The table of AutoContrast, Equalize, Invert, Posterize or Solarize, [C, 256] uint8, otherwise the identity; and
-      the image with which Brightness, Color, Contrast or Sharpness blends, [C, H, W] uint8: black, the gray image, its
-      mean, the smoothed image.
-    """
-    table = jnp.asarray(tables.points(variant))[op, v]  # [256]
-    table = jnp.where(op == variant.place('AutoContrast'), _autocontrast(total), table)
-    table = jnp.where(op == variant.place('Equalize'), _equalize(total), table)
-
-    luma = _luma(planes)
-    mean = (2 * jnp.sum(luma, dtype=jnp.int32) + luma.size) // (2 * luma.size)  # rounded half up
-    level = jnp.where(op == variant.place('Contrast'), mean, 0).astype(jnp.uint8)
-    degenerate = jnp.where(op == variant.place('Sharpness'), _smooth(planes), level)
-    return table, jnp.where(op == variant.place('Color'), luma, degenerate)
-
-
 def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, variant: Variant) -> Array:
     """Tables and blends in one: tables are for differences from 0.
 
@@ -132,54 +96,3 @@ def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, v
     for of_row, at, first in lifted:
         step += (row == of_row) & (place == at) & (degenerate >= first)
     return jnp.clip(degenerate + step, 0, 255).astype(jnp.uint8)
-
-
-def _quotient(numerator: Array, denominator: Array) -> Array:
-    """Floor of a quotient of non-negative int32, exact where it is at most a few hundred.
-
-    Single-precision division is many times faster than integer division. The added half keeps the quotient at least
-    0.5 / denominator away from every integer, so that rounding cannot cross one.
-    """
-    return ((numerator.astype(jnp.float32) + 0.5) / denominator.astype(jnp.float32)).astype(jnp.int32)
-
-
-def _autocontrast(total: Array) -> Array:
-    """The table of PIL.ImageOps.autocontrast, [..., 256] uint8, from cumulative counts [..., 256]."""
-    values = jnp.arange(256)
-    low = jnp.sum(total == 0, axis=-1, keepdims=True)
-    high = jnp.sum(total < total[..., -1:], axis=-1, keepdims=True)
-    span = jnp.maximum(high - low, 1)
-    distance = 255 * jnp.clip(values - low, 0, span)
-    exact = _quotient(distance, span)
-    short = jnp.asarray(tables.autocontrast_shortfalls())[low, high] >> (exact & 31).astype(jnp.uint32) & 1
-    stretched = exact - jnp.where(exact * span == distance, short.astype(jnp.int32), 0)
-    return jnp.where(high > low, stretched, values).astype(jnp.uint8)
-
-
-def _equalize(total: Array) -> Array:
-    """The table of PIL.ImageOps.equalize, [..., 256] uint8, from cumulative counts [..., 256]."""
-    values = jnp.arange(256)
-    below = jnp.concatenate([jnp.zeros_like(total[..., :1]), total[..., :-1]], axis=-1)
-    below_highest = jnp.max(jnp.where(total < total[..., -1:], total, 0), axis=-1, keepdims=True)
-    step = lax.div(below_highest, 255)
-    spread = _quotient(lax.div(step, 2) + below, jnp.maximum(step, 1))
-    return jnp.where(step > 0, jnp.minimum(spread, 255), values).astype(jnp.uint8)
-
-
-def _luma(planes: Array) -> Array:
-    """Gray values [1, H, W] uint8 of planes [C, H, W], as PIL converts RGB to L."""
-    if planes.shape[0] == 1:
-        return planes
-    red, green, blue = planes[:, None].astype(jnp.int32)
-    return (19595 * red + 38470 * green + 7471 * blue + 0x8000 >> 16).astype(jnp.uint8)
-
-
-def _smooth(planes: Array) -> Array:
-    """PIL.ImageFilter.SMOOTH of [C, H, W] uint8: the 3x3 mean with center weight 5; border pixels are unchanged."""
-    height, width = planes.shape[1:]
-    wide = jnp.pad(planes, ((0, 0), (1, 1), (1, 1))).astype(jnp.int32)
-    rows = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * wide[:, 1:-1, 1:-1]
-    mean = lax.div(total + 6, 13).astype(jnp.uint8)  # rounded; thirteenths are never ties
-    y, x = jnp.arange(height)[:, None], jnp.arange(width)
-    return jnp.where((y > 0) & (y < height - 1) & (x > 0) & (x < width - 1), mean, planes)
