@@ -20,6 +20,7 @@ from semisfl_jax.training import checkpoint, diagnostic_files, metrics, totals, 
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
 from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.tensorboard import Events
 
 
 class Home(NamedTuple):
@@ -48,7 +49,7 @@ class Outputs(NamedTuple):
     """What is open while a trial runs."""
 
     home: Home
-    events: metrics.SummaryWriter  # of TensorBoard
+    events: Events  # of TensorBoard
     manager: checkpoint.CheckpointManager
 
 
@@ -191,7 +192,7 @@ def writer(
             checkpoint.cut_back(home.checkpoints, completed)
             diagnostic_files.cut_back(home.folder, completed)
             manager = stack.enter_context(closing(checkpoint.open_manager(home.checkpoints, max_to_keep)))
-            events = stack.enter_context(closing(metrics.open_events(home.folder / 'tensorboard', completed + 1)))
+            events = stack.enter_context(closing(Events(home.folder / 'tensorboard', completed + 1)))
             outputs.append(Outputs(home, events, manager))
         yield partial(_write, outputs)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorboardX import SummaryWriter
 from tensorboardX.proto.summary_pb2 import Summary
 
 from semisfl_jax import own_files, tasks
 from semisfl_jax.errors import UserError
+from semisfl_jax.training.tensorboard import Events
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
@@ -141,12 +141,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), error
 
 
-def open_events(folder: Path, first_round: int) -> SummaryWriter:
-    """A TensorBoard writer; events of an interrupted run from `first_round` on are hidden."""
-    return SummaryWriter(str(folder), purge_step=first_round, flush_secs=10)
-
-
-def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
+def log_events(events: Events, record: dict[str, Any]) -> None:
     """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data, scores under VALIDATION
     if they are of validation images."""
     group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
@@ -154,4 +149,4 @@ def log_events(events: SummaryWriter, record: dict[str, Any]) -> None:
         if key not in ('round', 'fake', 'validation') and value is not None:
             part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
             scalars.value.add(tag=group + part + key, simple_value=value)
-    events.file_writer.add_summary(scalars, record['round'])  # one event: `add_scalar` writes, and takes, one for each
+    events.add(record['round'], scalars)
