@@ -63,6 +63,15 @@ def numbers(variables):
     return {name: np.asarray(value, np.float64) for name, value in found.items() if value is not None}
 
 
+def assert_close(found, expected, models=('student', 'teacher')):
+    """The models of a state, and those of a `Server`."""
+    for who in models:
+        for name, value in numbers(getattr(found, who)).items():
+            np.testing.assert_allclose(
+                value, getattr(expected, who)[name], rtol=2e-3, atol=2e-4, err_msg=f'{who} {name}'
+            )
+
+
 def differences(loss, x, step=1e-5):
     """The gradient of a loss at an array, from both sides of every number."""
     gradient = np.zeros_like(x)

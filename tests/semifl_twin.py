@@ -1,7 +1,7 @@
 """Rounds of SemiFL written out plainly: one client after another, sets as lists, statistics in NumPy, SGD by hand.
 
 It shares with the package what is not under test: the network functions, the random streams and the views. Made for
-`toy.model(split_index=1, top_norm=True)`, whose statistics `test_static_batch_norm.py` computes in NumPy.
+`toy.model(split_index=1, top_norm=True)`, whose statistics tests/batch_norm_twin.py computes in NumPy.
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 from semisfl_jax import rng
 from semisfl_jax.types import SplitParams
 from tests import draws
+from tests.batch_norm_twin import statistics
 from tests.local_twin import softmax
-from tests.test_static_batch_norm import statistics
 from tests.twin import Sgd
 
 

@@ -15,11 +15,7 @@ from semisfl_jax.augment import (
     variants,
     weak,
 )
-
-
-def near(observed, expected, total):
-    """Within five standard deviations of a binomial count."""
-    return abs(observed - expected * total) < 5 * np.sqrt(total * expected * (1 - expected))
+from tests.binomial import near
 
 
 @pytest.mark.parametrize('magnitude', [10, 4])

@@ -19,6 +19,7 @@ from semisfl_jax.augment import (
 )
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import experiment
+from tests.binomial import near
 from tests.pillow_operations import (
     OFF,
     SIGNED,
@@ -27,7 +28,6 @@ from tests.pillow_operations import (
     to_pillow,
 )
 from tests.pillow_variants import OTHERS, PILLOW, VARIANT
-from tests.test_augment_draws import near
 
 
 def drawn_layers(name, key, options, batch, shape):

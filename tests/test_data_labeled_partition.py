@@ -9,8 +9,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.training import experiment
 from semisfl_jax.training.describe import describe
 from tests import runs
-from tests.partitions import SKEWED, config_of, dataset_of
-from tests.test_data_classes import held, loop
+from tests.partitions import SKEWED, config_of, dataset_of, held, loop
 
 # FedDure's split in small: 50 labels of every class at the clients, 450 images without
 FEDDURE = {'num_labeled': 200, 'client_labels': 200, 'labeled_split': 'balanced', 'num_clients': 8, 'k_s': 0, 'mu': 1}

@@ -14,7 +14,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.diagnostics import replay
 from semisfl_jax.training import experiment, load
 from tests import runs, toy
-from tests.test_train_stops import KILL, KILLED_AT
+from tests.kills import KILL, KILLED_AT
 
 # Without views, weak ones included, pseudo-labels are those of the stored images.
 PLAIN = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0, 'threshold': 0.6}

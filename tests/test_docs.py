@@ -11,7 +11,7 @@ from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.studies import spec as studies_spec
 from semisfl_jax.sweeps import spec
-from tests import pages, runs, test_notebooks
+from tests import notebooks, pages, runs
 
 ROOT = Path(launch.__file__).parent
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -218,7 +218,7 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
 
 
 def test_the_notebook_has_the_method_of_the_page():
-    cells = test_notebooks.cells('your_own_method')
+    cells = notebooks.cells('your_own_method')
     assert blocks('your-own.md')[0].strip() in cells
     lines = [line for line in blocks('your-own.md')[0].splitlines() if line]
     assert len(lines) <= 60

@@ -25,8 +25,8 @@ from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from tests import runs, toy
+from tests.first_states import start
 from tests.marks import slow_but
-from tests.test_semisfl import start
 from tests.trees import assert_trees_close
 
 WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients and not method.dense]  # of images

@@ -1,7 +1,5 @@
 """Fed-SHVR: its rounds against Algorithm 1 to the letter, its corrections, and what it minimizes."""
 
-import dataclasses
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -13,27 +11,13 @@ from semisfl_jax.algorithms.fed_shvr import FedShvr, Form, build
 from semisfl_jax.hparams import Local, optimizer, plain_steps
 from tests import linear, quadratics, shvr_twin, toy
 from tests.rows import STUDENT, Row
+from tests.shvr_hparams import hparams
 
 ROW = Row(f'{STUDENT} clients server', f'{STUDENT} clients server', by_images=True)
 # Client n has 3 + 4 n unlabeled images and n labeled ones; batches hold one labeled image and three others.
 FEDERATION = toy.federation(labels_at_clients=True)
 EVERYONE = [0, 1, 2, 3, 4]
 STEPS = [1, 2, 3, 5, 6]  # floor((3 + 4 n) / 3), where floor(n / 1) is never more; client 0 has 3 / 4, so the least
-
-
-def hparams(**changes):
-    settings = {
-        'labeled_rows': 1,
-        'server_trains': False,
-        'num_clients': 5,
-        'momentum': 0.0,
-        'nesterov': False,
-        'weight_decay': 0.0,
-        'lr_min': 0.02,
-        'local': Local(epochs=1, steps='longest', weighting='samples'),
-        'options': FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2),
-    }
-    return dataclasses.replace(toy.HPARAMS, **settings | changes)
 
 
 def rounds(name, count, h, cohorts=None, model=None):

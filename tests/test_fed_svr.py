@@ -5,7 +5,7 @@ import jax
 from semisfl_jax import algorithms, rng
 from tests import linear, toy
 from tests.rows import STUDENT, Row
-from tests.test_fed_shvr import hparams
+from tests.shvr_hparams import hparams
 
 ROW = Row(f'{STUDENT} clients server', f'{STUDENT} clients server', by_images=True)
 

@@ -20,7 +20,6 @@ from semisfl_jax.hparams import Local
 from tests import feddure_twin, linear, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
-from tests.test_phases import assert_close
 
 LABELS = (('data.client_labels', 20), ('federation.mu', 1), ('batch_size', 4))  # without them F-regs stand still
 ROW = Row(f'{STUDENT} clients', f'{STUDENT} clients', by_images=True, keys=LABELS)
@@ -70,7 +69,7 @@ def test_rounds_equal_the_ones_in_numpy(case):
         state, metrics = one_round(run, state, ids, visits)
         for name, value in server.run_round(FEDERATION, ids, visits, 0).items():
             np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
-        assert_close(state, server, ('student',))
+        linear.assert_close(state, server, ('student',))
         if hparams.options.fine:
             for found, expected in zip(feddure_twin.kept(state.clients), server.fine, strict=True):
                 for name, value in expected.items():

@@ -17,10 +17,10 @@ from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import LOCAL_CLIENTS
 from tests import fedmatch_twin, linear, runs, toy
+from tests.fedavg_rounds import CLIENTS, FEDERATION
 from tests.fedmatch_twin import Twin, helpers_of
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
-from tests.test_fedavg import CLIENTS, FEDERATION
 from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} server clients', 'student.statistics server clients')

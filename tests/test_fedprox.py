@@ -9,8 +9,8 @@ import pytest
 from semisfl_jax import trees
 from semisfl_jax.hparams import Local
 from tests import toy
+from tests.fedavg_rounds import FEDERATION, start, two_rounds
 from tests.rows import STUDENT, Row
-from tests.test_fedavg import FEDERATION, start, two_rounds
 
 ROW = Row(STUDENT, STUDENT, by_images=True)
 

@@ -13,10 +13,10 @@ from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.phases import switching
 from tests import toy
+from tests.fedavg_rounds import FEDERATION, ROUNDS, start
 from tests.local_twin import Twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, TEACHER, Row
-from tests.test_fedavg import FEDERATION, ROUNDS, start
 from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} {TEACHER}', STUDENT)

@@ -4,14 +4,12 @@ import ast
 import importlib.util
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-import launch
 from semisfl_jax import algorithms
+from tests.notebooks import FOLDER, cells
 
-FOLDER = Path(launch.__file__).parent / 'colabs'
 NOTEBOOKS = sorted(FOLDER.glob('*.ipynb'))
 # Values that a test puts in the place of a notebook's own, so that it ends soon: {notebook: {name: expression}}
 SMALL = {
@@ -23,14 +21,6 @@ SMALL = {
     },
     'your_own_method': {'ROUNDS': '2', 'SEEDS': '(0, 1)'},
 }
-
-
-def read(name):
-    return json.loads((FOLDER / f'{name}.ipynb').read_text())
-
-
-def cells(name, kind='code'):
-    return [''.join(cell['source']) for cell in read(name)['cells'] if cell['cell_type'] == kind]
 
 
 def small(name):

@@ -14,7 +14,8 @@ from semisfl_jax.studies import collect, report
 from semisfl_jax.training import experiment, trials
 from tests import runs, studies_toy
 from tests.partitions import SKEWED, config_of, dataset_of
-from tests.test_studies_configs import NAMES, study
+from tests.studies_cells import CELLS
+from tests.studies_words import study
 from tests.trials import assert_lines_close
 
 SAME = {'data__partition_seed': 2020, 'algorithm': 'fedavg', 'rounds': 1}
@@ -101,7 +102,7 @@ def test_the_settings_of_the_authors_code_fix_the_split():
 # --- studies
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', CELLS)
 def test_studies_at_full_scale_have_one_split(name):
     for scale, expected in (('smoke', -1), ('cpu', -1), ('full', 2020)):
         cells = [cell for cell in study(name, scale).cells() if cell.config]

@@ -74,14 +74,6 @@ def cohort(ids, visits):
     return found._replace(weight=found.weight.at[-1].set(0.0))
 
 
-def assert_close(found, expected, models=('student', 'teacher')):
-    for who in models:
-        for name, value in linear.numbers(getattr(found, who)).items():
-            np.testing.assert_allclose(
-                value, getattr(expected, who)[name], rtol=2e-3, atol=2e-4, err_msg=f'{who} {name}'
-            )
-
-
 @pytest.mark.parametrize('case', CASES)
 def test_rounds_equal_the_ones_in_numpy(case):
     """Two rounds, and one in which nobody takes part."""
@@ -94,7 +86,7 @@ def test_rounds_equal_the_ones_in_numpy(case):
         expected = server.run_round(data, ids, visits, k_s)
         for key, value in expected.items():
             np.testing.assert_allclose(metrics[key], value, rtol=2e-3, atol=1e-5, err_msg=key)
-        assert_close(state, server)
+        linear.assert_close(state, server)
         rates.append(float(metrics['mask_rate']))
     assert any(0 < rate < 1 for rate in rates), rates  # rows on both sides of the threshold were compared
     padding = cohort(*ROUNDS[0][:2])
@@ -102,7 +94,7 @@ def test_rounds_equal_the_ones_in_numpy(case):
     state, _ = run(rng.root(0), state, data, lost, jnp.int32(1))
     assert run._cache_size() == 1, 'compiled again'
     server.run_round(data, [], [], 1)
-    assert_close(state, server)
+    linear.assert_close(state, server)
     images = data.client_images[:6]
     x = np.asarray(toy.VIEWS.normalize(images), np.float64).reshape(6, -1)
     for who, logits in algorithm.predict(state, images).items():
@@ -159,7 +151,7 @@ def test_rounds_of_whole_models_equal_the_ones_in_numpy(case):
         state, metrics = run(rng.root(0), state, federation(), cohort(ids, visits), jnp.int32(k_s))
         for key, value in server.run_round(federation(), ids, visits, k_s).items():
             np.testing.assert_allclose(metrics[key], value, rtol=1e-3, atol=1e-5, err_msg=key)
-        assert_close(state, server, ('student', 'teacher') if state.teacher else ('student',))
+        linear.assert_close(state, server, ('student', 'teacher') if state.teacher else ('student',))
         rates.append(float(metrics.get('mask_rate', 0.5)))
         shares.add(float(metrics.get('student_labels', 0.5)))
     assert run._cache_size() == 1, 'compiled again'

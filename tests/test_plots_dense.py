@@ -22,9 +22,7 @@ from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, maps, style
 from semisfl_jax.training import experiment, load
 from tests import narrow, needs, runs, toy_scenes
-from tests.test_plots_runs import made_up
-
-GIB = 1024**3
+from tests.plots_toy import GIB, made_up
 
 
 @pytest.fixture(autouse=True)

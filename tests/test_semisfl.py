@@ -23,17 +23,12 @@ from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.phases.supervised import BLOCK
 from semisfl_jax.types import SplitParams
 from tests import draws, linear, toy, twin
+from tests.first_states import start
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
 from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} {TEACHER} {HEADS}', f'{STUDENT} student.proj')
-
-
-def start(hparams=toy.HPARAMS, name='semisfl', seed=0, model=None):
-    algorithm = algorithms.build(name, model or toy.model(), toy.VIEWS, hparams)
-    key = rng.root(seed)
-    return algorithm, key, algorithm.init(key)
 
 
 VARIANTS = {

@@ -14,36 +14,14 @@ from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, document, plan, report, spec
 from tests import runs
+from tests.studies_cells import CELLS, CELLS_OF_LABELED, CELLS_OF_MFED
 from tests.studies_words import parse, study
-from tests.test_studies_labeled import CELLS as CELLS_OF_OTHERS
-from tests.test_studies_mfed import CELLS as CELLS_OF_TASKS
 
-NAMES = (
-    *('table2', 'table3', 'table4', 'table5', 'table6', 'fig5_6_cost', 'fig9_labels', 'fig10_client_labels'),
-    *('fig11_frequency', 'fig12_ablation', 'fixed_k_s', 'parts', 'semifl_parts', 'fedmatch_parts'),
-)
 STAND_INS = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mnist': 'mnist'}  # files in configs/
-# Cells at scale full, counted by hand in the paper, and those of the rows that are ours.
-CELLS = {
-    'table2': (6 + 2) * 4,
-    'table3': (5 + 3) * 3,
-    'table4': (5 + 3) * 4,
-    'table5': 3 * 4,
-    'table6': 2 * 3 * 4 * 3,  # under the settings of paper and code
-    'fig5_6_cost': 2 * 5 * 5,
-    'fig9_labels': (6 + 2) * 5 + 2 * 5,
-    'fig10_client_labels': 2 * 4,
-    'fig11_frequency': 2 * 5,
-    'fig12_ablation': 5 + 5,
-    'fixed_k_s': 2 * 6 * 2,
-    'parts': (10 + 3) * 2,
-    'semifl_parts': 10 * 2,
-    'fedmatch_parts': 9 * 2,
-}
 
 
 @pytest.mark.parametrize('scale', spec.SCALES)
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', CELLS)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
     plan.check(definition)
@@ -70,8 +48,8 @@ def test_every_study_is_known():
     files = {path.stem for path in (runs.ROOT / 'configs/studies').glob('*.py')}
     others = {name for name in files if name.startswith(('shvr_', 'feddure_'))}  # tests/test_studies_labeled.py
     of_tasks = {name for name in files if name.startswith('mfed_')}  # tests/test_studies_mfed.py
-    assert files - others - of_tasks - {'__init__', 'paper', 'scales', 'shvr', 'feddure', 'mfed'} == set(NAMES)
-    assert (others, of_tasks) == (set(CELLS_OF_OTHERS), set(CELLS_OF_TASKS))
+    assert files - others - of_tasks - {'__init__', 'paper', 'scales', 'shvr', 'feddure', 'mfed'} == set(CELLS)
+    assert (others, of_tasks) == (set(CELLS_OF_LABELED), set(CELLS_OF_MFED))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +87,7 @@ def test_numbers_of_table_6():
 LABELS = {'svhn_cropped': 1000, 'cifar10': 4000, 'stl10': 5000, 'image100': 5000}
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', CELLS)
 def test_numbers_of_the_paper_belong_to_its_data(name):
     """At full scale all of them stand beside a run on their data set; on other data, or made-up images, none does."""
     full = study(name, 'full')
@@ -135,7 +113,7 @@ def test_another_number_of_labels_is_another_experiment():
 
 
 @pytest.mark.parametrize('scale', ['smoke', 'cpu'])
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', CELLS)
 def test_small_scales_quote_no_number_of_the_paper(name, scale):
     definition = study(name, scale)
     assert not [note for note in definition.notes if 'paper' in note.lower()]
@@ -146,7 +124,7 @@ def test_small_scales_quote_no_number_of_the_paper(name, scale):
 
 
 @pytest.mark.parametrize('ending', ['', ':'])
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', CELLS)
 def test_a_study_without_a_scale_lists_the_scales(name, ending, tmp_path, capsys):
     words = [f'--config={runs.ROOT}/configs/studies/{name}.py{ending}', f'--workdir={tmp_path}/made']
     assert launch.main(['launch.py', *words]) == 2
@@ -250,7 +228,7 @@ def test_seeds_share_a_program_where_models_are_small():
 
 @pytest.mark.parametrize('scale', ['smoke', 'cpu'])
 def test_studies_of_k_s_run_longer(scale):
-    lengths = {name: {job.rounds for job in plan.jobs(study(name, scale))} for name in NAMES}
+    lengths = {name: {job.rounds for job in plan.jobs(study(name, scale))} for name in CELLS}
     assert [lengths.pop(name) for name in ('table6', 'fig11_frequency', 'fixed_k_s')] == [{100}] * 3
     assert set().union(*lengths.values()) == {40}
 

@@ -15,27 +15,19 @@ from semisfl_jax.runs import Run
 from semisfl_jax.studies import collect, plan, report
 from semisfl_jax.studies.spec import Measure, Paper
 from tests import runs
+from tests.studies_cells import CELLS_OF_LABELED
 from tests.studies_words import study
-
-# Cells at every scale but where noted: rows times columns
-CELLS = {
-    'shvr_table1': 11 * 4 + 4 * 4,
-    'shvr_fig4': 3 * 2,
-    'shvr_fig6': 2 * 4 * 5,
-    'feddure_table1': 9 * 3 * 3,  # at scale full; one data set at the others
-    'feddure_table2': 4 * 4,
-}
 
 
 @pytest.mark.parametrize('scale', feddure.COSTS)
-@pytest.mark.parametrize('name', CELLS)
+@pytest.mark.parametrize('name', CELLS_OF_LABELED)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())
     share = {'feddure_table1': 1 / 3, 'feddure_table2': 1 / 2}.get(name, 1) if scale != 'full' else 1
-    assert len(made) == share * CELLS[name]
+    assert len(made) == share * CELLS_OF_LABELED[name]
     for table in definition.tables:
         assert not table.reference or table.reference in table.rows
         places = [(cell.row, cell.column) for cell in table.cells]
@@ -49,7 +41,7 @@ def test_every_study_resolves(name, scale):
         assert config.rounds == cell.config.rounds
 
 
-@pytest.mark.parametrize('name', CELLS)
+@pytest.mark.parametrize('name', CELLS_OF_LABELED)
 def test_a_study_without_a_scale_lists_the_scales(name, capsys):
     assert launch.main(['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py']) == 2
     error = capsys.readouterr().err
@@ -140,7 +132,7 @@ def test_numbers_stand_beside_the_papers_data_alone():
     assert beside == {'IID, T = 1', 'Non-IID, T = 1'}
     beside = {cell.column.split(' (')[0] for cell in study('feddure_table2', 'cpu').cells() if cell.paper}
     assert beside == {'Fashion-MNIST'}
-    for name in CELLS:
+    for name in CELLS_OF_LABELED:
         assert not any(cell.paper for cell in study(name, 'smoke').cells())
     for name in ('shvr_table1', 'feddure_table2'):
         assert 'network' in study(name, 'cpu').warning or 'units' in study(name, 'cpu').warning

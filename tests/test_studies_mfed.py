@@ -13,12 +13,9 @@ from semisfl_jax.studies import collect, plan, report
 from semisfl_jax.studies.collect import Found
 from semisfl_jax.studies.spec import Measure
 from tests import runs
+from tests.studies_cells import CELLS_OF_MFED
 from tests.studies_words import parse, study
 
-CELLS = {  # at the scales: rows times columns
-    'mfed_table2': {'smoke': 3 * 5 + 5 * 10, 'cpu': 3 * 5 + 3 * 10, 'full': 3 * 5 + 5 * 10},
-    'mfed_table3': {'smoke': 3 * 3, 'cpu': 3 * 3, 'full': 2 * 3 * 3},
-}
 # Runs of three seeds, which share a program but for those of large models: Local, FL, and M-Fed for every lambda_0 with
 # many images; FL and M-Fed for every lambda_0 with few. M-Fed's own lambda_0 is one of them
 RUNS = {
@@ -28,13 +25,13 @@ RUNS = {
 
 
 @pytest.mark.parametrize('scale', mfed.COSTS)
-@pytest.mark.parametrize('name', CELLS)
+@pytest.mark.parametrize('name', CELLS_OF_MFED)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())
-    assert len(made) == CELLS[name][scale]
+    assert len(made) == CELLS_OF_MFED[name][scale]
     for table in definition.tables:
         assert table.reference in table.rows
         assert {cell.measure.reference for cell in table.cells} <= {'', *table.rows}
@@ -103,7 +100,7 @@ def test_numbers_stand_beside_the_papers_data_alone():
     fewer = plan.with_given(full.part(full.tables[0].rows, full.tables[0].columns), {'data.num_unlabeled': 900})
     assert not any(cell.paper for cell in fewer.cells())
     assert {cell.column for cell in study('mfed_table3', 'full').cells() if cell.paper} == {'Stuff'}
-    for name in CELLS:
+    for name in CELLS_OF_MFED:
         for scale in ('smoke', 'cpu'):
             assert not any(cell.paper for cell in study(name, scale).cells())
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests import linear, toy
+from tests.first_states import start
 from tests.rows import STUDENT, TEACHER, Row
-from tests.test_semisfl import start
 
 ROW = Row(f'{STUDENT} {TEACHER}', '', unlabeled=False, family='resnet9')
 
