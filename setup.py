@@ -18,6 +18,7 @@ setup(
     long_description_content_type='text/markdown',
     license='MIT',
     python_requires='>=3.11',
+    classifiers=[f'Programming Language :: Python :: 3.{minor}' for minor in (11, 12, 13)],  # those that were tried
     packages=[*find_packages(include=['semisfl_jax', 'semisfl_jax.*']), *CONFIGS],
     package_dir=CONFIGS,
     package_data={'semisfl_jax': ['py.typed']},
