@@ -115,13 +115,14 @@ def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
 
 
 def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path | None:
-    """The results of a claim's study, or of the study with tuned methods if the claim is of these; None: not there.
+    """The results of a claim's study, with tuned methods if the claim is of these, or a part of it; None: not there.
 
     Raises:
       ValueError: there are results of several sweeps.
     """
     name, scale = claim['study'].split(':')
-    found = sorted(results.glob(f'{name}-tuned-*-{scale}' if 'tuned' in claim else f'{name}-{scale}'))
+    which = f'-part-{claim["part"]}' if 'part' in claim else '-tuned-*' if 'tuned' in claim else ''
+    found = sorted(results.glob(f'{name}{which}-{scale}'))
     if len(found) > 1:
         raise ValueError(f'{claim["name"]}: several results, {", ".join(folder.name for folder in found)}')
     return found[0] if found else None
@@ -241,7 +242,7 @@ def _source(item: Judged) -> str:
     ]
     rows = list(dict.fromkeys(line['row'] for line in lines))
     every = {line['row'] for line in _lines(folder / 'cells.csv')}
-    if set(rows) < every:
+    if set(rows) < every or 'part' in claim:
         words = ['"--config.study_rows=']
         for row in rows:
             word = f"'{row}'" + (',' if row != rows[-1] else '"')
@@ -249,6 +250,8 @@ def _source(item: Judged) -> str:
                 words.append('')  # within quotes, too, a shell leaves out a backslash with the end of its line
             words[-1] += word
         command += ' \\\n' + '\\\n'.join(words)
+    if 'options' in claim:
+        command += f' \\\n{claim["options"]}'
     commits = ', '.join(dict.fromkeys(f'`{commit}`' for line in lines for commit in line['commits'].split(', ')))
     found = MACHINE.findall(' '.join(line['hardware'] for line in lines))
     machines = '; '.join(dict.fromkeys(name.replace(', 1 cores', ', 1 core') for name in found))  # older reports

@@ -107,6 +107,14 @@ def test_tuned_methods_have_results_of_their_own(tmp_path):
         reproduction.folder_of(tuned, tmp_path)
 
 
+def test_a_part_of_a_study_has_results_of_its_own(tmp_path):
+    for name in ('toy-cpu', 'toy-part-0a1b2c-cpu', 'toy-part-0a1b2d-cpu', 'toy-tuned-0a1b2c-cpu'):
+        (tmp_path / name).mkdir()
+    assert reproduction.folder_of(claim(), tmp_path).name == 'toy-cpu'
+    assert reproduction.folder_of(claim(part='0a1b2d'), tmp_path).name == 'toy-part-0a1b2d-cpu'
+    assert reproduction.folder_of(claim(part='0a1b2e'), tmp_path) is None
+
+
 def test_several_verdicts_are_counted():
     place = reproduction.Place('a', 'u', 'accuracy', '')
     one = reproduction.Comparison(place, place, 1, 0, 2, 3, 0.1, 'holds')
