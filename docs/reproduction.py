@@ -121,8 +121,9 @@ def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path |
       ValueError: there are results of several sweeps.
     """
     name, scale = claim['study'].split(':')
-    which = f'-part-{claim["part"]}' if 'part' in claim else '-tuned-*' if 'tuned' in claim else ''
-    found = sorted(results.glob(f'{name}{which}-{scale}'))
+    which = '-tuned-*' if 'tuned' in claim else ''
+    pattern = f'{name}-part-{claim["part"]}-{scale}*' if 'part' in claim else f'{name}{which}-{scale}'
+    found = sorted(results.glob(pattern))
     if len(found) > 1:
         raise ValueError(f'{claim["name"]}: several results, {", ".join(folder.name for folder in found)}')
     return found[0] if found else None

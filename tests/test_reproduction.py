@@ -108,10 +108,10 @@ def test_tuned_methods_have_results_of_their_own(tmp_path):
 
 
 def test_a_part_of_a_study_has_results_of_its_own(tmp_path):
-    for name in ('toy-cpu', 'toy-part-0a1b2c-cpu', 'toy-part-0a1b2d-cpu', 'toy-tuned-0a1b2c-cpu'):
+    for name in ('toy-cpu', 'toy-part-0a1b2c-cpu', 'toy-part-0a1b2d-cpu-3e4f5a', 'toy-tuned-0a1b2c-cpu'):
         (tmp_path / name).mkdir()
     assert reproduction.folder_of(claim(), tmp_path).name == 'toy-cpu'
-    assert reproduction.folder_of(claim(part='0a1b2d'), tmp_path).name == 'toy-part-0a1b2d-cpu'
+    assert reproduction.folder_of(claim(part='0a1b2d'), tmp_path).name == 'toy-part-0a1b2d-cpu-3e4f5a'
     assert reproduction.folder_of(claim(part='0a1b2e'), tmp_path) is None
 
 
