@@ -118,11 +118,14 @@ def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path |
     """The results of a claim's study, with tuned methods if the claim is of these, or a part of it; None: not there.
 
     Raises:
-      ValueError: there are results of several sweeps.
+      ValueError: there are results of several sweeps, or of a part with several seeds or options.
     """
     name, scale = claim['study'].split(':')
-    which = '-tuned-*' if 'tuned' in claim else ''
-    pattern = f'{name}-part-{claim["part"]}-{scale}*' if 'part' in claim else f'{name}{which}-{scale}'
+    pattern = f'{name}-{scale}'
+    if 'part' in claim:
+        pattern = f'{name}-part-{claim["part"]}-{scale}*'  # with other seeds, the name of its folder goes on
+    elif 'tuned' in claim:
+        pattern = f'{name}-tuned-*-{scale}'
     found = sorted(results.glob(pattern))
     if len(found) > 1:
         raise ValueError(f'{claim["name"]}: several results, {", ".join(folder.name for folder in found)}')
