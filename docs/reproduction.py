@@ -26,6 +26,8 @@ LEVEL = 0.05
 WIDTH = 110  # of a command
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
 HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
+FEW = 'too few seeds reached it'  # an accuracy, in a claim of what is needed for it
+KINDS = (HOLDS, OPPOSITE, NONE, OPEN, FEW)
 
 
 class Place(NamedTuple):
@@ -42,7 +44,7 @@ class Comparison(NamedTuple):
 
     first: Place
     second: Place
-    mean: float  # points; or the ratio of geometric means minus 1
+    mean: float  # points; or the ratio of geometric means minus 1; NaN if the seeds of both are too few
     low: float  # of the 95 % interval of that
     high: float
     seeds: int
@@ -58,7 +60,7 @@ class Judged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        counts = {kind: [c.verdict for c in self.comparisons].count(kind) for kind in (HOLDS, OPPOSITE, NONE, OPEN)}
+        counts = {kind: [c.verdict for c in self.comparisons].count(kind) for kind in KINDS}
         found = {kind: count for kind, count in counts.items() if count}
         if not found:
             return 'not run yet'
@@ -99,19 +101,29 @@ def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
         return Judged(claim, [])
     table = values(folder, claim['table'])
     pairs = list(_pairs(claim, table))
-    found = [statistics.paired(*(_scaled(claim, table[place]) for place in pair)) for pair in pairs]
-    differences = [difference for difference in found if difference]
-    if len(differences) < len(pairs) or not pairs:
+    found = [_difference(claim, *(table[place] for place in pair)) for pair in pairs]
+    if not pairs or not all(difference or pair[0].target for pair, difference in zip(pairs, found, strict=True)):
         raise ValueError(f'{claim["name"]}: no pair of runs for a comparison in {folder.name}, {claim["table"]}')
-    p = statistics.corrected([difference.p for difference in differences])
+    p = iter(statistics.corrected([difference.p for difference in found if difference]))
     comparisons = []
-    for (first, second), difference, corrected in zip(pairs, differences, p, strict=True):
+    for (first, second), difference in zip(pairs, found, strict=True):
+        if not difference:
+            seeds = len(table[first].keys() & table[second].keys())
+            comparisons.append(Comparison(first, second, *3 * (math.nan,), seeds, math.nan, FEW))
+            continue
+        corrected = next(p)
         numbers = (difference.mean, *difference.interval)
         if _unit(claim) == 'ratio':
             numbers = tuple(math.expm1(number) for number in numbers)
         verdict = judge(difference, corrected, claim['expect'], _unit(claim))
         comparisons.append(Comparison(first, second, *numbers, difference.seeds, corrected, verdict))
     return Judged(claim, comparisons)
+
+
+def _difference(claim: dict[str, Any], *both: dict[int, float]) -> statistics.Difference | None:
+    """Of the seeds that both cells have; None if these are fewer than a table of a report shows the mean of."""
+    difference = statistics.paired(*(_scaled(claim, seeds) for seeds in both))
+    return difference if difference and difference.seeds >= statistics.FEWEST else None
 
 
 def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path | None:
@@ -134,12 +146,17 @@ def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path |
 
 @cache
 def values(folder: Path, title: str) -> dict[Place, dict[int, float]]:
-    """The values of a table by place and seed, from runs.csv."""
-    found: dict[Place, dict[int, float]] = {}
+    """The values of a table by place and seed, from runs.csv; none at a place of cells.csv that has no values."""
+
+    def place(line: dict[str, str]) -> Place:
+        return Place(line['row'], line['column'], line['measure'], line['target'])
+
+    found: dict[Place, dict[int, float]] = {
+        place(line): {} for line in _lines(folder / 'cells.csv') if line['table'] == title
+    }
     for line in _lines(folder / 'runs.csv'):
         if line['table'] == title:
-            place = Place(line['row'], line['column'], line['measure'], line['target'])
-            found.setdefault(place, {})[int(line['seed'])] = float(line['value'])
+            found[place(line)][int(line['seed'])] = float(line['value'])
     return found
 
 
@@ -221,10 +238,11 @@ def _table(item: Judged) -> str:
         setting = c.first.column if by_row else c.first.row
         scale, digits = (100.0, '+.0f') if ratio else (1.0, '+.2f')
         mean, low, high = (format(scale * value, digits).replace('-', '−') for value in (c.mean, c.low, c.high))
+        interval = f'{mean} [{low}, {high}]' if math.isfinite(c.mean) else '—'
         p = f'{c.p:.2g}' if math.isfinite(c.p) else '—'
         target = f' (to {100 * float(c.first.target):g} %)' if ratio and c.first.target else ''
         where = '' if target and target[2:-1].replace(' ', '') in setting.replace(' ', '') else target
-        rows.append(f'| {what} | {setting}{where} | {mean} [{low}, {high}] | {p} | {c.seeds} | {c.verdict} |')
+        rows.append(f'| {what} | {setting}{where} | {interval} | {p} | {c.seeds} | {c.verdict} |')
     return '\n'.join(rows)
 
 

@@ -7,7 +7,7 @@ CELLS = {
     'table4': (5 + 3) * 4,
     'table5': 3 * 4,
     'table6': 2 * 3 * 4 * 3,  # under the settings of paper and code
-    'fig5_6_cost': 2 * 5 * 5,
+    'fig5_6_cost': 3 * 5 * 5,
     'fig9_labels': (6 + 2) * 5 + 2 * 5,
     'fig10_client_labels': 2 * 4,
     'fig11_frequency': 2 * 5,

@@ -36,10 +36,12 @@ def test_verdicts(mean, error, p, expect, verdict):
     assert reproduction.judge(Difference(mean, error, 4, p), p, expect, 'points') == verdict
 
 
-def results(tmp_path, lines):
+def results(tmp_path, lines, empty=()):
     folder = tmp_path / 'toy-cpu'
     folder.mkdir()
     (folder / 'runs.csv').write_text('\n'.join([HEAD, *lines]) + '\n')
+    every = dict.fromkeys(line.rsplit(',', 3)[0] for line in [HEAD, *lines, *empty])
+    (folder / 'cells.csv').write_text('\n'.join(every) + '\n')
     return tmp_path
 
 
@@ -76,6 +78,29 @@ def test_ratios_are_of_geometric_means(tmp_path):
     (found,) = reproduction.judged(claim(unit='ratio', expect='below'), results(tmp_path, lines)).comparisons
     assert found.mean == pytest.approx((8 / (2 * 4.4 * 7.6)) ** (1 / 3) - 1)
     assert found.verdict == 'holds'
+
+
+def test_a_target_that_few_seeds_reach(tmp_path):
+    """It is said, and does not count among the tests that p is corrected for."""
+    lines = [f'T,a,{c},minutes,0.8,min,{s},{1 + s}' for c in 'uvw' for s in range(3)]
+    lines += [f'T,b,u,minutes,0.8,min,{s},{x}' for s, x in enumerate((2.0, 4.4, 7.0))]
+    lines += [f'T,b,v,minutes,0.8,min,{s},{s + 1}' for s in range(2)]
+    asked = claim(unit='ratio', expect='below')
+    item = reproduction.judged(asked, results(tmp_path, lines, ['T,b,w,minutes,0.8,min,,']))
+    assert [c.verdict for c in item.comparisons] == ['holds', *2 * ['too few seeds reached it']]
+    assert [c.seeds for c in item.comparisons] == [3, 2, 0]
+    logs = [math.log((1 + s) / x) for s, x in enumerate((2.0, 4.4, 7.0))]
+    from scipy import stats
+
+    assert item.comparisons[0].p == pytest.approx(stats.ttest_1samp(logs, 0).pvalue)
+    assert item.verdict == 'holds in 1, too few seeds reached it in 2 of 3'
+    assert '| a − b | w (to 80 %) | — | — | 0 | too few seeds reached it |' in reproduction._table(item)
+
+
+def test_an_accuracy_without_pairs_is_a_mistake(tmp_path):
+    lines = [f'T,{row},u,accuracy,,%,{seed},1' for row, seed in (('a', 0), ('b', 1))]
+    with pytest.raises(ValueError, match='no pair of runs'):
+        reproduction.judged(claim(), results(tmp_path, lines))
 
 
 def test_columns_are_compared_within_a_row(tmp_path):

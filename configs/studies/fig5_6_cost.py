@@ -1,6 +1,9 @@
-"""Fig. 5 and 6: simulated minutes and gigabytes until a target accuracy is reached.
+"""Fig. 5 and 6: simulated minutes and gigabytes until a target accuracy is reached, and the rounds.
 
     python launch.py --config=configs/studies/fig5_6_cost.py:smoke
+
+Rounds are not in the paper. With them one can tell what a method does from what its network costs: minutes and
+gigabytes of a round depend on the sizes of model and features, which at the small scales are far from the paper's.
 
 At scale `full` the runs are those of Table II; after a study of that table in the same --workdir, none remain to
 be done. The paper's text gives only a few of the values of these figures.
@@ -14,6 +17,7 @@ from semisfl_jax.studies.spec import Measure, Table
 KINDS = {  # title -> kind of measure, the paper's numbers
     'Fig. 5: time': ('minutes', paper.MINUTES),
     'Fig. 6: traffic': ('gigabytes', paper.GIGABYTES),
+    'Rounds': ('rounds', {}),
 }
 # The two of CIFAR-10 lie at 36 and 73 % of the way from the labels alone to SemiSFL (Table II), as do the last two of
 # `digits` and `mnist` (results/table2-digits, results/table2-mnist). Those before need no unlabeled images.
@@ -46,7 +50,7 @@ def get_config(scale: str = '') -> ConfigDict:
                     number = paper.number(data, numbers.get((row, data, target)))
                     changes, measure = {'algorithm': algorithm}, Measure(kind, target)
                     cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, measure))
-        figures = ('values', f'accuracy_{kind}')
+        figures = ('values', 'accuracy_rounds' if kind == 'rounds' else f'accuracy_{kind}')
         tables.append(Table(title, tuple(cells), 'Method', 'SemiSFL', figures))
     notes = [
         'Means are over the seeds that reach the target; if some do not, the means favor the luckier ones.',
