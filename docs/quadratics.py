@@ -17,7 +17,6 @@ from semisfl_jax import algorithms  # noqa: E402
 from semisfl_jax.algorithms.fed_shvr import build  # noqa: E402
 from semisfl_jax.plots import style  # noqa: E402
 from tests import quadratics  # noqa: E402
-from tests.test_fed_shvr import FORMS  # noqa: E402
 
 ROUNDS = 60
 NAMES = {'Fed-SHVR': 'fed_shvr', 'Fed-SVR': 'fed_svr', 'Fed-SH': 'fed_sh', 'FedAvg': 'fedavg'}
@@ -30,7 +29,7 @@ def main(path: Path) -> None:
         r'$\sum_k\omega_kF_k$': quadratics.minimizer(quadratics.WEIGHTS),
         r'$\sum_k\omega_k\tau_kF_k$': quadratics.minimizer(by_steps),
     }
-    paths = {name: quadratics.path(build, form, ROUNDS) for name, form in FORMS.items()}
+    paths = {name: quadratics.path(build, form, ROUNDS) for name, form in quadratics.FORMS.items()}
     with style.context():
         figure, panels = style.figure(columns=2, width='page', height=2.4)
         for ax, (title, target) in zip(panels, targets.items(), strict=True):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import rng
+from semisfl_jax.algorithms.fed_shvr import Form
 from semisfl_jax.hparams import HParams, Local
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import Federation, SplitParams
@@ -29,6 +30,12 @@ HPARAMS = HParams(
     weight_decay=0.0,
     local=Local(epochs=1, steps='longest', weighting='samples'),
 )
+FORMS = {
+    'Fed-SHVR': Form(corrected=True, normalized=True),
+    'Fed-SVR': Form(corrected=True, normalized=False),
+    'Fed-SH': Form(corrected=False, normalized=True),
+    'FedAvg': Form(corrected=False, normalized=False),
+}
 
 
 def minimizer(weights):

@@ -1,10 +1,7 @@
-"""One device and eight: the same numbers. The eight are made of the CPU, in a process of its own, which this file
-starts and in which it is read again."""
+"""One device and eight: rounds give the same numbers. Whole runs are in tests/test_devices_runs.py."""
 
 import dataclasses
 import functools
-import os
-import signal
 
 import chex
 import jax
@@ -14,38 +11,23 @@ import pytest
 from jax.extend import core
 
 from semisfl_jax import algorithms, data, parallel, rng, sampling
-from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.fed_shvr import FedShvr
 from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.hparams import Local
-from semisfl_jax.training import experiment, trials
 from semisfl_jax.types import Cohort
-from tests import linear, runs, toy
-from tests.conftest import UNOPTIMIZED
+from tests import eight_devices, linear, toy
 from tests.marks import slow_but
 from tests.trees import assert_trees_close
 
-DEVICES = 8
-FLAG = f'--xla_force_host_platform_device_count={DEVICES}'
-inside = pytest.mark.skipif(FLAG not in os.environ.get('XLA_FLAGS', ''), reason='runs in a process of its own')
 
-
-@pytest.mark.skipif(FLAG in os.environ.get('XLA_FLAGS', ''), reason='is that process')
-@pytest.mark.parametrize(
-    ('flags', 'marks'),
-    [
-        (UNOPTIMIZED, 'not slow'),
-        pytest.param(UNOPTIMIZED, 'slow and not as_for_users', marks=pytest.mark.slow),
-        pytest.param('--xla_llvm_disable_expensive_passes=true', 'as_for_users', marks=pytest.mark.slow),
-    ],
-    ids=['every time', 'slow', 'bytes'],
-)
+@pytest.mark.skipif(eight_devices.INSIDE, reason='is that process')
+@pytest.mark.parametrize(('flags', 'marks'), eight_devices.PASSES[:2])
 def test_on_eight_devices(flags, marks):
     """Runs all other tests of this file."""
-    runs.run_tests(__file__, flags=f'{FLAG} {flags}', marks=marks)
+    eight_devices.run_tests(__file__, flags, marks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,10 +200,10 @@ def assert_close(one, many):
         chex.assert_trees_all_close((state.clients, state.server), (other.clients, other.server), rtol=2e-3, atol=2e-5)
 
 
-@inside
+@eight_devices.inside
 @pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
 def test_eight_devices_give_the_numbers_of_one(name):
-    one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)[0]
+    one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], eight_devices.DEVICES)[0]
     assert_close(one, many)
     if name in ('splitfed', 'fed_shvr'):  # no pseudo-labels, or no threshold
         return
@@ -231,22 +213,22 @@ def test_eight_devices_give_the_numbers_of_one(name):
         assert all(0 < metrics['student_labels'] < 1 for _, metrics in one)  # and both labeled
 
 
-@inside
+@eight_devices.inside
 @pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
 def test_every_device_ends_with_the_same_bits(name):
-    for leaf in jax.tree.leaves(two_rounds(CASES[name], DEVICES)[1]):
+    for leaf in jax.tree.leaves(two_rounds(CASES[name], eight_devices.DEVICES)[1]):
         first, *others = (np.asarray(shard.data) for shard in leaf.addressable_shards)
-        assert len(others) == DEVICES - 1
+        assert len(others) == eight_devices.DEVICES - 1
         for other in others:
             np.testing.assert_array_equal(first, other)
 
 
-@inside
+@eight_devices.inside
 @pytest.mark.slow
 def test_another_order_of_the_cohort_gives_the_same_numbers():
     """Backwards, most clients are computed on another device, and the padding repeats another client."""
     case = CASES['padded']
-    assert_close(*(two_rounds(dataclasses.replace(case, order=order), DEVICES)[0] for order in (1, -1)))
+    assert_close(*(two_rounds(dataclasses.replace(case, order=order), eight_devices.DEVICES)[0] for order in (1, -1)))
 
 
 def equations(jaxpr, inside_scan=False):
@@ -257,7 +239,7 @@ def equations(jaxpr, inside_scan=False):
             yield from equations(inner, inside_scan or equation.primitive.name == 'scan')
 
 
-def collectives(name, devices=DEVICES):
+def collectives(name, devices=eight_devices.DEVICES):
     """[(primitive, whether in the scan over iterations, shapes and types of its operands)] of a round."""
     case = CASES[name]
     algorithm, mesh, hparams = build(case, devices)
@@ -270,7 +252,7 @@ def collectives(name, devices=DEVICES):
     ]
 
 
-@inside
+@eight_devices.inside
 @pytest.mark.parametrize(('name', 'clients'), slow_but([('plain', 1), ('padded', 2)], ('plain', 1)))
 def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, clients):
     """Shapes are those of one device: `clients` of them, 4 images each."""
@@ -295,7 +277,7 @@ def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, 
     assert sorted(shape for ((shape, _),) in sums) == sorted([(2,), (1,), bottom, (3 * toy.HPARAMS.k_u,), (4,)])
 
 
-@inside
+@eight_devices.inside
 def test_an_iteration_without_clustering_gathers_nothing():
     """One sum of the top's gradient, and no messages of keys."""
     student = jax.eval_shape(toy.model().init, rng.root(0))
@@ -304,7 +286,7 @@ def test_an_iteration_without_clustering_gathers_nothing():
     assert gathered == [[((top,), 'float32')]]
 
 
-@inside
+@eight_devices.inside
 @pytest.mark.parametrize('name', slow_but(['fedavg', 'fedswitch', 'splitfed', 'semifl'], 'fedavg'))
 def test_local_training_meets_nobody_before_its_end(name):
     """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
@@ -323,137 +305,6 @@ def test_local_training_meets_nobody_before_its_end(name):
     assert all(shape[0] == 2 for shape in gathered)  # clients of one device
 
 
-@inside
+@eight_devices.inside
 def test_one_device_has_no_collective():
     assert collectives('plain', devices=1) == []
-
-
-RUN = {'federation__num_active': 8, 'rounds': 4, 'diagnostics_every': 4}
-
-
-@pytest.fixture(scope='module')
-def run_of_eight(tmp_path_factory):
-    """A run on eight devices."""
-    folder = tmp_path_factory.mktemp('eight') / 'run'
-    assert runs.run(folder, **RUN, parallel__devices=0) == 0
-    return folder
-
-
-@inside
-@pytest.mark.slow
-def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
-    assert runs.run(tmp_path, **RUN) == 0
-    for one, eight in zip(runs.records(tmp_path), runs.records(run_of_eight), strict=True):
-        assert one.keys() == eight.keys()
-        for key in one.keys() - set(runs.TIMES):
-            if key.endswith('_accuracy') or key == 'mask_rate':  # counts: an image on the edge may fall either way
-                assert eight[key] == pytest.approx(one[key], abs=0.01), key
-            else:
-                assert eight[key] == pytest.approx(one[key], rel=1e-4), key
-    assert len({record['k_s'] for record in runs.records(run_of_eight)}) > 1
-    runs.assert_diagnostics_close(tmp_path, run_of_eight, 4)
-
-
-@inside
-@pytest.mark.slow
-def test_clients_fail_alike_on_eight_devices_and_on_one(tmp_path):
-    settings = RUN | {'failures__before': 0.2, 'failures__inside': 0.3}
-    for devices in (1, 8):
-        assert runs.run(tmp_path / str(devices), **settings, parallel__devices=devices) == 0
-    lost = 0
-    for one, eight in zip(runs.records(tmp_path / '1'), runs.records(tmp_path / '8'), strict=True):
-        for key in ('clients', 'clients_failed', 'bytes_up', 'bytes_down', 'simulated_seconds'):
-            assert one[key] == eight[key]
-        for key in ('loss_supervised', 'loss_consistency', 'loss_clustering'):
-            assert eight[key] == pytest.approx(one[key], rel=1e-4), key
-        lost += one['clients_failed']
-    assert lost > 0
-
-
-@inside
-@pytest.mark.slow
-@pytest.mark.as_for_users
-def test_images_on_the_host_give_the_same_bytes(run_of_eight, tmp_path):
-    assert runs.run(tmp_path, **RUN, parallel__devices=8, data__residency='host') == 0
-    assert runs.lines(tmp_path) == runs.lines(run_of_eight)
-
-
-@inside
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_bytes(run_of_eight, tmp_path):
-    kill = """
-import os, signal
-from semisfl_jax.training import metrics
-metrics.log_events = lambda events, record: record['round'] == 3 and os.kill(os.getpid(), signal.SIGKILL)"""
-    killed = runs.run_process(tmp_path, kill, **RUN, parallel__devices=8)
-    assert killed.returncode == -signal.SIGKILL
-    assert 'device     cpu (cpu), 8 of them' in killed.stdout
-    assert runs.run(tmp_path, **RUN, parallel__devices=8) == 0
-    assert runs.lines(tmp_path) == runs.lines(run_of_eight)
-
-
-@inside
-@pytest.mark.slow
-def test_a_run_stays_on_its_number_of_devices(run_of_eight, capsys):
-    assert runs.run(run_of_eight, **RUN, parallel__devices=4) == 2
-    assert 'parallel.devices: 8 -> 4' in capsys.readouterr().err
-
-
-@inside
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'parallel__devices': 9, 'federation__num_active': 9}, 'is more than the 8 available (cpu)'),
-        (
-            {'parallel__devices': 4, 'federation__num_active': 6, 'model__name': 'vgg13', 'model__split_index': 2}
-            | {'data__name': 'cifar10', 'data__fake': True, 'data__fake_size': 200},
-            'use 3 devices or another num_active',
-        ),
-    ],
-)
-def test_devices_that_do_not_fit_are_refused(tmp_path, capsys, changes, message):
-    assert runs.run(tmp_path / 'run', **changes) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / 'run').exists()
-
-
-@inside
-@pytest.mark.parametrize(('algorithm', 'active', 'devices'), [('semisfl', 3, 3), ('supervised_only', 3, 1)])
-def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
-    config = runs.config(algorithm=algorithm, federation__num_active=active, parallel__devices=0)
-    assert config_lib.resolve(config).parallel.devices == devices
-
-
-@inside
-@pytest.mark.slow
-@pytest.mark.as_for_users
-@pytest.mark.parametrize(('residency', 'devices', 'later'), [('device', 2, 1), ('host', 0, 0)])
-def test_trials_divided_over_devices_are_single_runs_to_the_byte(tmp_path, residency, devices, later):
-    """A device computes whole trials, so nothing is summed in another order. K_s differs between the trials."""
-    seeds, shared = (2, 0), {'data__residency': residency}
-    for seed in seeds:
-        assert runs.run(tmp_path / f'alone_{seed}', seed=seed, **shared) == 0
-    together = tmp_path / 'together'
-    assert runs.run(together, seeds=seeds, parallel__devices=devices, **shared, rounds=2) == 0
-    assert runs.run(together, seeds=seeds, parallel__devices=later, **shared) == 0  # goes on from round 2
-    for seed in seeds:
-        assert runs.lines(together / f'seed_{seed}') == runs.lines(tmp_path / f'alone_{seed}')
-    assert len({tuple(r['k_s'] for r in runs.records(tmp_path / f'alone_{seed}')) for seed in seeds}) == 2
-
-
-@inside
-@pytest.mark.slow
-def test_every_device_holds_its_own_trials(tmp_path):
-    """States are divided, images are copied, and no device says a word to another."""
-    configs = config_lib.trials(config_lib.resolve(runs.config(seeds=tuple(range(8)), parallel__devices=8)))
-    batch = trials.batch(experiment.build_trials(configs), 'loop', 8)
-    init = jax.jit(experiment.build(configs[0]).algorithm.init)
-    state = batch.stack([init(rng.root(trial_config.seed)) for trial_config in configs])
-    assert {len(shard.data) for shard in jax.tree.leaves(state.student)[0].addressable_shards} == {1}
-    federation, cohorts = next(batch.inputs(0))
-    assert federation.server_images.sharding.is_fully_replicated
-    assert len(federation.index.sharding.device_set) == 8
-    arguments = batch.key, state, federation, cohorts, batch.stack([jnp.int32(2)] * 8)
-    text = jax.jit(batch.round).lower(*arguments).compile().as_text()
-    for word in ('all-reduce', 'all-gather', 'collective-permute', 'all-to-all'):
-        assert word not in text

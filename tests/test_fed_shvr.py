@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, rng, sampling
-from semisfl_jax.algorithms.fed_shvr import FedShvr, Form, build
+from semisfl_jax.algorithms.fed_shvr import FedShvr, build
 from semisfl_jax.hparams import Local, optimizer, plain_steps
 from tests import linear, quadratics, shvr_twin, toy
 from tests.rows import STUDENT, Row
@@ -154,18 +154,10 @@ def test_steps_are_those_of_the_larger_set_rounded_down():
     assert sampling.most_steps(FEDERATION, 3, 4, 1, 2, 'longest') >= max(expected)
 
 
-FORMS = {
-    'Fed-SHVR': Form(corrected=True, normalized=True),
-    'Fed-SVR': Form(corrected=True, normalized=False),
-    'Fed-SH': Form(corrected=False, normalized=True),
-    'FedAvg': Form(corrected=False, normalized=False),
-}
-
-
 def test_on_quadratics_only_fed_shvr_reaches_the_minimizer():
     """Clients of unequal curvature and 3, 5, 8 and 4 steps. Minimizers in closed form, in float64."""
     h, target = quadratics.HPARAMS, quadratics.minimizer(quadratics.WEIGHTS)
-    last = {name: quadratics.path(build, form, 400)[-1] for name, form in FORMS.items()}
+    last = {name: quadratics.path(build, form, 400)[-1] for name, form in quadratics.FORMS.items()}
     assert np.linalg.norm(last['Fed-SHVR'] - target) < 1e-5
     by_steps = quadratics.minimizer(quadratics.WEIGHTS * np.array(quadratics.STEPS))
     assert np.linalg.norm(last['Fed-SVR'] - by_steps) < 1e-5
