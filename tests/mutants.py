@@ -243,12 +243,14 @@ DENSE = [
         ('void is a false positive', 'if 2 * common.get((p, void), 0) <= predicted_area[p]:', 'if True:'),
         ('classes do not matter', ' or predicted_class[p] != true_class[t]', ''),
     ),
-    *of('augment/content.py', 'augment', ('sharpened unseen', ", 'Sharpness')", ')')),
+    *of('augment/content.py', 'augment', ('sharpened unseen', 'blocks.if_any(sharpness,', 'blocks.if_any(color,')),
     *of(
-        'augment/content.py',
+        'augment/blocks.py',
         'augment_batches',
-        ('images are not looked at', '-(-jnp.sum(looks) // at_once)', 'jnp.sum(looks) // at_once'),
+        ('images are not changed', '-(-jnp.sum(~same) // at_once)', 'jnp.sum(~same) // at_once'),
+        ('a step that some need is left out', 'lax.cond(jnp.any(needed)', 'lax.cond(jnp.all(needed)'),
     ),
+    *of('augment/operations.py', 'augment_batches', ('shears are not mixed', 'moved_alone &= ~sheared', 'pass')),
     *of(
         'augment/similarity.py',
         'views_targets',

@@ -8,9 +8,9 @@ import pytest
 from semisfl_jax import rng
 from semisfl_jax.augment import (
     AugmentOptions,
-    content,
     operations,
     strong,
+    variants,
     weak,
 )
 from tests.pillow_operations import MC, to_planes
@@ -88,19 +88,32 @@ def test_inside_a_differentiated_loss(clients):
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(0.5), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize('looked_at', [0, 1, 32, 33, 70])
-def test_any_number_of_images_is_looked_at(looked_at):
-    """An image whose operation looks at it has the same result beside any number of others as alone."""
-    draws = np.random.default_rng(looked_at)
-    images = jnp.asarray(draws.integers(0, 256, (70, 3, 8, 8), np.uint8))
-    looks = np.isin(MC.operations, content.LOOKS)
-    op = draws.choice(np.flatnonzero(~looks), 70)
-    op[draws.permutation(70)[:looked_at]] = draws.choice(np.flatnonzero(looks), looked_at)
-    rest = draws.integers(1, MC.levels, 70), np.ones(70, int), np.ones(70, bool)
-    result = np.asarray(randaugment(images, *map(jnp.asarray, (op, *rest)), MC))
+@pytest.mark.parametrize(
+    ('variant', 'changed'),
+    [*(('mc', n) for n in (0, 1, 16, 17, 70)), ('semifl', 33), ('fixmatch', 33), ('fedmatch', 33)],
+)
+def test_any_number_of_images_is_changed(variant, changed):
+    """An image has the same result beside any number of others that an operation changes as alone."""
+    draws = np.random.default_rng(changed)
+    made = getattr(variants, variant)
+    kind = made(10) if variant in ('mc', 'fixmatch') else made()
+    images = draws.integers(0, 256, (70, 3, 8, 8), np.uint8)
+    if kind.alpha:
+        images = np.concatenate([images, 255 * draws.integers(0, 2, (70, 1, 8, 8), np.uint8)], axis=1)
+    identity = kind.operations.index('Identity')
+    op = np.full(70, identity)
+    others = np.flatnonzero(np.arange(len(kind.operations)) != identity)
+    op[draws.permutation(70)[:changed]] = draws.choice(others, changed)
+    levels = draws.integers(kind.first, kind.levels, 70), draws.choice([-1, 1], 70), draws.random(70) < 0.9
+    center = (8 * draws.random((70, 2)).astype(np.float32),) if variant == 'semifl' else ()
+
+    def results(rows):
+        op_, v, sign, applied, *rest = (jnp.asarray(x[rows]) for x in (op, *levels, *center))
+        return np.asarray(randaugment(jnp.asarray(images[rows]), op_, v, sign, applied, kind, *rest))
+
+    together = results(slice(None))
     for b in range(70):
-        alone = randaugment(images[b : b + 1], *(jnp.asarray(x[b : b + 1]) for x in (op, *rest)), MC)
-        np.testing.assert_array_equal(result[b], alone[0])
+        np.testing.assert_array_equal(together[b], results(slice(b, b + 1))[0])
 
 
 def test_the_same_images_for_every_client(clients):

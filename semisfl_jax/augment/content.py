@@ -5,22 +5,19 @@ Planes are [B, C, H, W] uint8 with C = 1 or 3, as in `operations`.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from semisfl_jax import machine
-from semisfl_jax.augment import lookups, tables
+from semisfl_jax.augment import blocks, lookups, tables
 from semisfl_jax.augment.variants import Variant
 from semisfl_jax.types import Array
 
-LOOKS = ('AutoContrast', 'Color', 'Contrast', 'Equalize', 'Sharpness')
-BLOCK = 32  # images that a CPU looks at together
+HISTOGRAM, GRAYS = ('AutoContrast', 'Equalize'), ('Color', 'Contrast')
+LOOKS = (*HISTOGRAM, *GRAYS, 'Sharpness')
 
 
-def tables_and_degenerates(planes: Array, op: Array, v: Array, variant: Variant) -> tuple[Array, Array]:
-    """The inputs of the operations that do not move pixels.
+def tables_of(planes: Array, op: Array, v: Array, variant: Variant) -> Array:
+    """The tables of AutoContrast, Equalize, Invert, Posterize and Solarize, otherwise the identity.
 
     Args:
       planes: [B, C, H, W] uint8.
@@ -29,61 +26,44 @@ def tables_and_degenerates(planes: Array, op: Array, v: Array, variant: Variant)
       variant: the RandAugment variant.
 
     Returns:
-      The table of AutoContrast, Equalize, Invert, Posterize or Solarize, [B, C, 256] uint8, otherwise the identity; and
-      the image with which Brightness, Color, Contrast or Sharpness blends, [B, C, H, W] uint8: black, the gray image,
-      its mean, the smoothed image.
+      [B, C, 256] uint8.
     """
     table = jnp.asarray(tables.points(variant))[op, v]  # [B, 256]
     table = jnp.broadcast_to(table[:, None], (*planes.shape[:2], 256))
-    if machine.platform() != 'cpu':  # a GPU would wait for the length of a loop that depends on draws
-        return _from_content(planes, op, table, variant)
-    return _where_needed(planes, op, table, variant)
+
+    def looked() -> Array:
+        total = lookups.cumulative_histogram(planes.reshape(*planes.shape[:2], -1))
+        stretched, equalized = (blocks.is_one_of(op, (name,), variant)[:, None, None] for name in HISTOGRAM)
+        return jnp.where(stretched, _autocontrast(total), jnp.where(equalized, _equalize(total), table))
+
+    return blocks.if_any(blocks.is_one_of(op, HISTOGRAM, variant), looked, lambda: table)
 
 
-def _where_needed(planes: Array, op: Array, table: Array, variant: Variant) -> tuple[Array, Array]:
-    """`_from_content` of the images whose operation looks at them, block by block: with `mc` about one in six."""
-
-    @lookups.as_one_batch  # the loops of several batches under vmap would all be as long as the longest
-    def results(planes: Array, op: Array, table: Array) -> tuple[Array, Array]:
-        looks = jnp.asarray(np.isin(variant.operations, LOOKS))[op]
-        order, at_once = jnp.argsort(~looks), min(BLOCK, len(op))
-
-        def block(i: Array, results: tuple[Array, Array]) -> tuple[Array, Array]:
-            rows = lax.dynamic_slice(order, (i * at_once,), (at_once,))  # the last block may begin in the one before
-            new = _from_content(planes[rows], op[rows], table[rows], variant)
-            return jax.tree.map(lambda of_all, some: of_all.at[rows].set(some, unique_indices=True), results, new)
-
-        return lax.fori_loop(0, -(-jnp.sum(looks) // at_once), block, (table, jnp.zeros_like(planes)))
-
-    return results(planes, op, table)
-
-
-def _from_content(planes: Array, op: Array, table: Array, variant: Variant) -> tuple[Array, Array]:
-    """What `tables_and_degenerates` returns, from the tables of operations that do not look at the image.
+def degenerates(planes: Array, op: Array, variant: Variant) -> Array:
+    """The images with which Brightness, Color, Contrast and Sharpness blend: black, the gray image, its mean, a blur.
 
     Args:
       planes: [B, C, H, W] uint8.
       op: [B] int32.
-      table: [B, C, 256] uint8.
       variant: the RandAugment variant.
 
     Returns:
-      [B, C, 256] uint8, [B, C, H, W] uint8.
+      [B, C, H, W] uint8, black for all other operations.
     """
+    color, contrast, sharpness = (
+        blocks.is_one_of(op, (name,), variant)[:, None, None, None] for name in (*GRAYS, 'Sharpness')
+    )
 
-    def is_(name: str) -> Array:
-        return (op == variant.place(name))[:, None, None]
+    def gray() -> Array:
+        luma = _luma(planes)
+        pixels = luma[0].size
+        mean = (2 * jnp.sum(luma, axis=(1, 2, 3), dtype=jnp.int32) + pixels) // (2 * pixels)  # rounded half up
+        level = mean.astype(jnp.uint8)[:, None, None, None]
+        return jnp.broadcast_to(jnp.where(color, luma, jnp.where(contrast, level, 0)), planes.shape)
 
-    total = lookups.cumulative_histogram(planes.reshape(*planes.shape[:2], -1))
-    table = jnp.where(is_('AutoContrast'), _autocontrast(total), table)
-    table = jnp.where(is_('Equalize'), _equalize(total), table)
-
-    luma = _luma(planes)
-    pixels = luma[0].size
-    mean = (2 * jnp.sum(luma, axis=(1, 2, 3), dtype=jnp.int32) + pixels) // (2 * pixels)  # rounded half up
-    level = jnp.where(op == variant.place('Contrast'), mean, 0).astype(jnp.uint8)[:, None, None, None]
-    degenerate = jnp.where(is_('Sharpness')[..., None], _smooth(planes), level)
-    return table, jnp.where(is_('Color')[..., None], luma, degenerate)
+    black = jnp.zeros_like(planes)
+    grays = blocks.if_any(color | contrast, gray, lambda: black)
+    return jnp.where(sharpness, blocks.if_any(sharpness, lambda: _smooth(planes), lambda: black), grays)
 
 
 def _quotient(numerator: Array, denominator: Array) -> Array:

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from semisfl_jax.augment import lookups, tables
-from semisfl_jax.augment.variants import Variant
+from semisfl_jax.augment.variants import SHEARS, Variant
 from semisfl_jax.types import Array
 
+MOVES = ('Rotate', *SHEARS, 'TranslateX', 'TranslateY')
 GRAY = 127  # fill value of the cutout
 
 

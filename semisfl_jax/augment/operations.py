@@ -2,18 +2,23 @@
 
 Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its own parameters. Nothing
 branches on a parameter: each operation is a gather (`geometry`), a table of 256 values or a blend with a degenerate
-image, and every image goes through one of each. Results are bit-identical to Pillow's (tested against 13.0 on x86-64),
-except for FedMatch's shears, see `geometry.bicubic`.
+image, and every image goes through one of each, or on a CPU through those that it needs (`blocks`). Results are
+bit-identical to Pillow's (tested against 13.0 on x86-64), except for FedMatch's shears, see `geometry.bicubic`.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax.augment import content, geometry, lookups, tables
+from semisfl_jax.augment import blocks, content, geometry, lookups, tables
 from semisfl_jax.augment.variants import CLEARS_ALPHA, SEMIFL_CUTOUT, Variant
 from semisfl_jax.types import Array
+
+# Operations that need the same steps stand together.
+_ALIKE = (*content.LOOKS, 'Brightness', 'CutoutConst', 'Invert', 'Posterize', 'Solarize', *geometry.MOVES, 'Identity')
 
 
 def randaugment(
@@ -35,42 +40,71 @@ def randaugment(
     """
     op = jnp.where(applied, op, variant.place('Identity'))
     negative = (sign < 0).astype(jnp.int32)
+    others = (v, negative) if center is None else (v, negative, center)
+    return blocks.changed(partial(_change, variant), _ALIKE, variant, planes, op, *others)
+
+
+def _change(
+    variant: Variant, planes: Array, op: Array, v: Array, negative: Array, center: Array | None = None
+) -> Array:
+    """`randaugment` of images that are all changed, with `negative` [B] int32, 1 in place of sign -1."""
     colors, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
-    batch, channels, height, width = colors.shape
 
     # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
-    table, degenerate = content.tables_and_degenerates(colors, op, v, variant)
+    table = content.tables_of(colors, op, v, variant)
+    degenerate = content.degenerates(colors, op, variant)
 
     mixes, rows = tables.blends(variant)
     row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
+    moves = blocks.is_one_of(op, geometry.MOVES, variant)
+    moved_alone = moves
     if variant.shears == 'bilinear':  # the far pixel blends with the near one, by tables appended to the factors'
-        shears = tables.shears(variant, height, width)
-        near, moved, mix = geometry.bilinear(planes, op, v, negative, variant)
-        sheared = jnp.asarray(shears.which)[op, v, negative][:, None, None, None] > 0
+        shears = tables.shears(variant, *planes.shape[2:])
+        near, moved, mix = blocks.if_any(
+            moves,
+            lambda: geometry.bilinear(planes, op, v, negative, variant),
+            lambda: (planes, planes, jnp.zeros_like(planes[:, 0], jnp.int32)),
+        )
+        sheared = jnp.asarray(shears.which)[op, v, negative] > 0
+        moved_alone &= ~sheared
+        sheared = sheared[:, None, None, None]
         degenerate = jnp.where(sheared, near, degenerate)
         row = jnp.where(sheared, len(mixes) + mix[:, None], row)
         mixes = np.concatenate([mixes, shears.mixes])
-    elif variant.shears == 'bicubic':
-        moved = geometry.bicubic(planes, op, v, negative, variant)
     else:
-        moved = geometry.affine(planes, op, v, negative, variant)
+        move = geometry.bicubic if variant.shears == 'bicubic' else geometry.affine
+        moved = blocks.if_any(moves, lambda: move(planes, op, v, negative, variant), lambda: planes)
     if variant.alpha:
         moved, alpha = moved[:, :-1], moved[:, -1:]
-        clears = jnp.asarray(np.isin(variant.operations, CLEARS_ALPHA))[op]
+        clears = blocks.is_one_of(op, CLEARS_ALPHA, variant)
         alpha = jnp.where(clears[:, None, None, None], jnp.uint8(255), alpha)
 
     if lookups.by_products() and variant.shears != 'bilinear':  # whose rows differ from pixel to pixel
         result = _by_differences(row, degenerate, moved, table, variant)
     else:
-        values = moved.reshape(batch, channels, height * width).astype(jnp.int32)
-        mapped = lookups.table(values, table).reshape(colors.shape)
-        index = (row * 256 + degenerate) * 256 + mapped
-        result = jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
+        result = blocks.if_any(~moved_alone, lambda: _by_tables(row, degenerate, moved, table, mixes), lambda: moved)
     if 'CutoutConst' in variant.operations:
         assert center is not None
         cut = (op == variant.place('CutoutConst'))[:, None, None, None]
         result = jnp.where(cut, geometry.cutout(result, center, SEMIFL_CUTOUT), result)
     return result if alpha is None else jnp.concatenate([result, alpha], axis=1)
+
+
+def _by_tables(row: Array, degenerate: Array, image: Array, table: Array, mixes: np.ndarray) -> Array:
+    """The entry `table` [B, C, 256] uint8 has for each value of `image`, blended with `degenerate`.
+
+    Args:
+      row: int32 broadcastable to the image, of `mixes` [rows, 256, 256] uint8, where a value blends with another.
+      degenerate: [B, C, H, W] uint8.
+      image: [B, C, H, W] uint8.
+
+    Returns:
+      [B, C, H, W] uint8.
+    """
+    values = image.reshape(*image.shape[:2], -1).astype(jnp.int32)
+    mapped = lookups.table(values, table).reshape(image.shape)
+    index = (row * 256 + degenerate) * 256 + mapped
+    return jnp.asarray(mixes).reshape(-1).at[index].get(mode='promise_in_bounds')
 
 
 def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, variant: Variant) -> Array:
