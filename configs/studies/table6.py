@@ -44,7 +44,10 @@ def get_config(scale: str = '') -> ConfigDict:
             betas = _betas(scale, labels)
             chosen = ', '.join(f'{beta:g}' for beta in betas.values())
             title = f'{scales.STAND_IN_NAME[scale]}, {labels} labels'
-            caption = f'{CAPTION} K_min is what the betas of the paper give it with 250 labels; here beta is {chosen}.'
+            caption = (
+                f'{CAPTION} With {labels} labels and K_u as in the study, beta = {chosen} give K_min = '
+                f'{", ".join(map(str, SMALLEST))}, as those of the paper do with 250 labels.'
+            )
         cells = []
         for settings, ending in SETTINGS.items():
             for alpha, numbers in rows.items():
@@ -62,7 +65,8 @@ def get_config(scale: str = '') -> ConfigDict:
 
 
 def _betas(scale: str, labels: int) -> dict[str, float]:
-    """The smallest whole beta for each K_min of SMALLEST, by its column."""
+    """The smallest whole beta for each K_min of SMALLEST, by its column, which is true whatever K_u is changed to."""
     k_u = scales.cell(scale, '', '', '', {}).config.k_u
     per_beta = labels / IMAGES[scales.STAND_IN[scale]] * k_u
-    return {f'K_min = {smallest}': float(math.floor(smallest / per_beta) + 1) for smallest in SMALLEST}
+    betas = [float(math.floor(smallest / per_beta) + 1) for smallest in SMALLEST]
+    return {f'beta = {beta:g}': beta for beta in betas}
