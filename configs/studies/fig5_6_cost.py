@@ -50,7 +50,7 @@ def get_config(scale: str = '') -> ConfigDict:
                     number = paper.number(data, numbers.get((row, data, target)))
                     changes, measure = {'algorithm': algorithm}, Measure(kind, target)
                     cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, measure))
-        figures = ('values', 'accuracy_rounds' if kind == 'rounds' else f'accuracy_{kind}')
+        figures = ('values', f'accuracy_{kind}')
         tables.append(Table(title, tuple(cells), 'Method', 'SemiSFL', figures))
     notes = [
         'Means are over the seeds that reach the target; if some do not, the means favor the luckier ones.',

@@ -27,7 +27,7 @@ def changed(
     """The images after their operations.
 
     Args:
-      change: from arrays like `planes`, `op` and `others` of any number of images to the changed images.
+      change: gives the images after their operations from arrays like `planes`, `op` and `others`, of any length.
       alike: names of operations, those that need the same steps next to each other, and Identity at the end.
       variant: the RandAugment variant.
       planes: [B, C, H, W] uint8.
@@ -57,7 +57,7 @@ def changed(
 
 
 def if_any(needed: Array, step: Callable[[], Tree], skipped: Callable[[], Tree]) -> Tree:
-    """`step()` if `needed` [B] bool is true of an image, else `skipped()`, which is the same for all other images."""
+    """`step()` if any of `needed` (bool, by image) is true; else `skipped()`, the same for images without need."""
     return lax.cond(jnp.any(needed), step, skipped) if _skips() else step()
 
 

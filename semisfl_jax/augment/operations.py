@@ -47,7 +47,7 @@ def randaugment(
 def _change(
     variant: Variant, planes: Array, op: Array, v: Array, negative: Array, center: Array | None = None
 ) -> Array:
-    """`randaugment` of images that are all changed, with `negative` [B] int32, 1 in place of sign -1."""
+    """`randaugment`, with Identity as the `op` where not applied, and `negative` [B] int32, 1 for sign -1."""
     colors, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
 
     # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
