@@ -173,12 +173,11 @@ def test_public_names_are_there():
         sfl.losess  # noqa: B018
 
 
-def test_type_checkers_see_the_public_names():
-    """Those that `__getattr__` loads are imported for type checkers."""
+def test_public_names_are_those_that_are_imported():
     body = ast.parse(Path(sfl.__file__).read_text()).body
-    (block,) = (node for node in body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
-    names = {alias.asname for node in block.body for alias in node.names}
-    assert names == set(sfl.__all__) - {'__version__', 'configs'}
+    (block,) = (node for node in body if isinstance(node, ast.With))
+    names = {alias.name for node in block.body for alias in node.names}
+    assert names == set(sfl.__all__) - {'__version__'}
 
 
 @pytest.fixture(scope='session')
