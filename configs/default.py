@@ -183,7 +183,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox, feddure, splitfed and those of
     # Fed-SHVR and M-Fed, uniform elsewhere
     config.local.optimizer_state = 'auto'  # 'kept': a client continues with the optimizer state of its last round, and
-    # so does the server of semifl | 'fresh' | 'auto': as the method's authors: kept in semifl, fresh elsewhere
+    # so does the server of semifl | 'fresh' | 'auto': 'kept' in semifl and mfed_local, 'fresh' elsewhere
     config.local.prox = 0.01  # mu of fedprox
     config.local.teacher_decay = 0.99  # of the teacher of a client with objective 'mean_teacher'
     config.uda = ConfigDict()

@@ -1,8 +1,9 @@
-"""Makes the API reference from the docstrings: `python docs/api.py [FOLDER]`, by default in site/.
+"""Makes the API reference from the docstrings.
 
 Needs `pip install -e '.[docs]'`.
 """
 
+import argparse
 import importlib
 import inspect
 import sys
@@ -64,7 +65,7 @@ def hide_foreign_classes(module):
             source.var_docstrings[name] = '@private'
 
 
-def main(folder='site'):
+def main(folder: Path):
     # In signatures the names of users, instead of jax.jaxlib._jax.Array and ml_collections.config_dict.config_dict.…
     jax.Array.__qualname__ = 'Array'
     ml_collections.ConfigDict.__module__ = 'ml_collections'
@@ -78,9 +79,11 @@ def main(folder='site'):
             if issubclass(cls, tuple):
                 document_named_tuple(cls)
     pdoc.render.configure(docformat='google', footer_text=f'{PACKAGE} {semisfl_jax.__version__}')
-    pdoc.pdoc(PACKAGE, *(f'!{name}' for name in hidden(modules)), output_directory=Path(folder))
-    print(f'Open {Path(folder) / "index.html"}')
+    pdoc.pdoc(PACKAGE, *(f'!{name}' for name in hidden(modules)), output_directory=folder)
+    print(f'Open {folder / "index.html"}')
 
 
 if __name__ == '__main__':
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('folder', nargs='?', type=Path, default=Path('site'), help='where to write it (default: site)')
+    main(parser.parse_args().folder)

@@ -2,15 +2,16 @@
 
 It runs on the host between rounds, in float64, on the two mean losses of the round. Rounds are grouped into
 windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
-`horizon` rounds, and K_s shrinks when the unlabeled loss decreases faster in at least half of the pairs.
+`horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least half of the pairs.
 
 - `paper`: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
 - `code`: decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is larger
   by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
 - `fixed`: K_s is constant
 
-with K_min = beta * |D_l| / |D| * K_u. In the first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for
-it, as the authors' code does, and `paper` skips every window with such a round.
+with K_min = beta * |D_l| / |D| * K_u. Both rules raise a K_s that begins below K_min to it, as Eq. 10 says. In the
+first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for it, as the authors' code does, and `paper` skips
+every window with such a round.
 
 The paper's Algorithm 1 checks every round, the authors' code every 100. The default here is 100, because a check per
 round drives K_s to K_min within a few rounds (option `check_every`).
@@ -81,7 +82,7 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
     if options.rule != 'fixed' and rounds >= options.horizon and rounds % options.check_every == 0:
         seen = windows[-min(rounds // options.period, len(windows)) :]
         if unlabeled_falls_faster(seen, options) >= 0.5:
-            k_s = shrink(k_s, options)
+            k_s = next_k_s(k_s, options)
     return FrequencyState(np.int64(k_s), np.int64(rounds), current, windows)
 
 
@@ -98,8 +99,8 @@ def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> fl
     return float(np.mean(per_step_u - per_step_s >= 1e-5)) if len(fall_s) else 0.0
 
 
-def shrink(k_s: int, options: FrequencyOptions) -> int:
-    """The next smaller K_s under the rule."""
+def next_k_s(k_s: int, options: FrequencyOptions) -> int:
+    """K_s divided by alpha, but at least K_min and 1 (Eq. 10)."""
     smallest = options.beta * options.labeled_share * options.k_u
     if options.rule == 'paper':
         return max(math.floor(k_s / options.alpha), math.floor(smallest), 1)

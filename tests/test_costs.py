@@ -8,11 +8,12 @@ import pytest
 from configs import cifar10, stl10
 from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
-from semisfl_jax.costs import CostContext
+from semisfl_jax.costs import CostContext, bill
+from semisfl_jax.costs.clients import drop
 from semisfl_jax.costs.pieces import measure
 from semisfl_jax.errors import UserError
 from tests import runs
-from tests.prices import CONFIGS, everybody, model_of, paper_model, price, small
+from tests.prices import CONFIGS, digits, everybody, model_of, paper_model, price, small
 
 MIB, GIB = 2**20, 2**30
 
@@ -213,6 +214,22 @@ def test_semifl_in_epochs():
     metrics = {'clients_sitting_out': 0.5, 'client_steps': 15.0, 'client_images': 150.0}
     after = price('semifl', context._replace(metrics=metrics, survivors=2))
     np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 30 * image, rtol=1e-12)
+
+
+def test_semifl_reads_the_images_of_all_clients_in_every_round():
+    """ResNet-9 has BatchNorm over 64 + 128 + 2 x 128 + 256 + 512 + 2 x 512 channels: a mean and a variance of each. All
+    ten send them, also without a cohort, and if a client of the cohort failed before it started."""
+    model = digits(algorithm='semifl', model__name='resnet9')
+    statistics = 4 * 2 * 2240
+    assert model.pieces.statistics == statistics
+    parameters = model.whole - statistics
+    alone = bill(model, 0, 20, None)
+    assert (alone.bytes_up, alone.bytes_down) == (10 * statistics, 10 * parameters)
+    clients = drop(everybody(model), np.array([0, *[np.inf] * 4]), never=True)
+    assert clients.started.tolist() == [False, *[True] * 4]
+    lost = bill(model, 0, 20, clients)
+    assert lost.bytes_up == 10 * statistics + 4 * parameters  # before the round, all may send an update
+    assert lost.bytes_down == 4 * model.whole + 6 * parameters
 
 
 def test_fedswitch_sl_sends_what_semisfl_sends():

@@ -36,11 +36,14 @@ def bill(model, active=10):
         ('fed_sh', {}, 1),
         ('fed_shvr', {'federation.num_active': 5}, 2),
         ('fed_svr', {'failures.inside': 0.1}, 2),
+        ('fed_shvr', {'k_s': 5}, 2),
+        ('fed_sh', {'k_s': 5}, 1),
         ('fed_sh', {'federation.num_active': 5}, 1),
     ],
 )
 def test_bytes(algorithm, changes, down):
-    """15.16 MiB down and up for each client; the average gradient travels, too, where clients may be absent."""
+    """15.16 MiB down and up for each client; the average gradient travels, too, where clients may be
+    absent, or where the server trains between two of the models that they receive."""
     active = changes.get('federation.num_active', 10)
     found = bill(model_of(algorithm, **changes), active)
     assert (found.bytes_down, found.bytes_up) == (down * active * MODEL, active * MODEL)
@@ -60,7 +63,7 @@ def test_images_are_labeled_once_a_round():
     """Two operations for each of 3,970,000 weights, and one for each number that comes out, 6,000 times; a step is
     three such products for 64 images, less the gradient of the images."""
     model = model_of('fed_shvr')
-    context = costs.CostContext(model.pieces, model.whole, model.hparams, 10, images=6_000, steps=371, everyone=True)
+    context = costs.CostContext(model.pieces, model.whole, model.hparams, 10, unlabeled=6_000, steps=371, everyone=True)
     cost = algorithms.get('fed_shvr').price(context)
     products = 2 * (784 * 5000 + 5000 * 10)
     assert 1.0 < cost.setup_work / (6_000 * products) < 1.01
@@ -69,7 +72,7 @@ def test_images_are_labeled_once_a_round():
 
 def test_pseudo_labels_of_the_received_model_are_made_once_too():
     semi = dataclasses.replace(model_of('fedavg', **{'local.objective': 'pseudo_label'}))
-    context = costs.CostContext(semi.pieces, semi.whole, semi.hparams, 10, images=500, steps=7)
+    context = costs.CostContext(semi.pieces, semi.whole, semi.hparams, 10, unlabeled=500, steps=7)
     cost = algorithms.get('fedavg').price(context)
     assert cost.setup_work == 500 * semi.pieces.whole_work.forward
     assert cost.step_work == semi.hparams.batch_size * semi.pieces.whole_work.train

@@ -172,6 +172,12 @@ def test_scaled_down_schedule_and_literal_reading():
     assert run(literal, 99)[-1] == 100
 
 
+@pytest.mark.parametrize('rule', ['paper', 'code'])
+def test_a_beginning_below_the_minimum_is_raised_to_it(rule):
+    """Eq. 10 as it stands: K_min = 8 x 0.04 x 50 = 16."""
+    assert changes(run(options(rule, share=0.04), 100, k_s=10)) == [16]
+
+
 def test_never_below_one():
     every_round = {'share': 0.0, 'period': 1, 'horizon': 2, 'check_every': 1}
     assert changes(run(options('paper', **every_round), 30))[-1] == 1

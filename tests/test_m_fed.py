@@ -229,9 +229,31 @@ def test_alone_every_client_follows_its_own_gradient():
                     x, y = images[rows].reshape(-1, 3), targets[rows].reshape(-1, 1)
                     error = (x @ w @ v - y) / (len(x) * v.shape[1])
                     w, v = w - LR * x.T @ error @ v.T, v - LR * (x @ w).T @ error
-            own = jax.tree.map(lambda x, number=number: x[number], states[-1].clients[name])
+            own = jax.tree.map(lambda x, number=number: x[number], states[-1].clients[name].model)
             np.testing.assert_allclose(own.bottom['params']['w'], w, rtol=2e-5, atol=1e-6)
             np.testing.assert_allclose(own.top['params']['v'], v, rtol=2e-5, atol=1e-6)
+
+
+def test_alone_momentum_goes_on_from_round_to_round():
+    """m <- 0.9 m + gradient, from 0 before the first round; w <- w - lr m."""
+    local = Local(epochs=1, weighting='samples', optimizer_state='kept')
+    settings = dataclasses.replace(hparams(), momentum=0.9, local=local)
+    algorithm, data = algorithms.build('mfed_local', task_models(), VIEWS, settings), federation()
+    state = start = algorithm.init(rng.root(0))
+    for number in range(2):
+        state, _ = jax.jit(algorithm.round)(rng.root(0), state, data, cohort(6, number), jnp.int32(0))
+    images = np.asarray(data.client_images, np.float64) / 255
+    targets = np.asarray(data.client_targets['depth']) / 255.0
+    (w, v), heavy = weights(start, 'depth'), [0.0, 0.0]
+    for round_ in range(2):
+        for rows in rows_of_round(NAMES, round_)['depth'][0]:
+            x, y = images[rows].reshape(-1, 3), targets[rows].reshape(-1, 1)
+            error = (x @ w @ v - y) / len(x)
+            heavy = [0.9 * heavy[0] + x.T @ error @ v.T, 0.9 * heavy[1] + (x @ w).T @ error]
+            w, v = w - LR * heavy[0], v - LR * heavy[1]
+    own = jax.tree.map(lambda x: x[0], state.clients['depth'].model)
+    np.testing.assert_allclose(own.bottom['params']['w'], w, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(own.top['params']['v'], v, rtol=2e-5, atol=1e-6)
 
 
 def test_outputs_of_lone_clients_are_those_of_each():
@@ -240,7 +262,7 @@ def test_outputs_of_lone_clients_are_those_of_each():
     images = federation().client_images[:2]
     outputs = algorithm.predict(states[-1], images)
     assert [len(outputs[name]) for name in NAMES] == [3, 3]
-    own = jax.tree.map(lambda x: x[1], states[-1].clients['depth'])
+    own = jax.tree.map(lambda x: x[1], states[-1].clients['depth'].model)
     expected = np.asarray(images) / 255.0 @ own.bottom['params']['w'] @ own.top['params']['v']
     np.testing.assert_allclose(outputs['depth'][1], expected, rtol=1e-5, atol=1e-6)
 

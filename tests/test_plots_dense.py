@@ -309,7 +309,7 @@ def test_predictions_are_those_of_the_first_model(folder):
     np.testing.assert_array_equal(pictures[:6], images[rows])
     for start, (name, model) in zip((6, 19), zip(('semseg', 'depth'), trial.model, strict=True), strict=True):
         np.testing.assert_array_equal(pictures[start : start + 6], truths[name].test[rows])
-        first = jax.tree.map(lambda leaf: leaf[0], state.clients[name])
+        first = jax.tree.map(lambda leaf: leaf[0], state.clients[name].model)
         outputs = np.asarray(phases.predict(model.model, views, first, images[rows]))
         expected = outputs.argmax(-1) if name == 'semseg' else 254 * outputs[..., 0].clip(0, 1)
         np.testing.assert_allclose(pictures[start + 6 : start + 12], expected, atol=1e-3)

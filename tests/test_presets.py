@@ -47,10 +47,28 @@ def test_the_setting_of_feddure():
     options = config.feddure
     assert (options.coarse, options.fine, options.hidden) == (True, True, 128)
     assert (options.coarse_rate, options.fine_rate) == (1.0, 1.0)
-    flat = {'federation.partition': 'dirichlet', 'federation.labeled_partition': 'same', 'data.num_labeled': 40}
-    splits = algorithms.get('feddure').official(flat)
-    assert splits['federation.partition'] == 'dirichlet_class'
-    assert 'federation.labeled_partition' not in splits
+    assert 'federation.alpha' not in config.official_keys
+    words = ('--config.setting=official', '--config.algorithm=feddure')
+    split = parse(*words).federation  # the paper's (DIR, DIR), as the digits have a Dirichlet split
+    assert (split.partition, split.alpha, split.labeled_partition) == ('dirichlet_class', 0.5, 'dirichlet_class')
+    split = parse(*words, '--config.federation.labeled_partition=uniform').federation  # (IID, DIR)
+    assert (split.partition, split.alpha, split.labeled_partition) == ('dirichlet_class', 0.5, 'uniform')
+
+
+@pytest.mark.parametrize('algorithm', ['fed_shvr', 'fedavg'])
+def test_the_setting_of_fed_shvr_and_its_baselines(algorithm):
+    """32 labeled and 32 unlabeled images, two passes, SGD with 0.01, everybody; Dir_10(0.1), CIFAR-10 Dir_40(0.025)."""
+    words = ('--config.setting=official', f'--config.algorithm={algorithm}')
+    for objective in ('pseudo_label', 'mean_teacher') if algorithm == 'fedavg' else ('fixmatch',):
+        given = (*words, f'--config.local.objective={objective}') if algorithm == 'fedavg' else words
+        config = parse(*given)
+        config_lib.check(config)
+        assert (config.batch_size, config.federation.mu, config.local.epochs, config.lr) == (64, 1, 2, 0.01)
+        assert (config.federation.num_active, config.federation.alpha, config.rounds) == (10, 0.1, 100)
+        assert config_lib.resolve(config).local.steps == 'longest'
+        cifar = parse(*given, '--config.data.name=cifar10', '--config.data.num_labeled=4000')
+        assert (cifar.federation.num_active, cifar.federation.alpha, cifar.rounds) == (40, 0.025, 1000)
+        assert (cifar.data.num_unlabeled, cifar.federation.classes_per_client) == (20_000, 6)
 
 
 def test_the_setting_of_splitfed():

@@ -1,7 +1,7 @@
 """What the studies of FedDure have in common (Bai et al., AAAI 2024): protocol, methods, scales, numbers.
 
 `smoke` uses the digits, `cpu` Fashion-MNIST alone with a small network and fewer rounds, `full` the paper's data and
-model. All methods run with the hyper-parameters of that comparison (`fedavg.comparison`).
+model. All methods run with the hyper-parameters of that comparison (`protocols.of_feddure`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semisfl_jax.configs import default
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms import fedmatch
-from semisfl_jax.algorithms.fedavg import FIXMATCH, comparison
+from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Paper, Study, Table
 
@@ -173,7 +173,7 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     unchanged, config = file.get_config(), file.get_config()
     config.update_from_flattened_dict(OF_SCALE[scale] | SETTINGS[setting] | METHODS[row])
     flat = spec.flat(config)
-    protocol = comparison(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
+    protocol = of_feddure(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
     if config.algorithm == 'fedmatch':  # whose average is uniform, in its paper and its code
         protocol |= {'local.weighting': 'uniform'}
         official = fedmatch.METHOD.official(flat | {'data.client_labels': flat['data.num_labeled']})

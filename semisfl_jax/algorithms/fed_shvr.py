@@ -13,6 +13,7 @@ import optax
 
 from semisfl_jax import costs, phases, rng, sampling, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.protocols import of_fed_shvr
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer, plain_steps
@@ -218,65 +219,25 @@ def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """Fed-SHVR's own experiments (Wang et al., 2021, Section V): all clients in every round, 32 labeled and 32
-    unlabeled images in a batch, two passes, plain SGD with 0.01.
+    """Fed-SHVR's own experiments: `protocols.of_fed_shvr`, with its alpha1 and alpha2.
 
-    MNIST has 10 clients and 100 rounds, CIFAR-10 40 clients and 1,000 rounds; other data sets get MNIST's values.
-    With a Dirichlet `federation.partition`, unlabeled images follow Dir_K over clients, and labeled ones are of two
-    digits (six classes of CIFAR-10) per client. On MNIST the sizes of clients are bounded so that tau_k lies in
-    270 to 500, the range that the paper gives.
-
-    The paper does not mention momentum, weight decay and augmentation: there is none, but flips and crops on CIFAR-10.
-    It gives neither the last alpha0 nor its ramp (docs/ledger.md).
+    The paper gives neither the last alpha0 nor its ramp (docs/ledger.md).
     """
-    cifar = flat['data.name'] == 'cifar10'
-    values = {
-        'federation.num_clients': 40 if cifar else 10,
-        'federation.num_active': 40 if cifar else 10,
-        'federation.mu': 1,
-        'data.labeled_split': 'balanced',
-        'data.client_labels': flat['data.num_labeled'],
-        'rounds': 1000 if cifar else 100,
-        'k_s': 0,
-        'pre_rounds': 0,
-        'optimizer': 'sgd',
-        'lr': 0.01,
-        'lr_min': 0.01,
-        'momentum': 0.0,
-        'nesterov': False,
-        'weight_decay': 0.0,
-        'batch_size': 64,
-        'local.epochs': 2,
-        'local.weighting': 'samples',
-        'fed_shvr.alpha1': 0.75,
-        'fed_shvr.alpha2': 0.1,
-        'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
-    }
-    if not cifar:
-        values |= {'augment.flip': False, 'augment.crop': 0.0}
-    skewed = flat['federation.partition'] in ('dirichlet', 'dirichlet_class')
-    if skewed:
-        values |= {
-            'federation.partition': 'dirichlet_class',
-            'federation.labeled_partition': 'classes',
-            'federation.classes_per_client': 6 if cifar else 2,
-        }
-    if skewed and flat['data.name'] == 'mnist':
-        values |= {'federation.min_images': 4320, 'federation.max_images': 8015}
-    return values
+    return of_fed_shvr(flat) | {'fed_shvr.alpha1': 0.75, 'fed_shvr.alpha2': 0.1}
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """One model down, one up. Each image that a client trains on is labeled once a round.
+    """One model down, one up. A client predicts each of its unlabeled images once a round.
 
-    With all clients in every round, a client knows the corrections from the models that it received (Algorithm 1). If
-    some may be absent, the server also sends its average gradient, as large as the parameters.
+    With all clients in every round and no labels at the server, a client knows the corrections from two models that it
+    received one after the other (Algorithm 1, Eq. 15). If some may be absent, or if the server trains between the two,
+    it also sends its average gradient, as large as the parameters.
     """
     cost = costs.whole_model(context, pseudo_labels=False)
-    control = 0 if context.everyone else context.whole - context.pieces.statistics
+    known = context.everyone and not context.hparams.server_trains
+    control = 0 if known else context.whole - context.pieces.statistics
     return cost._replace(
-        download=context.whole + control, setup_work=context.images * context.pieces.whole_work.forward
+        download=context.whole + control, setup_work=context.unlabeled * context.pieces.whole_work.forward
     )
 
 

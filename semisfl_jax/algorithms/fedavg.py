@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from semisfl_jax import costs, ema, phases, rng, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method, register
+from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
@@ -98,51 +99,24 @@ def fedavg(
     return Algorithm(init, round_, predict, headline='student')
 
 
-FIXMATCH = {'batch_size': 10 + 10, 'federation.mu': 1, 'threshold': 0.85}  # in the comparison of FedDure's paper
-
-
-def comparison(flat: Flat) -> dict[str, Any]:
-    """The protocol of the comparison of FedDure's paper (Bai et al., 2024), equal for all its methods.
-
-    100 clients, 5 active, one local epoch in batches of 10, Adam with 5e-4, 200 rounds, averages weighted by images. A
-    Dirichlet partition draws over clients per class, as FedDure's code does. Labeled images are zero-padded and
-    cropped, flipped, and cut out there; here they use the weak view.
-    """
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 5,
-        'data.labeled_split': 'balanced',
-        'rounds': 200,
-        'lr_rounds': 200,
-        'k_s': 0,
-        'pre_rounds': 0,
-        'optimizer': 'adam',
-        'nesterov': False,
-        'lr': 5e-4,
-        'lr_min': 5e-4,
-        'weight_decay': 0.0,
-        'batch_size': 10,
-        'local.epochs': 1,
-        'local.weighting': 'samples',
-        'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
-    }
-    for key in ('federation.partition', 'federation.labeled_partition'):
-        if flat[key] == 'dirichlet':
-            values[key] = 'dirichlet_class'
-    return values
-
-
 def official(flat: Flat) -> dict[str, Any]:
-    """FedAvg and FedProx, alone and with FixMatch or UDA, as in `comparison`.
+    """FedAvg and FedProx as in the paper that compares them with this objective.
+
+    That is FedDure's for labels alone, FixMatch and UDA, and Fed-SHVR's for 'pseudo_label' (Fed-Pseudo) and
+    'mean_teacher' (Fed-MT).
 
     mu of FedProx is 0.01, all labels are at the clients, and FixMatch has a threshold of 0.85. The number of unlabeled
     images in a batch is not given; as in FedDure's own setting, it is 10 beside 10 labeled ones.
 
     UDA uses the values from its authors' scripts for CIFAR-10 and SVHN: confidence above 0.8, temperature 0.4, no
     annealing, and 7 unlabeled images per labeled one, here 70 with the 10 labeled images of that comparison.
+
+    Fed-Pseudo and Fed-MT make as many steps as Fed-SHVR and use all pseudo-labels; their paper names no threshold.
     """
-    objective, values = flat['local.objective'], comparison(flat)
+    objective = flat['local.objective']
+    if objective in ('pseudo_label', 'mean_teacher'):
+        return of_fed_shvr(flat) | {'local.steps': 'longest', 'threshold': 0.0}
+    values = of_feddure(flat)
     if flat['data.client_labels'] != -1:
         values['data.client_labels'] = flat['data.num_labeled']
     if objective == 'fixmatch':
@@ -154,10 +128,11 @@ def official(flat: Flat) -> dict[str, Any]:
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """One model down, one up. With 'pseudo_label' each image is labeled once a round, else in every batch."""
+    """One model down, one up. With 'pseudo_label' each unlabeled image is labeled once a round, else in
+    every batch."""
     objective = context.hparams.local.objective
     cost = costs.whole_model(context, pseudo_labels=objective not in ('supervised', 'pseudo_label'))
-    once = context.images * context.pieces.whole_work.forward if objective == 'pseudo_label' else 0
+    once = context.unlabeled * context.pieces.whole_work.forward if objective == 'pseudo_label' else 0
     return cost._replace(setup_work=once)
 
 

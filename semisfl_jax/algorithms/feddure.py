@@ -12,8 +12,8 @@ import numpy as np
 import optax
 
 from semisfl_jax import costs, losses, phases, rng
-from semisfl_jax.algorithms.fedavg import FIXMATCH, comparison
 from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
@@ -268,13 +268,13 @@ def descend(sgd: optax.GradientTransformation, moments: Any, parameters: Any, gr
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """FedDure as in its paper (`fedavg.comparison`), with the labels at the clients.
+    """FedDure as in its paper (`protocols.of_feddure`), with the labels at the clients.
 
     One local iteration is read as one pass over a client's unlabeled images, in batches of 10 labeled and 10 unlabeled
     ones. Its authors' code has 9 unlabeled images per labeled one (`federation.mu=9`, `batch_size=100`);
     docs/ledger.md lists what else differs.
     """
-    return comparison(flat) | FIXMATCH | {'data.client_labels': flat['data.num_labeled']}
+    return of_feddure(flat) | FIXMATCH | {'data.client_labels': flat['data.num_labeled']}
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from semisfl_jax import costs, phases, trees
 from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.method import Look, Method, register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.phases.state import trainable
 from semisfl_jax.phases.tasks import TaskModel, init_models
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
@@ -24,21 +27,33 @@ from semisfl_jax.types import (
 )
 
 
+class Kept(NamedTuple):
+    """What the clients of a task keep, leaves [N / T, ...]."""
+
+    model: SplitParams
+    optimizer: Any  # its state; () with `local.optimizer_state` 'fresh'
+
+
 def mfed_local(
     models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS
 ) -> Algorithm:
     """Builds local training: a round is one of `m_fed` without its exchange, so that clients do the same work.
 
-    `State.clients` are the models, {task: leaves [N / T, ...]}; all start from the same weights. Outputs of a task are
-    those of all its clients' models, and its score is the mean over them; the best stands beside it. `State.student`
-    stays what it was before the first round. Arguments as in `m_fed`.
+    `State.clients` is {task: Kept}; all models start from the same weights. Optimizers continue from round to round,
+    since rounds mean nothing to a client that exchanges nothing. Outputs of a task are those of all its clients'
+    models, and its score is the mean over them; the best stands beside it. `State.student` stays what it was before the
+    first round. Arguments as in `m_fed`.
     """
     names = tuple(task.name for task, _ in models)
     of_each = hparams.num_clients // len(names)
 
+    def keep(model: SplitParams) -> Kept:
+        kept = hparams.local.optimizer_state == 'kept'
+        return Kept(model, optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(model)) if kept else ())
+
     def init(key: Array) -> phases.State:
         start = init_models(key, models)
-        clients = {name: trees.replicate(model, of_each) for name, model in start.items()}
+        clients = {name: trees.replicate(keep(model), of_each) for name, model in start.items()}
         return m_fed.init_state(start, server=False, clients=clients)
 
     def round_(
@@ -52,13 +67,15 @@ def mfed_local(
 
             def one(
                 inputs: phases.ClientInput,
-                model: SplitParams,
+                kept: Kept,
                 of_task: TaskModel = of_task,
                 images: Federation = images,
             ) -> phases.ClientOutput:
                 loss = m_fed.build_loss(of_task, views, hparams, inputs, images, pull=None)
-                model, _, means, counts = phases.local_sgd(loss, model, (), optimizer(hparams, lr), inputs.steps)
-                return phases.ClientOutput((), model, means, counts)
+                model, state, means, counts = phases.local_sgd(
+                    loss, kept.model, kept.optimizer, optimizer(hparams, lr), inputs.steps
+                )
+                return phases.ClientOutput((), Kept(model, state), means, counts)
 
             work = axis.map(one)(inputs, trees.gather(clients[name], inputs.id))
             clients[name] = trees.scatter(clients[name], inputs.id, work.client_state, weights.weight, axis.all_gather)
@@ -71,7 +88,7 @@ def mfed_local(
             def one(variables: SplitParams) -> Array:
                 return phases.predict(of_task.model, views, variables, images)
 
-            return tuple(jax.lax.map(one, state.clients[of_task.task.name]))
+            return tuple(jax.lax.map(one, state.clients[of_task.task.name].model))
 
         return {of_task.task.name: of_clients(of_task) for of_task in models}
 
@@ -89,7 +106,8 @@ METHOD = register(
         build=mfed_local,
         title='Local',
         source=m_fed.METHOD.source,
-        uses=m_fed.METHOD.uses,
+        uses=(*m_fed.METHOD.uses, 'kept optimizers'),
+        keeps_optimizers=True,
         needs=m_fed.NEEDS,
         server='none',
         labels_alone=lambda flat: True,

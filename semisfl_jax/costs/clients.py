@@ -12,6 +12,7 @@ class Clients(NamedTuple):
 
     ids: np.ndarray  # [A] int
     images: np.ndarray  # [A] int, images that each trains on; with 0 it does not take part
+    unlabeled: np.ndarray  # [A] int, those of them without a label
     steps: np.ndarray  # [A] int, iterations of a whole round
     labels: np.ndarray  # [A] bool, whether its batches hold labeled images
     started: np.ndarray  # [A] bool, whether it got the model: it has data, and did not fail before the round
@@ -25,10 +26,14 @@ class Clients(NamedTuple):
         return self.started & ~self.failed
 
 
-def whole(ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray) -> Clients:
-    """A round in which no client fails. Clients without images do not start."""
+def whole(
+    ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray, unlabeled: np.ndarray | None = None
+) -> Clients:
+    """A round in which no client fails. Clients without images do not start. `unlabeled` None: all images are."""
     no_client, started = np.zeros(ids.shape, bool), images > 0
-    return Clients(ids, images, steps, labels, started, np.where(started, steps, 0), failed=no_client, late=no_client)
+    made = np.where(started, steps, 0)
+    unlabeled = images if unlabeled is None else unlabeled
+    return Clients(ids, images, unlabeled, steps, labels, started, made, failed=no_client, late=no_client)
 
 
 def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:

@@ -31,6 +31,7 @@ class CostContext(NamedTuple):
     labels: np.ndarray | bool = False  # [A], whether a client's batches hold labeled images
     steps: np.ndarray | int = 0  # [A], iterations
     images: np.ndarray | int = 0  # [A], images that a client trains on
+    unlabeled: np.ndarray | int = 0  # [A], those of them without a label
     metrics: Mapping[str, float] | None = None  # of the round; None: before it, for an upper bound
     survivors: int = 0  # clients that `metrics` covers
     of_tasks: tuple[Pieces, ...] = ()  # dense tasks: of the model of each

@@ -142,15 +142,16 @@ def bill(
       model: the costs of the trial.
       index: the round, 0-based.
       k_s: supervised steps of the round.
-      clients: their participation; None for a server-only round.
+      clients: their participation; None for a round without a cohort (`pre_rounds`).
       metrics: of the round, which determine what some methods sent. None bills the most that they can send.
     """
     server = server_speed(model.options)
     context = _context(model, index, clients, metrics)
     server_seconds = k_s * supervised_work(context, model.clustering) / server
-    if clients is None:
-        return Bill(0, 0, server_seconds)
     cost = model.client_cost(context)
+    if clients is None:
+        everyone = model.num_clients
+        return Bill(everyone * cost.inactive_upload, everyone * cost.inactive_download, server_seconds)
     up = clients.started * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
     down = clients.started * (cost.download + clients.made * cost.step_download)
     paces = _paces(model, index, clients, cost)
@@ -159,7 +160,7 @@ def bill(
     wait = np.where(clients.late, np.maximum(model.deadline - paces.start - clients.made * paces.step, 0), 0)
     tail = np.where(clients.survived, paces.end, wait)
     seconds = server_seconds + _client_seconds(cost.order, clients, paces, tail, cost.server_work / server)
-    inactive = model.num_clients - model.num_active
+    inactive = model.num_clients - int(np.sum(clients.started))  # also those that failed before the round
     bytes_up = round(float(np.sum(up))) + inactive * cost.inactive_upload
     bytes_down = round(float(np.sum(down))) + inactive * cost.inactive_download
     return Bill(bytes_up, bytes_down, seconds)
@@ -203,6 +204,7 @@ def _context(model: CostModel, index: int, clients: Clients | None, metrics: Map
         labels=clients.labels,
         steps=clients.steps,
         images=clients.images,
+        unlabeled=clients.unlabeled,
         tasks=clients.ids % max(1, len(model.task_models)),
         survivors=int(np.sum(clients.survived)),
     )

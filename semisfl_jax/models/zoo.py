@@ -156,6 +156,8 @@ def wresnet28x2(
 ) -> Architecture:
     """WideResNet-28-2 as in SemiFL's code: 1,467,610 parameters for 3 channels and 10 classes, images of any size.
 
+    Three stages at any size; in SemiFL's code, images of 96 pixels get a fourth and those of 28 pixels two.
+
     Fourteen layers for cutting: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU
     and the mean over all pixels (128 features), and the classifier. Convolutions are initialized with Kaiming's normal
     in fan_out mode, the classifier's bias with 0. SemiFL keeps no running statistics in training but recomputes them

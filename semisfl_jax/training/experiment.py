@@ -185,14 +185,15 @@ def assemble(
         partition=partition,
         federation=federation,
         frequency=frequency.FrequencyOptions(
-            rule=config.k_s_rule,
+            # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
+            rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
             alpha=config.frequency.alpha,
             beta=config.frequency.beta,
             period=config.frequency.period,
             horizon=config.frequency.horizon,
             check_every=config.frequency.check_every,
             k_u=config.k_u,
-            labeled_share=len(partition.server_index) / (len(dataset.train_images) - len(held_out)),
+            labeled_share=len(partition.server_index) / _images_of(config, dataset, partition),
             pre_rounds=config.pre_rounds,
         ),
         costs=costs.build(config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
@@ -204,6 +205,14 @@ def assemble(
 def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identity:
     """The identity that checkpoints of a trial of `config` (resolved) carry."""
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
+
+
+def _images_of(config: ConfigDict, dataset: data.Dataset, partition: data.Partition) -> int:
+    """|D|: training images, without those held out for validation and those that `data.num_unlabeled` leaves out."""
+    labeled = np.union1d(partition.server_index, np.concatenate([*partition.client_labeled_index, []]))
+    if config.data.num_unlabeled:
+        return len(labeled) + config.data.num_unlabeled
+    return len(dataset.train_images) - len(partition.validation_index)
 
 
 def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:

@@ -82,7 +82,8 @@ def participation(experiment: Experiment, index: int) -> costs.Clients | None:
     unlabeled, labeled = experiment.held[:, ids]
     images = np.asarray(sampling.images_held(unlabeled, labeled, hparams.batch_size, hparams.labeled_rows))
     has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
-    clients = costs.whole(ids, images, _steps(experiment, ids), has_labels)
+    without = np.where(hparams.labeled_rows < hparams.batch_size, unlabeled, 0)
+    clients = costs.whole(ids, images, _steps(experiment, ids), has_labels, unlabeled=without)
     return failures.happen(config.failures, experiment.costs, index, clients)
 
 

@@ -133,8 +133,6 @@ def after_round(
     """
     metrics = failures.of_survivors(metrics, clients)
     loss_s, loss_u, lr = (float(metrics.get(name, math.nan)) for name in _ADAPTS_TO)
-    if experiment.config.pseudo_labels == 'none':
-        loss_u = math.nan  # always 0: against it, K_s would shrink whenever the supervised loss rises
     return metrics, frequency.update(controller, experiment.frequency, loss_s, loss_u, lr)
 
 
