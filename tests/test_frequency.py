@@ -5,8 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from semisfl_jax import config as config_lib
 from semisfl_jax import frequency
+from semisfl_jax.config import get_config
 from semisfl_jax.frequency import FrequencyOptions
+from semisfl_jax.training import experiment
 
 CIFAR10, SVHN, STL10, CIFAR10_250 = 4000 / 50_000, 1000 / 73_257, 5000 / 105_000, 250 / 50_000
 
@@ -190,3 +193,21 @@ def test_windows_are_means():
     for value in (1.0, 2.0, 6.0):
         state = frequency.update(state, settings, value, 2 * value, 0.5)
     np.testing.assert_allclose(state.windows[-1], [3.0, 6.0, 0.5, 7.0])
+
+
+@pytest.mark.parametrize(
+    ('changes', 'images'),
+    [({}, 1437), ({'data.num_unlabeled': 600}, 40 + 600), ({'data.num_validation': 100}, 1437 - 100)],
+)
+def test_the_share_of_labels_is_of_the_images_in_use(changes, images):
+    """40 of the 1,437 training images of the digits are labeled."""
+    config = config_lib.resolve(get_config('digits', {'seed': 0, 'data.num_labeled': 40, **changes}))
+    (trial,) = experiment.build_trials([config])
+    assert trial.frequency.labeled_share == 40 / images
+
+
+def test_without_pseudo_labels_k_s_stays():
+    """Under the authors' rule, too, which would count 0 for rounds without clients, and so make windows comparable."""
+    changes = {'pseudo_labels': 'none', 'k_s_rule': 'code', 'pre_rounds': 2}
+    (trial,) = experiment.build_trials([config_lib.resolve(get_config('digits', changes))])
+    assert trial.frequency.rule == 'fixed'
