@@ -16,8 +16,8 @@ import sys
 import numpy as np
 from absl import flags
 
-from semisfl_jax import tasks
-from semisfl_jax.errors import UserError, exit_status
+from semisfl_jax import commands, tasks
+from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
 from semisfl_jax.training import metrics
 
@@ -89,9 +89,6 @@ def main(argv: list[str]) -> int:
     """Prints the comparison that the command line `argv` (program name first) asks for; returns the exit status."""
     values = flags.FlagValues()
     flags.DEFINE_integer('last', 10, 'evaluations that count', lower_bound=1, flag_values=values)
-    if len(argv) < 2 or {'-h', '--help'} & set(argv):
-        print(__doc__)
-        return 0 if len(argv) > 1 else 2
 
     def compare() -> None:
         found = [trial for folder in folders(values, argv) for trial in trials(folder)]
@@ -99,7 +96,7 @@ def main(argv: list[str]) -> int:
             raise UserError('no run to compare; give the folders of runs')
         print('\n'.join(report([read(folder) for folder in found], values.last)))
 
-    return exit_status(compare)
+    return commands.main(argv, __doc__, compare, needs_words=True)
 
 
 if __name__ == '__main__':

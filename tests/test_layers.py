@@ -12,6 +12,7 @@ from semisfl_jax.algorithms import METHODS
 ROOMS = (
     'wording',
     'errors',
+    'commands',
     'user_files',
     'own_files',
     'machine',

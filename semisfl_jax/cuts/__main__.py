@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, costs, data
+from semisfl_jax import algorithms, commands, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.cuts import plot, prices
-from semisfl_jax.errors import UserError, exit_status
+from semisfl_jax.errors import UserError
 
 
 def pricing(config: ConfigDict) -> prices.Pricing:
@@ -40,10 +40,7 @@ def pricing(config: ConfigDict) -> prices.Pricing:
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
-    if {'-h', '--help'} & set(argv):
-        print(__doc__)
-        return 0
-    return exit_status(lambda: _price(command_line.parse(argv)))
+    return commands.main(argv, __doc__, lambda: _price(command_line.parse(argv)))
 
 
 def _price(command: command_line.Command) -> None:

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from absl import flags
 
-from semisfl_jax import runs
-from semisfl_jax.errors import UserError, exit_status, warn
+from semisfl_jax import commands, runs
+from semisfl_jax.errors import UserError, warn
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
 
@@ -36,15 +36,12 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_string('out', '', 'folder of the figures', flag_values=values)
     flags.DEFINE_list('format', ['png'], 'of the files', flag_values=values)
     flags.DEFINE_list('only', [], 'names of figures', flag_values=values)
-    if len(argv) < 2 or {'-h', '--help'} & set(argv):
-        print(__doc__)
-        return 0 if len(argv) > 1 else 2
 
     def draw_all() -> None:
         folders = runs.folders(values, argv)
         write(folders, values.out, tuple(values.format), tuple(values.only))
 
-    return exit_status(draw_all)
+    return commands.main(argv, __doc__, draw_all, needs_words=True)
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:

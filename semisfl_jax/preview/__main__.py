@@ -20,18 +20,17 @@ import sys
 from typing import NamedTuple
 
 import jax
+from absl import flags
 from ml_collections import ConfigDict
 
+from semisfl_jax import commands, machine
 from semisfl_jax import config as config_lib
-from semisfl_jax import machine
 from semisfl_jax.config import chosen, command_line
-from semisfl_jax.errors import UserError, exit_status
+from semisfl_jax.errors import UserError
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.wording import shorten, size
-
-_FLAGS = ('--target', '--devices', '--fit')
 
 
 class Request(NamedTuple):
@@ -50,33 +49,26 @@ def request(argv: list[str]) -> Request:
     Raises:
       UserError: a mistake in it or in the configuration, or the compiler for the target is not installed.
     """
-    flags = {word.partition('=')[0]: word for word in argv[1:] if word.partition('=')[0] in _FLAGS}
-    command = command_line.parse([word for word in argv if word not in flags.values()])
+    values = flags.FlagValues()
+    flags.DEFINE_string('target', '', 'the name of a device', flag_values=values)
+    flags.DEFINE_integer('devices', None, 'a number of devices, 1 or more', lower_bound=1, flag_values=values)
+    flags.DEFINE_boolean('fit', False, 'given without a value', flag_values=values)
+    command = command_line.parse(commands.own_flags(values, argv))
     if command.workdir:
         raise UserError(f"--workdir='{command.workdir}': a preview writes nothing; leave it out")
-    name = flags.get('--target', '').partition('=')[2]
-    if not name:
+    if not values.target:
         raise UserError(f'--target is missing; name one of {", ".join((*TARGETS, HERE))}, as in --target=h200')
-    if '--fit' in flags and flags['--fit'] != '--fit':
-        raise UserError(f'{flags["--fit"]} has a value, and takes none; write --fit')
     config = command.config
     if config.seeds:
         raise UserError(f'config.seeds={tuple(config.seeds)}: a preview is of one seed; use config.seed')
-    devices = _number(flags['--devices']) if '--devices' in flags else max(1, config.parallel.devices)
+    devices = values.devices or max(1, config.parallel.devices)
     config.parallel.devices = devices
     config_lib.check(config)
-    target = targets.get(name)
+    target = targets.get(values.target)
     with machine.programs_for(target.platform, target.device_name):
         resolved = config_lib.resolve(config)
         form = chosen.on_this_machine(resolved)
-    return Request(chosen.fill(resolved, form), str(form), target, devices, '--fit' in flags)
-
-
-def _number(word: str) -> int:
-    value = word.partition('=')[2]
-    if not value.isdecimal() or int(value) < 1:
-        raise UserError(f"{shorten(word)}: '{shorten(value)}' is not a number of devices; use 1 or more")
-    return int(value)
+    return Request(chosen.fill(resolved, form), str(form), target, devices, values.fit)
 
 
 def preview(asked: Request) -> None:
@@ -167,11 +159,8 @@ def _say(text: str) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
-    if {'-h', '--help'} & set(argv):
-        print(__doc__)
-        return 0
     jax.config.update('jax_platforms', 'cpu')  # a device of this machine is not needed, nor to be kept from others
-    return exit_status(lambda: preview(request(argv)))
+    return commands.main(argv, __doc__, lambda: preview(request(argv)))
 
 
 if __name__ == '__main__':

@@ -24,21 +24,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+from absl import flags
 from ml_collections import ConfigDict
 
+from semisfl_jax import commands, data, forms, machine
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, forms, machine
 from semisfl_jax.config import chosen, command_line, keys, tuned
 from semisfl_jax.config.tuned import Choice
-from semisfl_jax.errors import UserError, exit_status
+from semisfl_jax.errors import UserError
 from semisfl_jax.forms import Form
 from semisfl_jax.parallel import compilation
 from semisfl_jax.tune import measure, passes, report, rounds, store
 from semisfl_jax.tune.measure import Measured
 from semisfl_jax.wording import shorten
 
-_FLAGS = ('--seconds', '--list', '--forget')
-_SECONDS = 60.0
 _FEW = 8  # images on which a convolution must not be much slower than the fastest to be measured in a round
 
 
@@ -57,18 +56,18 @@ def request(argv: list[str]) -> Request:
     Raises:
       UserError: a mistake in it or in the configuration.
     """
-    flags = {word.partition('=')[0]: word for word in argv[1:] if word.partition('=')[0] in _FLAGS}
-    for flag in ('--list', '--forget'):
-        if flags.get(flag, flag) != flag:
-            raise UserError(f'{shorten(flags[flag])} has a value, and takes none; write {flag}')
-    if {'--list', '--forget'} <= flags.keys():
+    values, allowed = flags.FlagValues(), 'a number of seconds above 0, up to a day'
+    flags.DEFINE_float('seconds', 60.0, allowed, flag_values=values)
+    flags.register_validator('seconds', lambda seconds: 0 < seconds <= 86400, allowed, flag_values=values)
+    for name in ('list', 'forget'):
+        flags.DEFINE_boolean(name, False, 'given without a value', flag_values=values)
+    others = commands.own_flags(values, argv)
+    if values.list and values.forget:
         raise UserError('--list and --forget are two commands; give one of them')
-    seconds = _seconds(flags['--seconds']) if '--seconds' in flags else _SECONDS
-    others = [word for word in argv if word not in flags.values()]
-    if '--list' in flags or ('--forget' in flags and len(others) == 1):
+    if values.list or (values.forget and len(others) == 1):
         if len(others) > 1:
             raise UserError(f"--list shows all choices; leave '{shorten(others[1])}' out")
-        return Request(None, seconds, '--list' in flags, '--forget' in flags)
+        return Request(None, values.seconds, values.list, values.forget)
     command = command_line.parse(others)
     if command.workdir:
         raise UserError(f"--workdir='{command.workdir}': tune is no run; leave it out")
@@ -76,18 +75,7 @@ def request(argv: list[str]) -> Request:
     if coordinator := config.parallel.coordinator:
         raise UserError(f"config.parallel.coordinator='{coordinator}': tune is one process; leave it out")
     config_lib.check(config)
-    return Request(config_lib.resolve(config), seconds, False, '--forget' in flags)
-
-
-def _seconds(word: str) -> float:
-    value = word.partition('=')[2]
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 86400:
-        raise UserError(f"{shorten(word)}: '{shorten(value)}' is not a number of seconds above 0, up to a day")
-    return seconds
+    return Request(config_lib.resolve(config), values.seconds, False, values.forget)
 
 
 def candidates(config: ConfigDict) -> list[Form]:
@@ -190,10 +178,7 @@ def tune(asked: Request) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
-    if {'-h', '--help'} & set(argv):
-        print(__doc__)
-        return 0
-    return exit_status(lambda: tune(request(argv)))
+    return commands.main(argv, __doc__, lambda: tune(request(argv)))
 
 
 if __name__ == '__main__':
