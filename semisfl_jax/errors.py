@@ -1,4 +1,4 @@
-"""User-facing errors: one exception, and warnings."""
+"""User-facing errors: one exception with its exit status, and warnings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ _log = logging.getLogger('semisfl_jax')
 class UserError(Exception):
     """An error that the user can fix: one line that names the value, why it is wrong and what to do.
 
-    The command prints only the message, without a traceback, and exits with status 2. Long values in it are truncated.
+    The command prints only the message, without a traceback, and exits with `status`. Long values in it are truncated.
     """
+
+    status = 2  # of the process
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+
+class Diverged(UserError):
+    """Training whose losses or weights are no longer finite: sweeps tell it from other errors by its exit status."""
+
+    status = 3
 
 
 def warn(message: str) -> None:
@@ -54,15 +62,15 @@ def exit_status(command: Callable[[], None]) -> int:
     """Runs a command of this package.
 
     Returns:
-      0; 2 after a mistake of the user or on a full disk, which it prints as one line; 141, as by SIGPIPE, if nobody
-      reads what it prints.
+      0; 2 after a mistake of the user or on a full disk, 3 after training that diverged, which it prints as one line;
+      141, as by SIGPIPE, if nobody reads what it prints.
     """
     try:
         with warnings_on_stderr():
             command()
     except UserError as error:
         print('error:', error, file=sys.stderr)
-        return 2
+        return error.status
     except BrokenPipeError:  # whoever reads the output has enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would fail, too
         return 128 + signal.SIGPIPE

@@ -80,7 +80,8 @@ def train(
 
     Raises:
       UserError: an invalid configuration or argument, missing data, an unusable folder, a folder with more rounds
-        than `config.rounds`, or a loss that became NaN or infinite.
+        than `config.rounds`.
+      Diverged: a loss or a weight became NaN or infinite.
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
     config_lib.check(config)
@@ -313,7 +314,7 @@ def _save(run: Run, progress: Progress, request: Request) -> None:
     """Saves the state if it is due, or if the run was asked to stop.
 
     Raises:
-      UserError: the state is not finite.
+      Diverged: the state is not finite.
       Stopped: the run was asked to stop before its last round.
     """
     number, last = progress.round, progress.round == run.config.rounds

@@ -56,7 +56,7 @@ with (folder / '.lock').open('w') as lock:
         if lr >= DIVERGES and number == 4:
             print('error: loss_supervised is nan in round 4: stopped. There was no checkpoint yet in', folder, end='')
             print('; a lower config.lr may help')
-            sys.exit(2)
+            sys.exit(3)
         for home, seed in zip(homes, seeds):
             home.mkdir(exist_ok=True)
             line = dict(round=number, teacher_accuracy=accuracy(algorithm, lr, seed, number), validation=True)

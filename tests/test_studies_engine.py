@@ -52,7 +52,9 @@ def test_runs_what_is_missing_once_and_shares_it(tmp_path):
 
 def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path, monkeypatch):
     made = execute.make
-    monkeypatch.setattr(execute, 'make', lambda *arguments: made(*arguments) or 'a process already runs here')
+    monkeypatch.setattr(
+        execute, 'make', lambda *arguments: made(*arguments) or execute.Failed('a process already runs here', 2)
+    )
     _, folder = make(tmp_path)
     assert 'failed' not in (folder / 'report.md').read_text()
 

@@ -279,7 +279,7 @@ def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsy
         return algorithm._replace(round=round_)
 
     monkeypatch.setattr(algorithms, 'build', build_broken)
-    assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 2
+    assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 3
     error = capsys.readouterr().err
     assert error.startswith('error: seed 1: loss_supervised is nan in round 3: stopped. The checkpoint of round 2 is')
     assert 'seed_1' in error

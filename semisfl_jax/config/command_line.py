@@ -58,7 +58,7 @@ outputs
 
 Running the same command again resumes from the last checkpoint, and trains further if `rounds` has grown. Ctrl-C
 finishes the round, saves and stops; a second Ctrl-C stops at once. Exit status: 0 finished, 2 error in the command or
-the run, 130 stopped by Ctrl-C, 143 by SIGTERM.
+the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 

@@ -77,8 +77,8 @@ def _make(
                 execute.wait(home / plan.RUNS / job.name, request, say)
                 if not execute.finished(home, job):
                     shown.start(job.name, job.command())
-                    if fault := execute.make(home, job, launcher, entry, request, shown.look, say):
-                        faults[job.name] = fault
+                    if failed := execute.make(home, job, launcher, entry, request, shown.look, say):
+                        faults[job.name] = failed.line
                 fault = faults.get(job.name, '')
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:

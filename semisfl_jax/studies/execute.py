@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import semisfl_jax
 from semisfl_jax.config import command_line
@@ -22,6 +23,13 @@ from semisfl_jax.training import interrupt, workdir
 
 LOGS = 'logs'
 _POLL_SECONDS = 0.5
+
+
+class Failed(NamedTuple):
+    """How a run failed."""
+
+    line: str  # its error, without 'error: '
+    status: int  # of its process, as `errors.exit_status` gives it
 
 
 @contextlib.contextmanager
@@ -104,7 +112,7 @@ def make(
     look: Callable[[], None],
     say: Callable[[str], None],
     enough: Callable[[], bool] = lambda: False,
-) -> str:
+) -> Failed | None:
     """Executes a run.
 
     Args:
@@ -118,7 +126,7 @@ def make(
       enough: called likewise; once it is true, the run is asked to stop after its round.
 
     Returns:
-      The error line with which it failed, '' if it succeeded or was stopped because of `enough`.
+      How it failed; None if it succeeded or was stopped because of `enough`.
 
     Raises:
       Stopped: on `request`; the run has saved its state.
@@ -132,7 +140,7 @@ def make(
     try:
         provenance.note(folder, entry)
     except UserError as error:
-        return str(error)
+        return Failed(str(error), error.status)
     with log.open('w') as out:
         # In its own session: Ctrl-C reaches only this process, which forwards it once.
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
@@ -150,10 +158,11 @@ def make(
     if request.signum and not finished(home, job):
         raise interrupt.Stopped('stopped; the same command resumes from there', request.signum)
     if child.returncode == 0 or stopped:
-        return ''
+        return None
     wait(folder, request, say)  # another study or sweep may have been earlier
     if finished(home, job) or enough():
-        return ''
+        return None
     lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
     errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
-    return errors[-1] if errors else f'exit status {child.returncode} ({lines[-1] if lines else "no output"})'
+    unknown = f'exit status {child.returncode} ({lines[-1] if lines else "no output"})'
+    return Failed(errors[-1] if errors else unknown, child.returncode)

@@ -90,10 +90,10 @@ def _search(sweep: Sweep, storage: Any, home: Path, launcher: Path | None, say: 
             folders[case.name] = case.folder
             execute.wait(case.folder, request, say)
             shown.start(case.name, f'{case.name}: {_words(case.values)}')
-            fault = ''
+            failed = None
             if not trial.stopped(case) and not execute.finished(home, case.job):
-                fault = execute.make(home, case.job, launcher, here, request, shown.look, say, partial(_enough, case))
-            outcome, judge = trial.ended(case, fault)
+                failed = execute.make(home, case.job, launcher, here, request, shown.look, say, partial(_enough, case))
+            outcome, judge = trial.ended(case, failed)
             search.record(storage, entry.title, entry.ranges, outcome, judge.score.higher_is_better)
             unmade = max(0, work[case.name] - made(case.name))
             shown.end(case.name, _told(outcome, [*case.done, outcome], judge), unmade)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import Diverged, UserError
 from semisfl_jax.studies import execute
 from semisfl_jax.studies.plan import RUNS, Job
 from semisfl_jax.sweeps import measure, plan, search
@@ -67,25 +67,24 @@ def stopped(case: Case) -> int:
     return 0
 
 
-def ended(case: Case, fault: str) -> tuple[Trial, Judge]:
+def ended(case: Case, failed: execute.Failed | None) -> tuple[Trial, Judge]:
     """The trial whose run is over, and the number by which it was judged.
 
     Args:
       case: the trial.
-      fault: the error line with which its run failed, '' if it did not.
+      failed: how its run failed, None if it did not.
 
     Raises:
       UserError: it failed otherwise than because its numbers were not finite; or it is the first, and did.
     """
     at = stopped(case)
-    diverged = bool(fault) and not at
-    if diverged and (not finite.is_divergence(fault) or case.judge is None):
+    if failed and not at and (failed.status != Diverged.status or case.judge is None):
         log = case.home / execute.LOGS / f'{case.job.name}.log'
-        raise UserError(f'{case.name}: {fault} (output in {log}); the same command tries it again')
+        raise UserError(f'{case.name}: {failed.line} (output in {log}); the same command tries it again')
     judge = case.judge or measure.judge(measure.key_of(case.folder))
-    if diverged:
+    if failed and not at:
         curve = measure.curve(case.folder, case.sweep.seeds, judge.key)
-        why = finite.without_advice(fault)
+        why = finite.without_advice(failed.line)
         return Trial(case.values, DIVERGED, None, {}, max(curve, default=0), case.job.name, judge.key, why), judge
     curve = _at_stops(case, judge)
     if at:

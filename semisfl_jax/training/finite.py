@@ -12,19 +12,14 @@ import jax.numpy as jnp
 
 from semisfl_jax import failures
 from semisfl_jax.costs import Clients
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import Diverged
 from semisfl_jax.training import checkpoint
 
 _STOPPED, _ADVICE = ': stopped. ', 'a lower config.lr may help'
 
 
-def is_divergence(message: str) -> bool:
-    """Whether the error line of a run says that its numbers were not finite."""
-    return _STOPPED in message and _ADVICE.lower() in message.lower()
-
-
 def without_advice(message: str) -> str:
-    """Such a line without what is kept where: 'loss_supervised is nan in round 4'."""
+    """The line of such an error without what is kept where: 'loss_supervised is nan in round 4'."""
     return message.partition(_STOPPED)[0]
 
 
@@ -41,22 +36,22 @@ def check_losses(
       clients: participation of the round's clients; None for a server-only round.
 
     Raises:
-      UserError: a loss is NaN or infinite.
+      Diverged: a loss is NaN or infinite.
     """
     every_loss = clients is not None and not failures.lost_all(clients)
     for name, value in measured.items():
         if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
-            raise UserError(f'{prefix}{name} is {value} in round {index + 1}: stopped. {_kept(folder)}')
+            raise Diverged(f'{prefix}{name} is {value} in round {index + 1}{_STOPPED}{_kept(folder)}')
 
 
 def check_weights(prefix: str, folder: Path | None, number: int, state: Any) -> None:
     """Checks the state to be saved after `number` rounds: the last step of a round may have made it non-finite.
 
     Raises:
-      UserError: the state contains NaN or infinity.
+      Diverged: the state contains NaN or infinity.
     """
     if not _all_finite(state):
-        raise UserError(f'{prefix}weights are infinite or NaN after round {number}: stopped. {_kept(folder)}')
+        raise Diverged(f'{prefix}weights are infinite or NaN after round {number}{_STOPPED}{_kept(folder)}')
 
 
 @jax.jit
