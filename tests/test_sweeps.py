@@ -84,7 +84,7 @@ def test_the_command_changes_trials_and_methods_and_their_configuration():
     sweep = plan.with_given(command.config.sweep, {'lr': 0.1, 'seeds': (103,)})
     entry = sweep.entries[-1]
     assert plan.untuned(sweep, entry)['lr'] == 0.1
-    assert plan.settings(sweep, entry, {'lr': 0.05})['lr_min'] == 0.0025  # half of its 0.005, as 0.05 is of 0.1
+    assert plan.settings(sweep, {'lr': 0.05})['lr_min'] == 0.0025  # half of its 0.005, as 0.05 is of 0.1
     assert plan.job(sweep, entry, {'lr': 0.05}).changes['seed'] == 103
 
 

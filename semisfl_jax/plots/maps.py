@@ -45,7 +45,7 @@ class Row(NamedTuple):
 def count(tasks: int, height: int, width: int) -> int:
     """Number of images with which the figure is as wide as a page and at most as tall, between FEWEST and MOST."""
     for images in range(FEWEST, MOST):
-        if _height(tasks, *_panel(images, height / width)) <= TALLEST:
+        if _height(tasks, _panel(images, height / width)[1]) <= TALLEST:
             return images
     return MOST
 
@@ -65,7 +65,7 @@ def predictions(images: np.ndarray, rows: Sequence[Row], title: str = '') -> Any
     number, tall, wide, channels = images.shape
     images = np.broadcast_to(images, (number, tall, wide, 3)) if channels == 1 else images
     width, height = _panel(number, tall / wide)
-    total = _height(len(rows), width, height)
+    total = _height(len(rows), height)
     figure = style.matplotlib().figure.Figure(figsize=(style.WIDTHS['page'], total))
 
     def place(left: float, top: float, width: float, height: float) -> Any:
@@ -169,6 +169,6 @@ def _panel(images: int, aspect: float) -> tuple[float, float]:
     return width, aspect * width
 
 
-def _height(tasks: int, width: float, height: float) -> float:
+def _height(tasks: int, height: float) -> float:
     """Of the figure, in inches."""
     return TOP + (2 * tasks + 1) * height + tasks * (TASK_GAP + GAP) + BOTTOM

@@ -14,14 +14,13 @@ from semisfl_jax.studies.figures import Figure
 from semisfl_jax.sweeps.measure import Judge
 from semisfl_jax.sweeps.results import Result
 from semisfl_jax.sweeps.search import COMPLETE, Trial
-from semisfl_jax.sweeps.spec import Sweep
 from semisfl_jax.types import Axes
 
 _PANELS = 3  # in a row
 FAR = 4.0  # times the median distance from the best: scores beyond it would flatten all others
 
 
-def draw(sweep: Sweep, results: Sequence[Result]) -> Iterator[Figure]:
+def draw(results: Sequence[Result]) -> Iterator[Figure]:
     """All figures: the first of all methods, then one of each method, whose title is the figure's `table`."""
     with style.context():
         shown = [result for result in results if result.judge and result.best is not None]

@@ -71,7 +71,7 @@ def untuned(sweep: Sweep, entry: Entry) -> dict[str, Any]:
     return {key: flat[key] for key in entry.ranges}
 
 
-def settings(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> dict[str, Any]:
+def settings(sweep: Sweep, values: Mapping[str, Any]) -> dict[str, Any]:
     """All keys that a trial sets, from the values of the searched ones: with `lr`, `lr_min` in proportion, so that a
     search changes the size of steps and not the form of their decay."""
     config = sweep.config
@@ -82,7 +82,7 @@ def settings(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> dict[str,
 
 def trial_config(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> ConfigDict:
     """The configuration of a trial: of `values` by searched key."""
-    return _config(sweep, entry, settings(sweep, entry, values))
+    return _config(sweep, entry, settings(sweep, values))
 
 
 def job(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> Job:

@@ -23,7 +23,7 @@ KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', '
 
 def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> None:
     """Writes report.md, report.html, trials.csv and figures/ into `folder`; tuned.json once all trials have ended."""
-    drawn = list(figures.draw(sweep, found))
+    drawn = list(figures.draw(found))
     pictures = {f'{figure.name}.png': figure.png for figure in drawn}
     files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
     own_files.write(folder / 'trials.csv', files.table(KEYS, rows(found)))
@@ -71,7 +71,7 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
         blocks += [Picture(f'figures/{f.name}.png', f.caption, f.png) for f in drawn if f.table == title]
         if result.trials:
             blocks.append(_trials(result))
-    blocks += [Heading(2, 'How the trials were made'), Paragraph(_making(sweep, found)), _commands(sweep, found, home)]
+    blocks += [Heading(2, 'How the trials were made'), Paragraph(_making(sweep)), _commands(sweep, found, home)]
     return blocks
 
 
@@ -121,7 +121,7 @@ def _best(sweep: Sweep, found: Sequence[Result]) -> Grid:
         first, chosen, text = result.trials[0].score, result.trials[number], result.judge.score.text
         assert first is not None
         assert chosen.score is not None
-        settings = ', '.join(f'{k}={v}' for k, v in plan.settings(sweep, result.entry, chosen.values).items())
+        settings = ', '.join(f'{k}={v}' for k, v in plan.settings(sweep, chosen.values).items())
         lines.append((result.entry.title, text(first), text(chosen.score), str(number), settings))
     return Grid(('Method', 'Untuned', 'Best', 'Trial', 'Settings'), tuple(lines), code=(4,))
 
@@ -178,7 +178,7 @@ def _outcome(result: Result, trial: Trial) -> str:
     return {PRUNED: f'stopped{at}', DIVERGED: 'not finite'}[trial.state]
 
 
-def _making(sweep: Sweep, found: Sequence[Result]) -> str:
+def _making(sweep: Sweep) -> str:
     at = ', '.join(map(str, measure.stops(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     return (

@@ -62,15 +62,15 @@ def tuned(sweep: Sweep, results: Sequence[Result], home: Path) -> Tuned:
     assert judge is not None
     flat = keys.flat(sweep.config)
     return Tuned(
-        sweep.name,
-        sweep.scale,
-        judge.score.label,
-        judge.score.percent,
-        sweep.seeds,
-        {key: flat[key] for key in ABOUT},
-        tuple(dict.fromkeys(made['commit'] for result in results for made in provenance(result, home))),
-        search.version(),
-        tuple(_found(sweep, result) for result in results),
+        sweep=sweep.name,
+        scale=sweep.scale,
+        score=judge.score.label,
+        percent=judge.score.percent,
+        seeds=sweep.seeds,
+        about={key: flat[key] for key in ABOUT},
+        commits=tuple(dict.fromkeys(made['commit'] for result in results for made in provenance(result, home))),
+        optuna=search.version(),
+        methods=tuple(_found(sweep, result) for result in results),
     )
 
 
@@ -90,15 +90,15 @@ def _found(sweep: Sweep, result: Result) -> Found:
     assert chosen.score is not None
     assert first.score is not None
     return Found(
-        entry.title,
-        dict(entry.fixed),
-        plan.settings(sweep, entry, chosen.values),
-        number,
-        chosen.score,
-        plan.settings(sweep, entry, first.values),
-        first.score,
-        len(result.trials),
-        result.states(),
-        {key: range_.text for key, range_ in entry.ranges.items()},
-        chosen.run,
+        title=entry.title,
+        fixed=dict(entry.fixed),
+        settings=plan.settings(sweep, chosen.values),
+        trial=number,
+        validation=chosen.score,
+        untuned=plan.settings(sweep, first.values),
+        untuned_validation=first.score,
+        trials=len(result.trials),
+        states=result.states(),
+        ranges={key: range_.text for key, range_ in entry.ranges.items()},
+        run=chosen.run,
     )
