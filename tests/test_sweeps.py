@@ -11,7 +11,6 @@ from semisfl_jax.algorithms import ranges
 from semisfl_jax.algorithms.ranges import Range, choice, linear, log
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import spec as studies_spec
 from semisfl_jax.sweeps import engine, measure, plan, spec
 from tests import runs, sweeps_toy
 
@@ -183,4 +182,4 @@ def test_a_study_has_no_trials_of_a_sweep():
     entry = sweep.entries[0]
     config = plan.trial_config(sweep, entry, {'lr': 0.01})
     assert 'sweep' not in config
-    assert config_lib.flatten(config).keys() == studies_spec.flat(config_lib.get_config('digits')).keys()
+    assert config_lib.flatten(config).keys() == config_lib.flatten(config_lib.get_config('digits')).keys()

@@ -16,6 +16,7 @@ from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms import fedmatch
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
+from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Paper, Study, Table
 
@@ -172,7 +173,7 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config()
     config.update_from_flattened_dict(OF_SCALE[scale] | SETTINGS[setting] | METHODS[row])
-    flat = spec.flat(config)
+    flat = keys.flat(config)
     protocol = of_feddure(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
     if config.algorithm == 'fedmatch':  # whose average is uniform, in its paper and its code
         protocol |= {'local.weighting': 'uniform'}

@@ -17,6 +17,7 @@ from semisfl_jax.configs.studies import scales
 
 from semisfl_jax import tasks
 from semisfl_jax.algorithms.m_fed import official
+from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import Cell, Measure, Paper, Study, Table
 
@@ -89,10 +90,10 @@ def cells(
       ending: of the names of columns.
     """
     file = importlib.import_module(f'semisfl_jax.configs.{SCENES.get(scale, base)}')
-    paper = spec.flat(importlib.import_module(f'semisfl_jax.configs.{base}').get_config())
+    paper = keys.flat(importlib.import_module(f'semisfl_jax.configs.{base}').get_config())
     unchanged, config = file.get_config(), file.get_config()
     config.update_from_flattened_dict({'data.tasks': tuple(names)} | changes)
-    protocol = official(spec.flat(config) | {'data.name': paper['data.name']})
+    protocol = official(keys.flat(config) | {'data.name': paper['data.name']})
     config.update_from_flattened_dict(
         protocol | {'seeds': SEEDS[scale]} | ({'data.image_size': SIDE} if scale in SCENES else {}) | changes
     )

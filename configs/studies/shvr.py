@@ -15,6 +15,7 @@ from semisfl_jax.configs import default
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms.fed_shvr import official
+from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
 
@@ -97,7 +98,7 @@ def cell(
     unchanged, config = file.get_config(), file.get_config()
     config.update_from_flattened_dict({} if base else of_scale)
     config.update_from_flattened_dict({'federation.partition': 'uniform'} | changes)
-    protocol = official(spec.flat(config))
+    protocol = official(keys.flat(config))
     rounds = protocol['rounds'] if base else ROUNDS[scale]
     sizes = SMALL_RANGE if scale == 'smoke' and changes.get('federation.partition') == 'dirichlet_class' else {}
     config.update_from_flattened_dict(

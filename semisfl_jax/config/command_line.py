@@ -216,6 +216,4 @@ def _wrong_type(message: str, config: ConfigDict) -> str:
     flag = re.match(r'flag (--config\.([^=]*)=.*?): ', message, re.DOTALL)
     if not flag:
         return message
-    group, _, name = flag[2].rpartition('.')
-    kind = (config[group] if group else config).get_type(name)
-    return f'{flag[1]}: the value must be of type {kind.__name__}'
+    return f'{flag[1]}: the value must be of type {kinds.of(config)[flag[2]].__name__}'

@@ -64,11 +64,15 @@ def unknown(key: object, known: Collection[str], where: str = '') -> str:
     return f'config.{key} is not a key{where}; {hint}'
 
 
-def flat(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
-    """The dotted keys of a configuration and their values."""
+def flat(config: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+    """The dotted keys of a configuration, or of one read from a file, and their values.
+
+    {'data': {'name': 'digits'}} -> {'data.name': 'digits'}
+    """
     values: dict[str, Any] = {}
     for key, value in config.items():
-        values |= flat(value, f'{prefix}{key}.') if isinstance(value, ConfigDict) else {prefix + key: value}
+        inner = isinstance(value, ConfigDict | dict)
+        values |= flat(value, f'{prefix}{key}.') if inner else {f'{prefix}{key}': value}
     return values
 
 

@@ -93,14 +93,8 @@ def trials(config: ConfigDict) -> list[ConfigDict]:
 
 
 def flatten(config: ConfigDict | dict) -> dict[str, Any]:
-    """{'data': {'name': 'digits'}} -> {'data.name': 'digits'}; tuples become lists, as in JSON."""
-    flat = {}
-    for key, value in config.items():
-        if isinstance(value, (ConfigDict, dict)):
-            flat.update({f'{key}.{inner}': leaf for inner, leaf in flatten(value).items()})
-        else:
-            flat[key] = list(value) if isinstance(value, tuple) else value
-    return flat
+    """As `keys.flat`, but tuples become lists, as in JSON."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in keys.flat(config).items()}
 
 
 def identity_hash(config: ConfigDict) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import presets
+from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies.spec import Cell, Study, flat
+from semisfl_jax.studies.spec import Cell, Study
 
 RUNS = 'cells'  # folder of all runs under the root of studies
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
@@ -61,7 +61,7 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
     if not given:
         return study
     for key in given:
-        values = {json.dumps(flat(cell.config)[key]) for cell in study.cells()}
+        values = {json.dumps(keys.flat(cell.config)[key]) for cell in study.cells()}
         if len(values) > 1:
             raise UserError(
                 f'config.{key} is not the same in all runs of {study.name}:{study.scale} '
@@ -78,10 +78,10 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
 
 def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
     config = cell.config.copy_and_resolve_references().unlock()
-    old = flat(config)
+    old = keys.flat(config)
     config.update_from_flattened_dict(dict(given))
     presets.apply(config, given=given.keys())
-    new = flat(config)
+    new = keys.flat(config)
     changes = {
         key: value
         for key, value in new.items()

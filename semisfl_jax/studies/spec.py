@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import config as config_lib
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import did_you_mean
 
@@ -175,12 +175,6 @@ def cell(
       published: the paper's number.
       measure: the quantity read from the run.
     """
-    old, new = flat(unchanged), flat(config)
+    old, new = keys.flat(unchanged), keys.flat(config)
     changes = {key: value for key, value in new.items() if old[key] != value}
     return Cell(row, column, base, config, changes, published, measure)
-
-
-def flat(config: ConfigDict) -> dict[str, Any]:
-    """As `config.flatten`, with tuples instead of lists."""
-    items = config_lib.flatten(config).items()
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in items}

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from semisfl_jax import config as config_lib
 from semisfl_jax import own_files
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies.spec import Cell, Study, Table, flat
+from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAME = 'tuned.json'
 FORMAT = 1
@@ -119,20 +121,16 @@ def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Stu
 
 def of_cell(cell: Cell, methods: Sequence[Found]) -> Found | None:
     """The tuned settings for a cell, None if there are none: the method with most fixed keys that the cell has."""
-    values = flat(cell.config)
+    values = config_lib.flatten(cell.config)  # as in the file of the sweep
     if values['setting'] != 'harmonized':
         return None
-    fitting = [found for found in methods if all(values.get(k) == _tuple(v) for k, v in found.fixed.items())]
+    fitting = [found for found in methods if all(values.get(k) == v for k, v in found.fixed.items())]
     return max(fitting, key=lambda found: len(found.fixed), default=None)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _varied(study: Study, found: Found) -> list[str]:
     """The tuned keys of a method that differ between its cells in the study."""
-    cells = [flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
+    cells = [keys.flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
     return [key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1]
 
 
@@ -141,9 +139,9 @@ def _with(cell: Cell, found: Found, kept: Sequence[str]) -> Cell:
     if 'lr' in kept:  # its floor belongs to it
         settings.pop('lr_min', None)
     config = cell.config.copy_and_resolve_references().unlock()
-    old = flat(config)
+    old = keys.flat(config)
     config.update_from_flattened_dict(settings)
-    new = flat(config)
+    new = keys.flat(config)
     changes = {key: new[key] for key in new if key in cell.changes or new[key] != old[key]}
     return dataclasses.replace(cell, config=config.lock(), changes=changes)
 
