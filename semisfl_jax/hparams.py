@@ -92,6 +92,22 @@ class HParams:
         return self.k_s if self.sampling == 'replicated' else 0
 
 
+# Fields that no user sets: read from other keys, or changed by methods.
+DERIVED = ('labeled_rows', 'server_trains', 'num_clients', 'clip_norm', 'short_batches', 'options')
+
+
+def shared_defaults() -> dict[str, Any]:
+    """The flat keys that `from_config` reads as they are, which methods share, and the defaults of HParams: those
+    of configs/default.py, but in `local` what 'auto' stands for where a method does not say otherwise."""
+    defaults: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(HParams()).items():
+        if name in GROUPS:
+            defaults |= {f'{name}.{key}': inner for key, inner in value.items()}
+        elif name not in DERIVED:
+            defaults[name] = value
+    return defaults
+
+
 def from_config(config: ConfigDict, options: Any = None, labels_alone: bool = False) -> HParams:
     """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict).
 
@@ -100,20 +116,19 @@ def from_config(config: ConfigDict, options: Any = None, labels_alone: bool = Fa
       options: the options of its method.
       labels_alone: whether clients of its method train only on labeled images.
     """
-    derived = {
-        'labeled_rows': config.batch_size if labels_alone else _labeled_rows(config),
-        'server_trains': config.k_s > 0,
-        'num_clients': config.federation.num_clients,
-        'clip_norm': HParams.clip_norm,
-        'short_batches': HParams.short_batches,
-        'options': options,
-    }
     groups = {
         name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})
         for name, group in GROUPS.items()
     }
-    names = {field.name for field in dataclasses.fields(HParams)} - derived.keys() - groups.keys()
-    return HParams(**derived, **groups, **{name: config[name] for name in names})
+    names = {field.name for field in dataclasses.fields(HParams)} - groups.keys() - set(DERIVED)
+    return HParams(
+        labeled_rows=config.batch_size if labels_alone else _labeled_rows(config),
+        server_trains=config.k_s > 0,
+        num_clients=config.federation.num_clients,
+        options=options,
+        **groups,
+        **{name: config[name] for name in names},
+    )
 
 
 def _labeled_rows(config: ConfigDict) -> int:

@@ -122,7 +122,7 @@ def valid_other(key):
     options = method_lib.option_fields()
     choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
     if choices:
-        resolved = compatibility.shared_defaults().get(key)  # of 'auto'
+        resolved = hparams_lib.shared_defaults().get(key)  # of 'auto'
         return next(choice for choice in choices if choice not in (value, resolved))
     if isinstance(value, bool):
         return not value

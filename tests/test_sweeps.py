@@ -7,10 +7,10 @@ import pytest
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.algorithms import ranges
 from semisfl_jax.algorithms.ranges import Range, choice, linear, log
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import shared_defaults
 from semisfl_jax.sweeps import engine, measure, plan, spec
 from tests import runs, sweeps_toy
 
@@ -19,7 +19,7 @@ SWEEPS = ('digits', 'mnist')
 
 
 def test_every_method_has_ranges_around_its_defaults():
-    shared = ranges.shared()
+    shared = shared_defaults()
     for method in algorithms.METHODS.values():
         options = {field.name: field.default for field in dataclasses.fields(method.options)} if method.options else {}
         assert 'lr' in method.ranges

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from semisfl_jax.hparams import GROUPS, HParams
+from semisfl_jax.hparams import shared_defaults
 
 SCALES = ('log', 'linear', 'choice')
 
@@ -68,25 +67,13 @@ EMA_DECAY = choice(0.9, 0.99, 0.999)
 
 # --- checks at registration
 
-# Fields of HParams that no user sets, or that set the work of a round: with them, trials would not have equal budgets.
-_DERIVED = {'labeled_rows', 'server_trains', 'num_clients', 'clip_norm', 'short_batches', 'options'}
+# Keys that set the work of a round: with them, trials would not have equal budgets.
 _WORK = {
     *('k_s', 'k_u', 'batch_size', 'server_batch_size', 'pre_rounds', 'lr_rounds', 'local.epochs', 'local.steps'),
     'local.objective',  # another method, rather than a setting of one
 }
 _ORACLE = 'pseudo_labels'
 _FOLLOWS = {'lr_min': 'it follows lr'}
-
-
-def shared() -> dict[str, Any]:
-    """The hyper-parameters that methods share and a search may change, with their defaults."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(HParams):
-        if field.name in GROUPS:
-            values |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(GROUPS[field.name]()).items()}
-        elif field.name not in _DERIVED:
-            values[field.name] = field.default
-    return values
 
 
 def fault(key: str, range_: Range, unread: Mapping[str, str], own: Mapping[str, Any]) -> str:
@@ -98,7 +85,7 @@ def fault(key: str, range_: Range, unread: Mapping[str, str], own: Mapping[str, 
       unread: shared keys that the method does not read -> the feature that they belong to.
       own: the method's own options by key, with their defaults.
     """
-    known = shared() | dict(own)
+    known = shared_defaults() | dict(own)
     if key in unread:
         return f"the method does not read it: '{unread[key]}' is not in its uses"
     if key in _WORK:

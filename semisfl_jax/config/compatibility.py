@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from semisfl_jax import algorithms, models
 from semisfl_jax.algorithms.method import FEATURES, Method, option_fields
-from semisfl_jax.config import presets
-from semisfl_jax.data.partition_settings import TASK_IMAGES
+from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import GROUPS, HParams
+from semisfl_jax.hparams import shared_defaults
 from semisfl_jax.tasks import DENSE
 from semisfl_jax.wording import use_one_of
 
@@ -19,27 +17,14 @@ from semisfl_jax.wording import use_one_of
 def unused(method: Method) -> dict[str, Any]:
     """Keys that a method does not use, with their defaults (flat, lists for tuples): those of features it lacks, and
     the options of other methods except those that any run may set. Changing one of them is an error."""
-    shared = shared_defaults()
-    features = {key: shared[key] for name, keys in FEATURES.items() if name not in method.uses for key in keys}
+    defaults = keys.defaults() | shared_defaults()
+    features = {key: defaults[key] for name, used in FEATURES.items() if name not in method.uses for key in used}
     options = {
-        key: list(field.default) if isinstance(field.default, tuple) else field.default
+        key: field.default
         for key, field in option_fields().items()
         if key.partition('.')[0] != method.option_group and not field.metadata['ignorable']
     }
-    return features | options
-
-
-def shared_defaults() -> dict[str, Any]:
-    """The defaults of the keys in FEATURES, as configs/default.py has them."""
-    defaults: dict[str, Any] = {'model.split_index': None, 'data.tasks': [], 'data.task_images': TASK_IMAGES[0]}
-    defaults |= {'model.output_stride': 8, 'model.weights': ''}
-    for field in dataclasses.fields(HParams):
-        default: Any = field.default
-        if field.name in GROUPS:
-            defaults |= {f'{field.name}.{key}': value for key, value in dataclasses.asdict(default).items()}
-        else:
-            defaults[field.name] = default
-    return defaults
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in (features | options).items()}
 
 
 def check(flat: dict[str, Any]) -> None:

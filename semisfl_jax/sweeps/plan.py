@@ -15,6 +15,7 @@ from semisfl_jax.algorithms import ranges as ranges_lib
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.config import compatibility, keys
 from semisfl_jax.errors import UserError
+from semisfl_jax.hparams import shared_defaults
 from semisfl_jax.studies import plan as studies_plan
 from semisfl_jax.studies import spec as studies_spec
 from semisfl_jax.studies.plan import Job
@@ -133,7 +134,7 @@ def _check_entry(sweep: Sweep, entry: Entry) -> None:
     config = _config(sweep, entry, {})
     config_lib.check(config)
     flat = keys.flat(config)
-    unread, defaults = compatibility.unused(compatibility.algorithms.get(method)), ranges_lib.shared()
+    unread, defaults = compatibility.unused(compatibility.algorithms.get(method)), shared_defaults()
     for key, range_ in entry.ranges.items():
         if key not in flat or key in unread:
             raise UserError(f'it searches config.{key}, which {method} does not read; remove the range')
