@@ -10,7 +10,7 @@ from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.costs import CostContext
 from semisfl_jax.costs.clients import whole
-from semisfl_jax.costs.pieces import measure
+from semisfl_jax.costs.pieces import ModelSpec, measure
 from tests import runs
 
 CONFIGS = {'svhn': svhn, 'cifar10': cifar10, 'stl10': stl10, 'image100': image100}
@@ -43,7 +43,7 @@ def everybody(model, ids=None):
 
 def small(**options):
     """What prices depend on, of a small model with settings of a method that are not those of SemiSFL."""
-    pieces = measure('resnet9', 10, (8, 8, 1), None, 'none', 128)
+    pieces = measure(ModelSpec('resnet9', 10, (8, 8, 1), None, 'none', 128))
     groups = {name: types.SimpleNamespace(**values) for name, values in options.items() if isinstance(values, dict)}
     h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
     return CostContext(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)

@@ -10,7 +10,7 @@ from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
 from semisfl_jax.costs import CostContext, bill
 from semisfl_jax.costs.clients import drop
-from semisfl_jax.costs.pieces import measure
+from semisfl_jax.costs.pieces import ModelSpec, measure
 from semisfl_jax.errors import UserError
 from tests import runs
 from tests.prices import CONFIGS, digits, everybody, model_of, paper_model, price, small
@@ -122,7 +122,7 @@ def test_labels_travel_with_their_batches():
 @pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_splitfed(version):
     """One bottom each way; features and labels up, a gradient down."""
-    pieces = measure('small_cnn', 10, (8, 8, 1), None, 'mlp', 128)
+    pieces = measure(ModelSpec('small_cnn', 10, (8, 8, 1), None, 'mlp', 128))
     h = types.SimpleNamespace(batch_size=16, options=types.SimpleNamespace(version=version))
     cost = price('splitfed', CostContext(pieces, pieces.whole, h, 5))
     bottom, features = 4 * (9 * 16 + 16 + 9 * 16 * 32 + 32), 4 * 16 * 2 * 2 * 32
@@ -233,7 +233,7 @@ def test_semifl_reads_the_images_of_all_clients_in_every_round():
 
 
 def test_fedswitch_sl_sends_what_semisfl_sends():
-    pieces = measure('small_cnn', 10, (8, 8, 1), None, 'mlp', 128)
+    pieces = measure(ModelSpec('small_cnn', 10, (8, 8, 1), None, 'mlp', 128))
     context = CostContext(pieces, pieces.whole, paper_model('cifar10').hparams, 10)
     one, other = (price(name, context) for name in ('semisfl', 'fedswitch_sl'))
     assert one._replace(server_work=0) == other._replace(server_work=0)

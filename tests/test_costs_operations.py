@@ -2,7 +2,7 @@
 
 import pytest
 
-from semisfl_jax.costs.pieces import measure
+from semisfl_jax.costs.pieces import ModelSpec, measure
 
 
 def conv(side, kernel, inputs, outputs, padded):
@@ -42,7 +42,7 @@ CNN_OUT = [(14**2 * 32, 1), (5**2 * 64, 1), (512, 0)]
 )
 def test_operations_of_a_client_by_hand(name, products, out, cuts):
     for cut in cuts:
-        pieces = measure(name, 10, (32, 32, 3), cut, 'linear', 16)
+        pieces = measure(ModelSpec(name, 10, (32, 32, 3), cut, 'linear', 16))
         forward = sum(products[:cut]) + sum((2 + 3 * pools) * size for size, pools in out[:cut])
         assert pieces.bottom_work.forward == pytest.approx(forward, rel=1e-6)
         # Backward: the gradient of each kernel and of each input but the images, as many products as forward each.
@@ -52,7 +52,7 @@ def test_operations_of_a_client_by_hand(name, products, out, cuts):
 
 
 def test_operations_of_the_top_and_the_head():
-    pieces = measure('cnn', 10, (32, 32, 3), 2, 'mlp', 128)
+    pieces = measure(ModelSpec('cnn', 10, (32, 32, 3), 2, 'mlp', 128))
     products = 2 * (1600 * 512 + 512 * 10)
     assert products <= pieces.top_work.forward <= 1.001 * products
     assert 3 * products <= pieces.top_work.train <= 1.01 * 3 * products  # with the gradient of the features
@@ -64,6 +64,6 @@ def test_operations_of_the_top_and_the_head():
 
 def test_activations_are_those_of_the_convolutions():
     """What the backward pass needs at least: images, the input of the second layer, who won each pool."""
-    pieces = measure('cnn', 10, (32, 32, 3), 2, 'mlp', 128)
+    pieces = measure(ModelSpec('cnn', 10, (32, 32, 3), 2, 'mlp', 128))
     needed = 4 * 32 * 32 * 3 + 4 * 14 * 14 * 32 + 14 * 14 * 32 + 5 * 5 * 64
     assert needed <= pieces.bottom_activations <= 3 * needed

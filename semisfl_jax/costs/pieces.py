@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,26 @@ from semisfl_jax.types import Array
 
 _ROWS = 2  # in the measured batches; everything is proportional to this
 _REFERENCES = 4
+
+
+class ModelSpec(NamedTuple):
+    """What `models.build` needs for a model whose pieces are measured."""
+
+    name: str
+    num_classes: int  # K
+    image_shape: tuple[int, int, int]  # H, W, C
+    split_index: int | None  # layers at the client; None: as the paper cuts
+    projection: str
+    projection_dim: int
+
+
+class DenseSpec(NamedTuple):
+    """What `models.build_dense` needs, likewise."""
+
+    name: str
+    outputs: int
+    image_shape: tuple[int, int, int]  # H, W, C
+    output_stride: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,45 +92,33 @@ class Pieces:
         return 4 * self.feature_size
 
 
-def measure(
-    name: str,
-    num_classes: int,
-    image_shape: tuple[int, int, int],
-    split_index: int | None,
-    projection: str,
-    projection_dim: int,
-) -> Pieces:
-    """Measures the pieces of a model, arguments as in `models.build`.
+def measure(spec: ModelSpec) -> Pieces:
+    """Measures the pieces of a model.
 
     Raises:
       UserError: as in `models.build`.
     """
-    arguments = name, num_classes, image_shape, split_index, projection, projection_dim
-    return _measured(models.ARCHITECTURES.get(name), arguments)
+    return _measured(models.ARCHITECTURES.get(spec.name), spec)
 
 
-def measure_dense(name: str, outputs: int, image_shape: tuple[int, int, int], output_stride: int) -> Pieces:
-    """Measures the pieces of a model for dense tasks, arguments as in `models.build_dense`.
+def measure_dense(spec: DenseSpec) -> Pieces:
+    """Measures the pieces of a model for a dense task.
 
     Raises:
       UserError: as in `models.build_dense`.
     """
-    return _measured_dense(models.DENSE_ARCHITECTURES.get(name), (name, outputs, image_shape, output_stride))
+    return _measured_dense(models.DENSE_ARCHITECTURES.get(spec.name), spec)
 
 
 # The builder is among the arguments because a notebook may register another one under the same name.
 @functools.cache
-def _measured(builder: Any, arguments: tuple[Any, ...]) -> Pieces:
-    name, num_classes, image_shape, split_index, projection, projection_dim = arguments
-    model = models.build(name, num_classes, image_shape, split_index, projection, projection_dim, convolution='native')
-    return _measure(model, image_shape)
+def _measured(builder: Any, spec: ModelSpec) -> Pieces:
+    return _measure(models.build(**spec._asdict(), convolution='native'), spec.image_shape)
 
 
 @functools.cache
-def _measured_dense(builder: Any, arguments: tuple[Any, ...]) -> Pieces:
-    name, outputs, image_shape, output_stride = arguments
-    model = models.build_dense(name, outputs, image_shape, convolution='native', output_stride=output_stride)
-    return _measure(model, image_shape)
+def _measured_dense(builder: Any, spec: DenseSpec) -> Pieces:
+    return _measure(models.build_dense(**spec._asdict(), convolution='native'), spec.image_shape)
 
 
 def _measure(model: SplitModel, image_shape: tuple[int, int, int]) -> Pieces:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
-from semisfl_jax.costs.pieces import Pieces, measure, measure_dense
+from semisfl_jax.costs.pieces import DenseSpec, ModelSpec, Pieces, measure, measure_dense
 from semisfl_jax.costs.prices import PAPER_SIZES, ClientCost, CostContext, supervised_work
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
@@ -51,8 +51,8 @@ class CostModel:
     num_active: int  # A
     hparams: HParams
     options: CostOptions
-    model: tuple  # arguments of `pieces.measure`; with dense tasks not used
-    task_models: tuple[tuple, ...] = ()  # of dense tasks: arguments of `pieces.measure_dense` for each
+    model: ModelSpec  # with dense tasks not measured
+    task_models: tuple[DenseSpec, ...] = ()  # of each dense task
     deadline: float = 0.0  # seconds after which the server proceeds without a client; 0: never
     may_fail: bool = False  # whether clients may fail
     enabled: bool = True  # whether bills are computed: `cost.enabled`, and the method has a price
@@ -60,18 +60,18 @@ class CostModel:
     @property
     def pieces(self) -> Pieces:
         """The pieces of the model, measured on first use in a second or two."""
-        return self.of_tasks[0] if self.task_models else measure(*self.model)
+        return self.of_tasks[0] if self.task_models else measure(self.model)
 
     @property
     def of_tasks(self) -> tuple[Pieces, ...]:
         """Those of the models of all dense tasks."""
-        return tuple(measure_dense(*arguments) for arguments in self.task_models)
+        return tuple(map(measure_dense, self.task_models))
 
     @property
     def whole(self) -> int:
         """Bytes at which a whole model is billed."""
         paper = self.options.bill_model_size == 'paper'
-        return PAPER_SIZES[self.model[0]] if paper else self.pieces.whole
+        return PAPER_SIZES[self.model.name] if paper else self.pieces.whole
 
     def client_cost(self, context: CostContext) -> ClientCost:
         """A client's part of a round, for methods whose price is known.
@@ -104,7 +104,7 @@ def build(
     of each dense task.
     """
     options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
-    net = config.model
+    net, shape = config.model, (*image_shape,)  # hashable, whatever a reader gives
     return CostModel(
         method=method.name,
         price=method.price,
@@ -114,8 +114,8 @@ def build(
         num_active=config.federation.num_active,
         hparams=hparams,
         options=CostOptions(**options),
-        model=(net.name, num_classes, tuple(image_shape), net.split_index, net.projection, net.projection_dim),
-        task_models=tuple((net.name, count, tuple(image_shape), net.output_stride) for count in outputs),
+        model=ModelSpec(net.name, num_classes, shape, net.split_index, net.projection, net.projection_dim),
+        task_models=tuple(DenseSpec(net.name, count, shape, net.output_stride) for count in outputs),
         deadline=config.failures.deadline_seconds,
         may_fail=may_fail,
         enabled=config.cost.enabled and method.price is not None,

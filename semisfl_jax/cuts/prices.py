@@ -12,7 +12,7 @@ import numpy as np
 from semisfl_jax import costs, data
 from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
-from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
+from semisfl_jax.models.zoo import ARCHITECTURES
 
 WHOLE = 'whole'  # name of the row of the uncut model
 _ROUNDS = 10  # over which simulated seconds are averaged
@@ -52,25 +52,18 @@ def price_all(model: CostModel, k_s: int, name: str, teacher: bool) -> Pricing:
       name: of the data set, for the title.
       teacher: whether clients hold the teacher's part as well.
     """
-    architecture = _architecture(model)
-    chosen = model.model[3] if model.model[3] is not None else architecture.paper_split
+    spec = model.model
+    architecture = ARCHITECTURES[spec.name](spec.num_classes, Compute())
+    chosen = architecture.paper_split if spec.split_index is None else spec.split_index
     cuts = [_price(_cut_at(model, index), k_s, index, teacher) for index in range(1, len(architecture.layers))]
     uncut = dataclasses.replace(model, price=costs.whole_model, clustering=False)
     h = model.hparams
-    title = (
-        f'{model.model[0]} on {name}, {model.method}: {model.num_active} active clients, K_u {h.k_u}, B {h.batch_size}'
-    )
+    title = f'{spec.name} on {name}, {model.method}: {model.num_active} active clients, K_u {h.k_u}, B {h.batch_size}'
     return Pricing(title, chosen, cuts, _price(uncut, k_s, WHOLE, teacher=False))
 
 
-def _architecture(model: CostModel) -> Architecture:
-    name, classes, *_ = model.model
-    return ARCHITECTURES[name](classes, Compute())
-
-
 def _cut_at(model: CostModel, index: int) -> CostModel:
-    name, classes, shape, _, *projection = model.model
-    return dataclasses.replace(model, model=(name, classes, shape, index, *projection))
+    return dataclasses.replace(model, model=model.model._replace(split_index=index))
 
 
 def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
