@@ -9,7 +9,7 @@ from configs import cifar10, image100, stl10, svhn
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.costs import CostContext
-from semisfl_jax.costs.clients import whole
+from semisfl_jax.costs.clients import no_failures
 from semisfl_jax.costs.pieces import ModelSpec, measure
 from tests import runs
 
@@ -38,7 +38,7 @@ def price(name, context):
 
 def everybody(model, ids=None):
     ids = np.arange(model.num_active) if ids is None else np.asarray(ids)
-    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, model.hparams.k_u), np.zeros(ids.shape, bool))
+    return no_failures(ids, np.full(ids.shape, 9), np.full(ids.shape, model.hparams.k_u), np.zeros(ids.shape, bool))
 
 
 def small(**options):
@@ -46,7 +46,7 @@ def small(**options):
     pieces = measure(ModelSpec('resnet9', 10, (8, 8, 1), None, 'none', 128))
     groups = {name: types.SimpleNamespace(**values) for name, values in options.items() if isinstance(values, dict)}
     h = types.SimpleNamespace(**{'batch_size': 16, 'labeled_rows': 0, **options, **groups})
-    return CostContext(pieces, pieces.whole, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
+    return CostContext(pieces, pieces.whole_bytes, h, 10, images=np.full(10, 9), steps=np.full(10, 7), survivors=10)
 
 
 def digits(**changes):

@@ -124,14 +124,13 @@ def test_splitfed(version):
     """One bottom each way; features and labels up, a gradient down."""
     pieces = measure(ModelSpec('small_cnn', 10, (8, 8, 1), None, 'mlp', 128))
     h = types.SimpleNamespace(batch_size=16, options=types.SimpleNamespace(version=version))
-    cost = price('splitfed', CostContext(pieces, pieces.whole, h, 5))
+    cost = price('splitfed', CostContext(pieces, pieces.whole_bytes, h, 5))
     bottom, features = 4 * (9 * 16 + 16 + 9 * 16 * 32 + 32), 4 * 16 * 2 * 2 * 32
     assert (cost.download, cost.upload) == (bottom, bottom)
     assert (cost.step_upload, cost.step_download) == (features + 4 * 16, features)
     assert cost.order == {'v1': 'synchronized', 'v2': 'sequential'}[version]
-    context = CostContext(
-        pieces, pieces.whole, model_of(runs.config(algorithm='splitfed', data__client_labels=-1, k_s=0)).hparams, 5
-    )
+    h = model_of(runs.config(algorithm='splitfed', data__client_labels=-1, k_s=0)).hparams
+    context = CostContext(pieces, pieces.whole_bytes, h, 5)
     assert costs.supervised_work(context) == 0  # no labels at the server
 
 
@@ -222,19 +221,19 @@ def test_semifl_reads_the_images_of_all_clients_in_every_round():
     model = digits(algorithm='semifl', model__name='resnet9')
     statistics = 4 * 2 * 2240
     assert model.pieces.statistics == statistics
-    parameters = model.whole - statistics
+    parameters = model.whole_bytes - statistics
     alone = bill(model, 0, 20, None)
     assert (alone.bytes_up, alone.bytes_down) == (10 * statistics, 10 * parameters)
     clients = drop(everybody(model), np.array([0, *[np.inf] * 4]), never=True)
     assert clients.started.tolist() == [False, *[True] * 4]
     lost = bill(model, 0, 20, clients)
     assert lost.bytes_up == 10 * statistics + 4 * parameters  # before the round, all may send an update
-    assert lost.bytes_down == 4 * model.whole + 6 * parameters
+    assert lost.bytes_down == 4 * model.whole_bytes + 6 * parameters
 
 
 def test_fedswitch_sl_sends_what_semisfl_sends():
     pieces = measure(ModelSpec('small_cnn', 10, (8, 8, 1), None, 'mlp', 128))
-    context = CostContext(pieces, pieces.whole, paper_model('cifar10').hparams, 10)
+    context = CostContext(pieces, pieces.whole_bytes, paper_model('cifar10').hparams, 10)
     one, other = (price(name, context) for name in ('semisfl', 'fedswitch_sl'))
     assert one._replace(server_work=0) == other._replace(server_work=0)
     assert one.server_work > other.server_work  # no projection head, no clustering

@@ -7,7 +7,7 @@ from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import get_config
 from semisfl_jax.costs import pieces
-from semisfl_jax.costs.clients import whole
+from semisfl_jax.costs.clients import no_failures
 from tests import toy_scenes
 
 MIB = 2**20
@@ -35,7 +35,7 @@ def model_of(algorithm, names, **changes):
 
 def bill(model, ids):
     steps = np.full(len(ids), 9)
-    return costs.bill(model, 0, 0, whole(np.array(ids), np.full(len(ids), 100), steps, steps > 0))
+    return costs.bill(model, 0, 0, no_failures(np.array(ids), np.full(len(ids), 100), steps, steps > 0))
 
 
 def parameters(name):
@@ -54,7 +54,7 @@ def test_the_sizes_of_the_paper():
     assert round(up / MIB, 2) == 63.36
     pieces = model_of('m_fed', ['semseg']).pieces
     assert (pieces.bottom_parameters, pieces.statistics) == (4 * ENCODER, STATISTICS)
-    assert pieces.whole - pieces.statistics == up
+    assert pieces.whole_bytes - pieces.statistics == up
     assert round(STATISTICS / MIB, 2) == 0.05
 
 

@@ -76,7 +76,7 @@ def test_seconds_of_a_round_on_whole_models():
     links = network.draw_links(model.options, model.seed, 4, clients.ids, model.num_clients)
     speeds = network.client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
     work = model.hparams.batch_size * (model.pieces.whole_work.train + model.pieces.whole_work.forward)
-    size = model.pieces.whole
+    size = model.pieces.whole_bytes
     expected = []
     for n in range(5):
         steps = 3 if n == 1 else 7

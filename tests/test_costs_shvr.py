@@ -8,7 +8,7 @@ import pytest
 from semisfl_jax import algorithms, costs, data, failures
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import get_config
-from semisfl_jax.costs.clients import whole
+from semisfl_jax.costs.clients import no_failures
 
 MODEL = 4 * 3_975_010  # bytes of the MLP with 5,000 units: 784 * 5000 + 5000 + 5000 * 10 + 10 parameters
 
@@ -25,7 +25,7 @@ def model_of(algorithm, **changes):
 def bill(model, active=10):
     clients = np.arange(active)
     steps = np.full(active, 371)
-    return costs.bill(model, 0, 0, whole(clients, np.full(active, 6_000), steps, steps > 0))
+    return costs.bill(model, 0, 0, no_failures(clients, np.full(active, 6_000), steps, steps > 0))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,9 @@ def test_images_are_labeled_once_a_round():
     """Two operations for each of 3,970,000 weights, and one for each number that comes out, 6,000 times; a step is
     three such products for 64 images, less the gradient of the images."""
     model = model_of('fed_shvr')
-    context = costs.CostContext(model.pieces, model.whole, model.hparams, 10, unlabeled=6_000, steps=371, everyone=True)
+    context = costs.CostContext(
+        model.pieces, model.whole_bytes, model.hparams, 10, unlabeled=6_000, steps=371, everyone=True
+    )
     cost = algorithms.get('fed_shvr').price(context)
     products = 2 * (784 * 5000 + 5000 * 10)
     assert 1.0 < cost.setup_work / (6_000 * products) < 1.01
@@ -72,7 +74,7 @@ def test_images_are_labeled_once_a_round():
 
 def test_pseudo_labels_of_the_received_model_are_made_once_too():
     semi = dataclasses.replace(model_of('fedavg', **{'local.objective': 'pseudo_label'}))
-    context = costs.CostContext(semi.pieces, semi.whole, semi.hparams, 10, unlabeled=500, steps=7)
+    context = costs.CostContext(semi.pieces, semi.whole_bytes, semi.hparams, 10, unlabeled=500, steps=7)
     cost = algorithms.get('fedavg').price(context)
     assert cost.setup_work == 500 * semi.pieces.whole_work.forward
     assert cost.step_work == semi.hparams.batch_size * semi.pieces.whole_work.train

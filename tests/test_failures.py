@@ -19,7 +19,7 @@ from semisfl_jax import (
 )
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.semifl import SemiFL
-from semisfl_jax.costs.clients import whole
+from semisfl_jax.costs.clients import no_failures
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.training import experiment as experiment_lib
@@ -119,7 +119,7 @@ def model(**changes):
 
 
 def everybody(ids, steps=10):
-    return whole(ids, np.full(ids.shape, 9), np.full(ids.shape, steps), np.zeros(ids.shape, bool))
+    return no_failures(ids, np.full(ids.shape, 9), np.full(ids.shape, steps), np.zeros(ids.shape, bool))
 
 
 def test_frequencies_and_streams():
@@ -231,8 +231,8 @@ def test_a_round_on_whole_models_ends_at_the_deadline():
     assert 0 < after.late.sum() < 50
     bill = costs.bill(built, 0, 0, after)
     assert bill.simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
-    assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole
-    assert bill.bytes_down == 50 * built.pieces.whole
+    assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole_bytes
+    assert bill.bytes_down == 50 * built.pieces.whole_bytes
 
 
 # --- what the rounds get

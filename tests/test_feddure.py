@@ -248,7 +248,7 @@ def test_bytes_of_the_papers_model():
     config = config_lib.resolve(config)
     shape, classes = data.shape(config.data)
     model = costs.build(config, algorithms.get('feddure'), classes, shape, config_lib.hparams(config))
-    cost = model.client_cost(costs.CostContext(model.pieces, model.whole, model.hparams, 10))
+    cost = model.client_cost(costs.CostContext(model.pieces, model.whole_bytes, model.hparams, 10))
     assert cost.download == cost.upload == 4 * (6_575_370 + 2 * 2_240)
     assert cost.upload / 2**20 == pytest.approx(25.1, abs=0.05)
 

@@ -43,13 +43,13 @@ def test_parameters_of_the_mlp(name, hidden, total):
     assert count(variables.top) == hidden * 10 + 10
     assert count(variables.bottom) + count(variables.top) == total
     pieces = measure(ModelSpec(name, 10, (28, 28, 1), None, 'none', 128))
-    assert pieces.whole == 4 * total
+    assert pieces.whole_bytes == 4 * total
     assert pieces.bottom_work.forward == pytest.approx(2 * 784 * hidden, rel=0.01)
 
 
 def test_bytes_of_the_mlp():
     """What Fed-SHVR sends to a client: 15.16 MiB."""
-    assert round(measure(ModelSpec('mlp5000', 10, (28, 28, 1), None, 'none', 128)).whole / 2**20, 2) == 15.16
+    assert round(measure(ModelSpec('mlp5000', 10, (28, 28, 1), None, 'none', 128)).whole_bytes / 2**20, 2) == 15.16
 
 
 def test_the_only_cut_of_the_mlp_is_priced():
@@ -82,7 +82,7 @@ def test_parameters_of_cnn13():
     assert count(top) == 128 * 10 + 10
     assert count(bottom['params']) + count(top) == 3_123_850
     pieces = measure(ModelSpec('cnn13', 10, (32, 32, 3), None, 'none', 128))
-    assert pieces.whole == 4 * (3_123_850 + 2 * CNN13_OUTPUTS)
+    assert pieces.whole_bytes == 4 * (3_123_850 + 2 * CNN13_OUTPUTS)
     assert pieces.statistics == 4 * 2 * CNN13_OUTPUTS
 
 

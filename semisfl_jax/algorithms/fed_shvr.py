@@ -235,15 +235,15 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     """
     cost = costs.whole_model(context, pseudo_labels=False)
     known = context.everyone and not context.hparams.server_trains
-    control = 0 if known else context.whole - context.pieces.statistics
+    control = 0 if known else context.whole_bytes - context.pieces.statistics
     return cost._replace(
-        download=context.whole + control, setup_work=context.unlabeled * context.pieces.whole_work.forward
+        download=context.whole_bytes + control, setup_work=context.unlabeled * context.pieces.whole_work.forward
     )
 
 
 def price_uncorrected(context: costs.CostContext) -> costs.ClientCost:
     """As `price`, without corrections."""
-    return price(context)._replace(download=context.whole)
+    return price(context)._replace(download=context.whole_bytes)
 
 
 def check(flat: Flat) -> None:

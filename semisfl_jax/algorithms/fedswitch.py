@@ -147,10 +147,10 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     """
     h, cost = context.hparams, costs.whole_model(context)
     if h.options.mode != 'switch':
-        return cost._replace(download=(2 if h.options.mode == 'teacher' else 1) * context.whole)
+        return cost._replace(download=(2 if h.options.mode == 'teacher' else 1) * context.whole_bytes)
     images = h.batch_size * np.asarray(context.steps)
     return cost._replace(
-        download=(2 - context.mean('student_labels', otherwise=0.0)) * context.whole,
+        download=(2 - context.mean('student_labels', otherwise=0.0)) * context.whole_bytes,
         setup_upload=costs.NUMBER,
         setup_work=images * context.pieces.whole_work.forward,
     )

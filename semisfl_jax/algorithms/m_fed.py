@@ -274,7 +274,7 @@ def whole_models(context: costs.CostContext, encoder: int = 0, exchange: bool = 
     With `exchange` False nothing is sent."""
     h = context.hparams
     pieces = [context.of_tasks[task] for task in np.atleast_1d(context.tasks)]
-    whole = np.array([piece.whole for piece in pieces]) * exchange
+    whole = np.array([piece.whole_bytes for piece in pieces]) * exchange
     work = np.array([piece.whole_work.train for piece in pieces])
     return costs.ClientCost(download=whole + encoder, upload=whole, step_work=h.batch_size * work)
 

@@ -4,7 +4,7 @@
 bandwidths and speeds, `rounds` computes the bill. `semisfl_jax.cuts` prices all cuts of a model.
 """
 
-from semisfl_jax.costs.clients import Clients, drop, whole
+from semisfl_jax.costs.clients import Clients, drop, no_failures
 from semisfl_jax.costs.network import BANDWIDTH_UNITS, CostOptions
 from semisfl_jax.costs.network import check as check_network
 from semisfl_jax.costs.prices import (
@@ -46,9 +46,9 @@ __all__ = [
     'cross_entity',
     'drop',
     'drop_late',
+    'no_failures',
     'prepare',
     'supervised_work',
-    'whole',
     'whole_model',
     'work',
 ]

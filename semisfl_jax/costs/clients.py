@@ -26,7 +26,7 @@ class Clients(NamedTuple):
         return self.started & ~self.failed
 
 
-def whole(
+def no_failures(
     ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray, unlabeled: np.ndarray | None = None
 ) -> Clients:
     """A round in which no client fails. Clients without images do not start. `unlabeled` None: all images are."""

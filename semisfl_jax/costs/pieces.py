@@ -74,7 +74,7 @@ class Pieces:
     pair_work: Work  # one anchor of a contrastive loss against one reference; likewise
 
     @property
-    def whole(self) -> int:
+    def whole_bytes(self) -> int:
         """Bytes of bottom and top."""
         return self.bottom + self.top
 

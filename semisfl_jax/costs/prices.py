@@ -24,7 +24,7 @@ class CostContext(NamedTuple):
     """What a method's price depends on."""
 
     pieces: Pieces
-    whole: int  # bytes at which a whole model is billed
+    whole_bytes: int  # at which a whole model is billed
     hparams: HParams
     active: int  # A
     index: int = 0  # type: ignore[assignment]  # round, 0-based; hides tuple.index
@@ -106,13 +106,13 @@ def whole_model(context: CostContext, pseudo_labels: bool = True) -> ClientCost:
     """One model down, one up. `pseudo_labels`: each iteration includes a forward pass that computes them."""
     h, work = context.hparams, context.pieces.whole_work
     row = work.train + (work.forward if pseudo_labels else 0)
-    return ClientCost(download=context.whole, upload=context.whole, step_work=h.batch_size * row)
+    return ClientCost(download=context.whole_bytes, upload=context.whole_bytes, step_work=h.batch_size * row)
 
 
 def client_memory(pieces: Pieces, batch_size: int, teacher: bool, whole: bool = False) -> int:
     """Bytes that a client holds: its part of the model with gradient and momentum, the teacher's part if it gets one,
     and the activations of a batch kept for the gradient. `whole`: the part is the whole model."""
-    part = pieces.whole if whole else pieces.bottom
+    part = pieces.whole_bytes if whole else pieces.bottom
     statistics = pieces.statistics if whole else pieces.bottom - pieces.bottom_parameters
     activations = pieces.whole_activations if whole else pieces.bottom_activations
     return part + 2 * (part - statistics) + (part if teacher else 0) + batch_size * activations

@@ -68,10 +68,10 @@ class CostModel:
         return tuple(map(measure_dense, self.task_models))
 
     @property
-    def whole(self) -> int:
+    def whole_bytes(self) -> int:
         """Bytes at which a whole model is billed."""
         paper = self.options.bill_model_size == 'paper'
-        return PAPER_SIZES[self.model.name] if paper else self.pieces.whole
+        return PAPER_SIZES[self.model.name] if paper else self.pieces.whole_bytes
 
     def client_cost(self, context: CostContext) -> ClientCost:
         """A client's part of a round, for methods whose price is known.
@@ -195,7 +195,7 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
 def _context(model: CostModel, index: int, clients: Clients | None, metrics: Mapping[str, float] | None) -> CostContext:
     everyone = model.num_active == model.num_clients and not model.may_fail
     context = CostContext(
-        model.pieces, model.whole, model.hparams, model.num_active, index, metrics=metrics, everyone=everyone
+        model.pieces, model.whole_bytes, model.hparams, model.num_active, index, metrics=metrics, everyone=everyone
     )
     context = context._replace(of_tasks=model.of_tasks)
     if clients is None:

@@ -70,18 +70,18 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
     pieces, h, uncut = model.pieces, model.hparams, cut == WHOLE
     labels = np.full(model.num_active, h.labeled_rows > 0)
     steps = np.full(model.num_active, h.k_u)
-    context = CostContext(pieces, model.whole, h, model.num_active, labels=labels[:1], steps=steps[:1])
+    context = CostContext(pieces, model.whole_bytes, h, model.num_active, labels=labels[:1], steps=steps[:1])
     cost = model.client_cost(context)
     bills = []
     for index in range(_ROUNDS):
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
-        clients = costs.whole(ids, np.ones(ids.shape, int), steps, labels)
+        clients = costs.no_failures(ids, np.ones(ids.shape, int), steps, labels)
         bills.append(costs.bill(model, index, k_s, clients))
     first = bills[0]
     return Price(
         cut=cut,
         features=0 if uncut else pieces.feature_size,
-        bottom=model.whole if uncut else pieces.bottom,
+        bottom=model.whole_bytes if uncut else pieces.bottom,
         down=first.bytes_down // model.num_active,
         up=first.bytes_up // model.num_active,
         all_clients=first.bytes_down + first.bytes_up,

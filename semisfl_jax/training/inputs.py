@@ -83,7 +83,7 @@ def participation(experiment: Experiment, index: int) -> costs.Clients | None:
     images = np.asarray(sampling.images_held(unlabeled, labeled, hparams.batch_size, hparams.labeled_rows))
     has_labels = (labeled > 0) & (hparams.labeled_rows > 0)
     without = np.where(hparams.labeled_rows < hparams.batch_size, unlabeled, 0)
-    clients = costs.whole(ids, images, _steps(experiment, ids), has_labels, unlabeled=without)
+    clients = costs.no_failures(ids, images, _steps(experiment, ids), has_labels, unlabeled=without)
     return failures.happen(config.failures, experiment.costs, index, clients)
 
 

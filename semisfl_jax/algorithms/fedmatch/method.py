@@ -105,7 +105,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     """
     h, pieces = context.hparams, context.pieces
     work = pieces.whole_work
-    part = context.whole - pieces.statistics
+    part = context.whole_bytes - pieces.statistics
     sends = (context.index + 1) % h.options.helper_every == 0
     helpers = context.mean('helpers_used', otherwise=float(h.options.helpers))
     helping = helpers if sends or h.options.helpers_persist else 0.0
@@ -118,7 +118,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
         return costs.NUMBER * context.mean(f'{name}_sent', otherwise=entries, scale=entries)
 
     return costs.ClientCost(
-        download=context.whole + part + (helpers if sends else 0) * part,
+        download=context.whole_bytes + part + (helpers if sends else 0) * part,
         upload=sent('psi') + (sent('sigma') if h.labeled_rows else 0) + pieces.statistics,
         step_work=h.batch_size * agreement_work + h.labeled_rows * work.train,
     )

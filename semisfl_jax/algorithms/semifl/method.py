@@ -199,7 +199,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     """
     h, pieces, metrics = context.hparams, context.pieces, context.metrics
     work, statistics = pieces.whole_work, pieces.statistics
-    parameters = context.whole - statistics
+    parameters = context.whole_bytes - statistics
     everywhere = h.options.batch_norm_data == 'all' and statistics > 0
     trains: float = 1.0
     rows: float | np.ndarray = h.batch_size  # images in a step
@@ -212,7 +212,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
         rows = float(made) / max(float(np.mean(context.steps)), 1.0)
     passes = 2 if everywhere else 1
     return costs.ClientCost(
-        download=context.whole,
+        download=context.whole_bytes,
         setup_upload=statistics if everywhere else 0,
         setup_work=passes * np.asarray(context.images) * work.forward,
         upload=trains * parameters,
