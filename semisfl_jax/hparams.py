@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
+from semisfl_jax.sampling import BatchPlan
 from semisfl_jax.types import Array
 
 
@@ -82,9 +83,9 @@ class HParams:
     options: Any = None  # the method's own, an instance of `Method.options`
 
     @property
-    def batches(self) -> tuple[int, int, int, int, str]:
-        """The settings that `sampling` needs for a client's round: k_u, batch_size, labeled_rows, epochs, steps."""
-        return self.k_u, self.batch_size, self.labeled_rows, self.local.epochs, self.local.steps
+    def batches(self) -> BatchPlan:
+        """How many batches a client reads in a round, and of which images."""
+        return BatchPlan(self.k_u, self.batch_size, self.labeled_rows, self.local.epochs, self.local.steps)
 
     @property
     def server_list_steps(self) -> int:

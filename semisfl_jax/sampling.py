@@ -14,6 +14,7 @@ The loaders of the authors' code read differently (`read_replicated`), so that a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,24 @@ READS = ('batches', 'sets')  # what the clients of a method read in a round: `cl
 STEPS = ('unlabeled', 'longest')  # what passes of a client are counted over: `client_steps`
 
 _PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
+
+
+class BatchPlan(NamedTuple):
+    """The mini-batches of a client in a round, as the configuration has them (`HParams.batches`). Hashable.
+
+    Attributes:
+      k_u: iterations, if `epochs` is 0.
+      batch_size: images in a batch, B.
+      labeled_rows: B_l of them, at the start, are labeled (Fig. 10); 0 for none. All B: only labeled images are read.
+      epochs: passes over the client's images, which take the place of `k_u`; 0 for none.
+      steps: one of STEPS: what `epochs` passes are counted over (`client_steps`).
+    """
+
+    k_u: int
+    batch_size: int
+    labeled_rows: int = 0
+    epochs: int = 0
+    steps: str = 'unlabeled'
 
 
 def _mix(x: Array) -> Array:
@@ -120,16 +139,16 @@ def rows(
     key: Array,
     federation: Federation,
     cohort: Cohort,
-    batches: tuple[int, int, int, int, str],
+    batches: BatchPlan,
     order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
-    `reads` is one of READS; `batches` are the arguments of `client_rows` after the cohort, `order` is its last one.
+    `reads` is one of READS; `batches` and `order` are those of `client_rows`.
     """
     if reads == 'sets':
         return whole_sets(federation, cohort)
-    return client_rows(key, federation, cohort, *batches, order)
+    return client_rows(key, federation, cohort, batches, order)
 
 
 def of_task(
@@ -204,82 +223,69 @@ def row_of_all(federation: Federation, position: Array) -> Array:
     return federation.index[client, position - (ends - federation.size)[client]]
 
 
-def client_steps(
-    federation: Federation,
-    cohort: Cohort,
-    k_u: int,
-    batch_size: int,
-    labeled_rows: int,
-    epochs: int = 0,
-    counted: str = 'unlabeled',
-) -> Array:
+def client_steps(federation: Federation, cohort: Cohort, batches: BatchPlan) -> Array:
     """Iterations [A] int32 of every client in one round.
 
-    Without `epochs`, `k_u` for every client. With `epochs`, as many as a client needs to read its images `epochs`
-    times. `counted`, one of STEPS, is what that means for a client whose batches hold B_l labeled and B_u unlabeled
-    images:
+    Without `batches.epochs`, `k_u` for every client. With E epochs, as many as a client needs to read its images E
+    times. `batches.steps` is what that means for a client whose batches hold B_l labeled and B_u unlabeled images:
 
       'unlabeled': E n_u / B_u, rounded up; with labeled images alone, E n_l / B_l, rounded up.
       'longest': the larger of E n_u / B_u and E n_l / B_l, rounded down, but at least 1 for a client with images (step
         1 of Algorithm 1 of Fed-SHVR, Wang et al., 2021).
     """
+    batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
     if not epochs:
-        return jnp.full(cohort.ids.shape, k_u, jnp.int32)
+        return jnp.full(cohort.ids.shape, batches.k_u, jnp.int32)
     size, labeled_size = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
     labels_in_batch = jnp.where(labeled_size > 0, labeled_rows, 0)
     alone = labeled_rows == batch_size
-    if counted == 'unlabeled':
+    if batches.steps == 'unlabeled':
         return -(-epochs * labeled_size // batch_size) if alone else -(-epochs * size // (batch_size - labels_in_batch))
     of_labeled = epochs * labeled_size // max(labeled_rows, 1) if labeled_rows else 0
     steps = of_labeled if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), of_labeled)
     return jnp.maximum(steps, images_held(size, labeled_size, batch_size, labeled_rows) > 0)
 
 
-def most_steps(
-    federation: Federation, k_u: int, batch_size: int, labeled_rows: int, epochs: int = 0, counted: str = 'unlabeled'
-) -> int:
+def most_steps(federation: Federation, batches: BatchPlan) -> int:
     """An upper bound of `client_steps` for every cohort."""
+    batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
     if not epochs:
-        return k_u
+        return batches.k_u
     most, most_labeled = federation.index.shape[1], federation.labeled_index.shape[1]
     if labeled_rows == batch_size:
         return -(-epochs * most_labeled // batch_size)
     steps = -(-epochs * most // (batch_size - labeled_rows))
-    return max(steps, epochs * most_labeled // labeled_rows) if counted == 'longest' and labeled_rows else steps
+    if batches.steps == 'longest' and labeled_rows:
+        return max(steps, epochs * most_labeled // labeled_rows)
+    return steps
 
 
 def client_rows(
     key: Array,
     federation: Federation,
     cohort: Cohort,
-    k_u: int,
-    batch_size: int,
-    labeled_rows: int,
-    epochs: int = 0,
-    counted: str = 'unlabeled',
+    batches: BatchPlan,
     order: str = 'epochs',
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
 
-    Each client's batch starts with `labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
+    Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
 
     Args:
       key: root key of the experiment.
       federation: N clients; its images are not read.
       cohort: A clients, with the number of earlier rounds in which each has drawn batches.
-      k_u: iterations per round.
-      batch_size: B.
-      labeled_rows: labeled images in a batch (Fig. 10), 0 for none.
-      epochs, counted: as in `client_steps`.
-      order: one of ORDERS; 'replicated' requires `epochs` = 0.
+      batches: how many steps, of which images.
+      order: one of ORDERS; 'replicated' requires `batches.epochs` = 0.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed
-      federation the rows simply count up, because its images are already in this order. With `epochs` the second axis
+      federation the rows simply count up, because its images are already in this order. With epochs the second axis
       has length `most_steps`, of which a client reads the first `client_steps`.
     """
     _check_streamed(federation, 'batches')
-    iteration = jnp.arange(most_steps(federation, k_u, batch_size, labeled_rows, epochs, counted))[:, None]
+    batch_size, labeled_rows = batches.batch_size, batches.labeled_rows
+    iteration = jnp.arange(most_steps(federation, batches))[:, None]
     slot = jnp.arange(batch_size)[None, :]
 
     def one_client(client: Array, visits: Array, steps: Array) -> tuple[Array, Array]:
@@ -291,7 +297,9 @@ def client_rows(
         def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
             """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
             if order == 'replicated':
-                return read_replicated(seed_bits, step, jnp.maximum(position, 0), jnp.asarray(batch), count, k_u)
+                return read_replicated(
+                    seed_bits, step, jnp.maximum(position, 0), jnp.asarray(batch), count, batches.k_u
+                )
             return read(seed_bits, jnp.maximum(step * batch + position, 0), count)
 
         rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]
@@ -303,6 +311,6 @@ def client_rows(
             rows = jnp.where(labeled, labeled_indices, rows)
         return rows, labeled
 
-    steps = client_steps(federation, cohort, k_u, batch_size, labeled_rows, epochs, counted)
+    steps = client_steps(federation, cohort, batches)
     row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
     return _counted_up(row_indices) if federation.streamed else row_indices, labeled

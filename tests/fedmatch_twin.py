@@ -87,7 +87,7 @@ class Twin:
         uploads, client_metrics = [], []
         for client, visit in zip(ids, visits, strict=True):
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-            rows, known = draws.client_rows(self.key, federation, cohort, *self.h.batches)
+            rows, known = draws.client_rows(self.key, federation, cohort, self.h.batches)
             result = self.train(federation, client, np.asarray(rows[0]), np.asarray(known[0]), lr)
             uploads.append(result[0])
             client_metrics.append(result[1])

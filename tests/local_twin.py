@@ -48,7 +48,7 @@ class Twin:
                 per_step = h.batch_size - (0 if labels_only or not labeled else h.labeled_rows)
                 steps = math.ceil(h.local.epochs * (labeled if labels_only else unlabeled) / per_step)
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-            rows, known = draws.client_rows(self.key, federation, cohort, *h.batches)
+            rows, known = draws.client_rows(self.key, federation, cohort, h.batches)
             student, measured = self.train(federation, client, np.asarray(rows[0]), np.asarray(known[0]), steps, lr)
             uploads.append(student)
             weights.append(images if h.local.weighting == 'samples' else 1)

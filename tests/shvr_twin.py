@@ -31,7 +31,7 @@ class Client:
         """Eq. 16, tau_k times, with labels of theta. `pixels` makes rows of views."""
         h, options = self.h, self.h.options
         cohort = Cohort(jnp.array([self.number]), jnp.ones(1), jnp.array([round_index]))
-        rows, known = jax.device_get(draws.client_rows(key, self.federation, cohort, *h.batches))
+        rows, known = jax.device_get(draws.client_rows(key, self.federation, cohort, h.batches))
         step_keys = rng.fold(rng.fold(key, 'local', round_index), self.number)
         now = dict(theta)
         for t in range(self.steps):

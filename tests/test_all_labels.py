@@ -33,7 +33,7 @@ def images_read(built):
     key, cohort, batches = built.key, next(inputs.cohorts(built, 0)), built.hparams.batches
     tables = built.federation.tables
     rows, labeled = sampling.rows(built.method.reads, key, tables, cohort, batches)
-    made = np.arange(rows.shape[1]) < np.asarray(sampling.client_steps(tables, cohort, *batches))[:, None]
+    made = np.arange(rows.shape[1]) < np.asarray(sampling.client_steps(tables, cohort, batches))[:, None]
     assert np.asarray(labeled)[made].all()
     return set(np.asarray(rows)[made].ravel().tolist())
 

@@ -93,7 +93,7 @@ def test_host_and_device_give_a_round_the_same_images(setting):
     cohort = data.make_cohort(np.array([0, 2, 5]), np.array([4, 0, 1, 0, 0, 2]))
 
     def draw(federation):
-        return sampling.client_rows(key, federation, cohort, k_u=4, batch_size=8, labeled_rows=2)
+        return sampling.client_rows(key, federation, cohort, sampling.BatchPlan(k_u=4, batch_size=8, labeled_rows=2))
 
     rows, labeled = draw(device)
     host_rows, _ = draw(host.tables)
@@ -142,7 +142,7 @@ def test_clients_that_know_all_labels_hold_what_they_hold_with_labels(setting, r
     assert tables.size.tolist() == tables.labeled_size.tolist() == list(map(len, partition.client_index))
     np.testing.assert_array_equal(tables.index, tables.labeled_index)
     cohort = data.make_cohort(np.array([2, 5]), np.zeros(6, np.int32))
-    rows, labeled = sampling.client_rows(rng.root(0), tables, cohort, 2, 3, 3)
+    rows, labeled = sampling.client_rows(rng.root(0), tables, cohort, sampling.BatchPlan(2, 3, 3))
     assert labeled.all()
     if residency == 'host':
         assert np.isin(rows[1], partition.client_index[5]).all()

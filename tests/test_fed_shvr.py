@@ -9,6 +9,7 @@ import pytest
 from semisfl_jax import algorithms, rng, sampling
 from semisfl_jax.algorithms.fed_shvr import FedShvr, build
 from semisfl_jax.hparams import Local, optimizer, plain_steps
+from semisfl_jax.sampling import BatchPlan
 from tests import linear, quadratics, shvr_twin, toy
 from tests.rows import STUDENT, Row
 from tests.shvr_hparams import hparams
@@ -140,18 +141,20 @@ def test_momentum_is_normalized_as_in_fednova():
 
 def test_steps_are_those_of_the_larger_set_rounded_down():
     """Step 1 of Algorithm 1: tau_k = floor(max(M_k E / B_u, N_k E / B_l))."""
-    cohort, sizes = toy.cohort(EVERYONE), (3, 4, 1, 2, 'longest')
-    found = sampling.client_steps(FEDERATION, cohort, *sizes)
+    cohort, sizes = toy.cohort(EVERYONE), BatchPlan(3, 4, 1, 2, 'longest')
+    found = sampling.client_steps(FEDERATION, cohort, sizes)
     expected = [max(2 * (3 + 4 * n) // (3 if n else 4), 2 * n, 1) for n in EVERYONE]
     np.testing.assert_array_equal(found, expected)
     many_labels = FEDERATION.replace(labeled_size=jnp.array([0, 9, 2, 0, 0]))
     np.testing.assert_array_equal(
-        sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), *sizes), [18, 2 * 11 // 3, 2 * 3 // 4]
+        sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), sizes), [18, 2 * 11 // 3, 2 * 3 // 4]
     )
     paper = FEDERATION.replace(size=jnp.full(5, 5940), labeled_size=jnp.full(5, 60))
-    np.testing.assert_array_equal(sampling.client_steps(paper, cohort, 50, 64, 32, 2, 'longest'), 371)
-    np.testing.assert_array_equal(sampling.client_steps(paper, cohort, 50, 32, 32, 2, 'longest'), 3)  # labels alone
-    assert sampling.most_steps(FEDERATION, 3, 4, 1, 2, 'longest') >= max(expected)
+    np.testing.assert_array_equal(sampling.client_steps(paper, cohort, BatchPlan(50, 64, 32, 2, 'longest')), 371)
+    np.testing.assert_array_equal(
+        sampling.client_steps(paper, cohort, BatchPlan(50, 32, 32, 2, 'longest')), 3
+    )  # labels alone
+    assert sampling.most_steps(FEDERATION, sizes) >= max(expected)
 
 
 def test_on_quadratics_only_fed_shvr_reaches_the_minimizer():

@@ -21,6 +21,7 @@ from semisfl_jax import (
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
+from semisfl_jax.sampling import BatchPlan
 from semisfl_jax.types import LOCAL_CLIENTS, SplitParams
 from tests import draws, toy
 from tests.fedavg_rounds import CLIENTS, FEDERATION, ROUNDS, start, two_rounds
@@ -201,21 +202,25 @@ def test_epochs_read_every_image_as_often():
     """Client n holds 3 + 4 n images: two epochs in batches of 4 are ceil((6 + 8 n) / 4) steps, each image in them."""
     cohort = toy.cohort([0, 2, 4], [0, 1, 2])
     federation = toy.federation()
-    sizes = (3, 4, 0, 2)  # k_u, B, labeled rows, epochs
-    steps = sampling.client_steps(federation, cohort, *sizes)
+    sizes = BatchPlan(3, 4, labeled_rows=0, epochs=2)
+    steps = sampling.client_steps(federation, cohort, sizes)
     np.testing.assert_array_equal(steps, [2, 6, 10])
-    rows, labeled = draws.client_rows(rng.root(0), federation, cohort, *sizes)
+    rows, labeled = draws.client_rows(rng.root(0), federation, cohort, sizes)
     assert rows.shape == (3, 10, 4)
     assert not labeled.any()
     first = toy.cohort([0, 2, 4], [0, 0, 0])
-    rows, _ = draws.client_rows(rng.root(0), federation, first, *sizes)
+    rows, _ = draws.client_rows(rng.root(0), federation, first, sizes)
     for client_rows, count, client in zip(np.asarray(rows), steps, (0, 2, 4), strict=True):
         size = int(federation.size[client])
         for epoch in range(2):
             read = client_rows[:count].ravel()[epoch * size : (epoch + 1) * size]
             np.testing.assert_array_equal(np.sort(read), np.sort(federation.index[client][:size]))
-    np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 4, 2), [0, 1, 2])  # labels alone
-    np.testing.assert_array_equal(sampling.client_steps(FEDERATION, cohort, 3, 4, 1, 2), [2, 8, 13])  # beside labels
+    np.testing.assert_array_equal(
+        sampling.client_steps(FEDERATION, cohort, BatchPlan(3, 4, 4, 2)), [0, 1, 2]
+    )  # labels alone
+    np.testing.assert_array_equal(
+        sampling.client_steps(FEDERATION, cohort, BatchPlan(3, 4, 1, 2)), [2, 8, 13]
+    )  # beside labels
 
 
 @pytest.mark.slow

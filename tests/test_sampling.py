@@ -7,6 +7,7 @@ import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import rng, sampling
+from semisfl_jax.sampling import BatchPlan
 from semisfl_jax.training import experiment, inputs
 from semisfl_jax.types import Cohort, Federation
 from tests import runs
@@ -93,10 +94,10 @@ def federation(sizes, labeled_sizes=None):
 
 
 def read_rounds(data, client, rounds, k_u=3, batch=4, labeled_rows=0):
-    read, client_rows = [], jax.jit(sampling.client_rows, static_argnums=(3, 4, 5))
+    read, client_rows = [], jax.jit(sampling.client_rows, static_argnums=3)
     for visit in range(rounds):
         cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-        rows, labeled = client_rows(rng.root(0), data, cohort, k_u, batch, labeled_rows)
+        rows, labeled = client_rows(rng.root(0), data, cohort, BatchPlan(k_u, batch, labeled_rows))
         read.append((np.asarray(rows)[0], np.asarray(labeled)[0]))
     return read
 
@@ -131,17 +132,17 @@ def test_labeled_rows_lead_each_batch_and_both_streams_are_complete():
 def test_rows_depend_on_the_client_and_not_on_its_place_in_the_cohort():
     data = federation([50, 60, 70])
     there, _ = sampling.client_rows(
-        rng.root(3), data, Cohort(jnp.array([0, 1, 2]), jnp.ones(3), jnp.array([4, 5, 6])), 2, 8, 0
+        rng.root(3), data, Cohort(jnp.array([0, 1, 2]), jnp.ones(3), jnp.array([4, 5, 6])), BatchPlan(2, 8)
     )
     back, _ = sampling.client_rows(
-        rng.root(3), data, Cohort(jnp.array([2, 0, 1]), jnp.ones(3), jnp.array([6, 4, 5])), 2, 8, 0
+        rng.root(3), data, Cohort(jnp.array([2, 0, 1]), jnp.ones(3), jnp.array([6, 4, 5])), BatchPlan(2, 8)
     )
     np.testing.assert_array_equal(there, np.asarray(back)[np.array([1, 2, 0])])
 
 
 def test_clients_of_one_size_read_in_different_orders():
     rows, _ = sampling.client_rows(
-        rng.root(0), federation([40, 40]), Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([0, 0])), 2, 10, 0
+        rng.root(0), federation([40, 40]), Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([0, 0])), BatchPlan(2, 10)
     )
     first, second = np.asarray(rows).reshape(2, 20) - [[0], [1000]]
     assert not np.array_equal(first, second)
@@ -213,7 +214,7 @@ def test_replicated_lists_go_on_across_rounds():
     data, read = federation([7, 6], labeled_sizes=[3, 0]), []
     for visit in range(9):
         cohort = Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([visit, visit]))
-        rows, labeled = sampling.client_rows(rng.root(0), data, cohort, 2, 4, 1, order='replicated')
+        rows, labeled = sampling.client_rows(rng.root(0), data, cohort, BatchPlan(2, 4, 1), order='replicated')
         np.testing.assert_array_equal(labeled[0], [[True, False, False, False]] * 2)
         assert not labeled[1].any()
         read.append(np.asarray(rows))
@@ -246,5 +247,5 @@ def test_images_on_the_host_are_gathered_in_the_order_of_the_run():
         built = experiment.build(config_lib.resolve(runs.config(sampling=order, data__residency='host', k_u=60)))
         found.append(np.asarray(inputs.rows(built, cohort)))
         tables, batches = built.federation.tables, built.hparams.batches
-        np.testing.assert_array_equal(found[-1], sampling.client_rows(built.key, tables, cohort, *batches, order)[0])
+        np.testing.assert_array_equal(found[-1], sampling.client_rows(built.key, tables, cohort, batches, order)[0])
     assert not np.array_equal(*found)

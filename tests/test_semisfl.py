@@ -134,7 +134,7 @@ def test_one_client_equals_unsplit_training(split_index, projection):
 
     whole, sgd = state.student, optimizer(hparams, lr)
     momentum = sgd.init(trainable(whole))
-    rows, _ = draws.client_rows(key, federation, cohort, hparams.k_u, hparams.batch_size, 0)
+    rows, _ = draws.client_rows(key, federation, cohort, hparams.batches)
     for t in range(hparams.k_u):
         images = federation.client_images[rows[0, t]]
         weak, strong = (

@@ -102,7 +102,7 @@ def train_alone(client, bottom, top, hparams, model, optimizers, index=0):
     Client n has n images: `epochs` of them in batches of 4, or K_u batches.
     """
     federation, key = toy.federation(labels_at_clients=True), rng.root(0)
-    rows, labeled = draws.client_rows(key, federation, toy.cohort([client]), *hparams.batches)
+    rows, labeled = draws.client_rows(key, federation, toy.cohort([client]), hparams.batches)
     assert labeled.all()
     held = np.asarray(federation.labeled_index[client][: federation.labeled_size[client]])
     epochs = hparams.local.epochs

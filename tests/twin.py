@@ -222,8 +222,7 @@ class Server:
         clients = [self.client(self, i, self.student.bottom, self.teacher.bottom, lr) for i in ids]
         optimizer, consistency, clustering = Sgd(h, lr), 0.0, 0.0
         cohort = Cohort(jnp.asarray(ids), jnp.ones(len(ids)), jnp.asarray(visits))
-        batch = h.k_u, h.batch_size, h.labeled_rows
-        rows, labeled = draws.client_rows(self.key, federation, cohort, *batch, order=h.sampling)
+        rows, labeled = draws.client_rows(self.key, federation, cohort, h.batches, order=h.sampling)
         for t in range(h.k_u):
             uploads = [c.forward(federation.client_images[rows[n, t]], key, t) for n, c in enumerate(clients)]
             features = jnp.concatenate([up[0] for up in uploads])

@@ -200,7 +200,7 @@ def _average_control(form: Form, controls: Any, federation: Federation, hparams:
     share = share / jnp.maximum(jnp.sum(share), 1.0)
     if not form.normalized:
         share = share * jax.vmap(partial(plain_steps, hparams))(
-            sampling.client_steps(federation, cohort, *hparams.batches)
+            sampling.client_steps(federation, cohort, hparams.batches)
         )
     return jax.tree.map(lambda c: jnp.tensordot(share, c, axes=1), controls)
 

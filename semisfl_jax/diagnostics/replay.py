@@ -62,9 +62,7 @@ def build_replay(
 
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, queue_state: Any) -> Any:
         round_key = cross_entity_phase.round_key(key, state.round - 1)
-        rows, labeled = sampling.client_rows(
-            key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
-        )
+        rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
         kept_iterations = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
 
         def iteration(queue_state: Any, inputs: tuple[Array, Array, Array]) -> tuple[Any, None]:

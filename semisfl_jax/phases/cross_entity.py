@@ -177,9 +177,7 @@ def run(
         sgd=optimizer(hparams, lr),
     )
     start = broadcast(phase, context, state)
-    rows, labeled = sampling.client_rows(
-        key, federation, cohort, hparams.k_u, hparams.batch_size, hparams.labeled_rows, order=hparams.sampling
-    )
+    rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
     batches = Batch(jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
     end, (metrics, counts) = iterations(phase, context, start, batches)
 

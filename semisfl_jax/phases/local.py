@@ -238,7 +238,7 @@ def plan(
 ) -> tuple[ClientInput, ClientWeights]:
     """The inputs and weights of the local clients in a round; `reads` as in `build_local`."""
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
-    steps = sampling.client_steps(federation, cohort, *hparams.batches)
+    steps = sampling.client_steps(federation, cohort, hparams.batches)
     weights = weigh(federation, cohort, hparams)
     round_key = rng.fold(key, 'local', state.round)
     keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)

@@ -136,7 +136,7 @@ def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
     federation = data.tables(experiment.federation)
     federation = federation.replace(size=experiment.held[0], labeled_size=experiment.held[1])
     cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
-    return np.asarray(sampling.client_steps(federation, cohort, *experiment.hparams.batches))
+    return np.asarray(sampling.client_steps(federation, cohort, experiment.hparams.batches))
 
 
 def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:
