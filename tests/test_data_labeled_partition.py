@@ -77,7 +77,7 @@ def test_a_rule_from_outside_gets_a_stream_for_each_kind(monkeypatch):
     seen = []
 
     def rule(sizes, settings):
-        seen.append((int(sizes.sum()), settings['stream'], settings['alpha']))
+        seen.append((int(sizes.sum()), settings.stream, settings.alpha))
         return data.PARTITIONS['uniform'](sizes, settings)
 
     monkeypatch.setitem(data.PARTITIONS, 'mine', rule)

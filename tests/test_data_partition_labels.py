@@ -116,8 +116,8 @@ def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch,
 
 
 def test_a_rule_from_outside_may_use_up_the_sizes_that_it_gets(monkeypatch):
-    def in_turn(sizes, chosen):
-        counts = np.zeros((chosen['num_clients'], len(sizes)), int)
+    def in_turn(sizes, settings):
+        counts = np.zeros((settings.num_clients, len(sizes)), int)
         while sizes.any():
             counts[counts.sum(axis=1).argmin()] += sizes > 0
             sizes -= sizes > 0

@@ -14,6 +14,7 @@ from semisfl_jax.data.partition import Partition, describe, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partition_tasks import check as check_tasks
+from semisfl_jax.data.rule_settings import RuleSettings
 from semisfl_jax.data.sources import READERS, final_shape, load, outline, shape
 from semisfl_jax.data.validation import EVAL_SPLITS, evaluated
 
@@ -25,6 +26,7 @@ __all__ = [
     'HostFederation',
     'Outline',
     'Partition',
+    'RuleSettings',
     'add_visit',
     'build_federation',
     'build_federations',

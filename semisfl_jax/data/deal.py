@@ -1,12 +1,7 @@
 """The rules by which images are dealt to clients: how many of each class a client gets.
 
-A rule takes the sizes [K + 1] of the classes, the last one being the images of unknown class, and settings; it returns
-integer counts [N, K + 1] whose columns sum to the sizes. The settings are those of the partition
-(`partition.settings`), and
-
-  stream: names of the random stream, `rng.host(settings['seed'], *settings['stream'], NAME)`;
-  keys: for messages, the keys that hold the rule, its concentration, and the least and the most images of a client;
-  alpha, min_images, max_images: their values for the set that is dealt, which may be the labeled one.
+A rule takes the sizes [K + 1] of the classes, the last one being the images of unknown class, and `RuleSettings`; it
+returns integer counts [N, K + 1] whose columns sum to the sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax import rng
+from semisfl_jax.data import rule_settings
 from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
+from semisfl_jax.data.rule_settings import RuleSettings
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import found
 
@@ -28,30 +25,18 @@ SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and 
 WITHOUT_ALPHA = ('uniform', 'classes', 'same')
 
 
-def counts(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], labeled: bool = False) -> np.ndarray:
+def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """[N, K + 1] images per client and group by a rule of PARTITIONS.
 
     Args:
       rule: its name.
       sizes: [K + 1] images of every class and of unknown class.
-      chosen: the settings of the partition.
-      labeled: a draw of its own for the labeled images: another random stream, and limits and concentration of theirs.
+      settings: for these images (`rule_settings`).
 
     Raises:
       UserError: the rule cannot deal these sizes, or returns something else than their counts.
     """
-    settings = dict(chosen)
-    if labeled:
-        own = 'labeled_alpha' in settings
-        settings['alpha'] = settings.get('labeled_alpha', settings['alpha'])
-        settings['stream'] = ('partition', 'labeled')
-        settings['min_images'], settings['max_images'] = settings.get('min_labeled', 0), 0
-        names = ('labeled_partition', 'labeled_alpha' if own else 'alpha', 'min_labeled', '')
-    else:
-        settings['stream'] = ('partition',)
-        names = ('partition', 'alpha', 'min_images', 'max_images')
-    settings['keys'] = tuple(f'config.federation.{name}' for name in names)
-    return _checked(PARTITIONS[rule](sizes.copy(), settings), sizes, chosen['num_clients'], settings['keys'][0], rule)
+    return _checked(PARTITIONS[rule](sizes.copy(), settings), sizes, settings.num_clients, settings.keys.rule, rule)
 
 
 def _checked(dealt: Any, sizes: np.ndarray, clients: int, key: str, rule: str) -> np.ndarray:
@@ -85,25 +70,25 @@ def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np
     there every class follows the counts of the unlabeled images, [N, K + 1].
     """
     if rule != SIZED:
-        return counts(rule, sizes, chosen)
+        return counts(rule, sizes, rule_settings.of_unlabeled(chosen))
     return np.stack([largest_remainder(*column) for column in zip(unlabeled.T, sizes, strict=True)], axis=1)
 
 
-def uniform(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+def uniform(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """Every class equally over all clients."""
-    return level(sizes, settings['num_clients'])
+    return level(sizes, settings.num_clients)
 
 
-def dirichlet(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c."""
     _need_classes('dirichlet', sizes, settings)
-    clients, classes = settings['num_clients'], len(sizes) - 1
-    share = _stream(settings, 'dirichlet').dirichlet(np.full(classes, settings['alpha']), clients)
+    clients, classes = settings.num_clients, len(sizes) - 1
+    share = _stream(settings, 'dirichlet').dirichlet(np.full(classes, settings.alpha), clients)
     columns = [largest_remainder(share[:, k], sizes[k]) for k in range(classes)]
     return np.stack([*columns, np.zeros(clients, np.int64)], axis=1)
 
 
-def dirichlet_class(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """Dir(alpha) over the clients once per class, as in the codes of SemiFL (Diao et al., 2022) and FedDure (Bai et
     al., 2024): classes in turn, and nothing to a client that already holds its n / N of all n images.
 
@@ -111,9 +96,9 @@ def dirichlet_class(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarra
     clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.
     """
     _need_classes(SIZED, sizes, settings)
-    clients, total = settings['num_clients'], int(sizes.sum())
-    least, most = settings['min_images'], settings['max_images'] or total
-    rule_key, alpha_key, least_key, most_key = settings['keys']
+    clients, total = settings.num_clients, int(sizes.sum())
+    least, most = settings.min_images, settings.max_images or total
+    rule_key, alpha_key, least_key, most_key = settings.keys
     if least * clients > total:
         raise UserError(
             f'{least_key}={least}: {total:,} images do not suffice for as many at each of {clients} clients; use at '
@@ -125,7 +110,7 @@ def dirichlet_class(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarra
             f'at least {-(-total // clients)}, or data.num_unlabeled for fewer images'
         )
     generator = _stream(settings, SIZED)
-    concentration = np.full(clients, settings['alpha'])
+    concentration = np.full(clients, settings.alpha)
     best, best_fault = None, math.inf
     for _ in range(DRAWS):
         dealt = _cut(sizes, generator.dirichlet(concentration, len(sizes) - 1), total / clients)
@@ -141,7 +126,7 @@ def dirichlet_class(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarra
     found = 'gave every image to full clients' if best is None else f'left {best.min():,} to {best.max():,} images each'
     raise UserError(
         f'{least_key if few else most_key}={least if few else most}: none of {DRAWS:,} draws of '
-        f"{rule_key}='{SIZED}' with {alpha_key}={settings['alpha']} kept to it, and the best {found}; use a "
+        f"{rule_key}='{SIZED}' with {alpha_key}={settings.alpha} kept to it, and the best {found}; use a "
         f'{"smaller" if few else "larger"} one (0: any number), a larger alpha, or fewer clients'
     )
 
@@ -162,7 +147,7 @@ def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | Non
     return dealt
 
 
-def classes(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
+def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """`classes_per_client` random classes for every client, each class at equally many clients and split equally."""
     _need_classes('classes', sizes, settings)
     holds = _holders(len(sizes) - 1, settings)
@@ -170,9 +155,9 @@ def classes(sizes: np.ndarray, settings: Mapping[str, Any]) -> np.ndarray:
     return np.append(controlled_rounding(shares), np.zeros((len(holds), 1), np.int64), axis=1)
 
 
-def _holders(classes: int, settings: Mapping[str, Any]) -> np.ndarray:
+def _holders(classes: int, settings: RuleSettings) -> np.ndarray:
     """[N, K] whether a client has a class: c of each row; of each column N c / K, rounded up or down."""
-    clients, each = settings['num_clients'], settings['classes_per_client']
+    clients, each = settings.num_clients, settings.classes_per_client
     if each > classes:
         raise UserError(
             f'config.federation.classes_per_client={each}: the data set has {classes} classes, use at most that many'
@@ -207,21 +192,21 @@ def fill_empty(dealt: np.ndarray) -> np.ndarray:
     return filled
 
 
-def _stream(settings: Mapping[str, Any], name: str) -> np.random.Generator:
-    return rng.host(settings['seed'], *settings['stream'], name)
+def _stream(settings: RuleSettings, name: str) -> np.random.Generator:
+    return rng.host(settings.seed, *settings.stream, name)
 
 
-def _need_classes(rule: str, sizes: np.ndarray, settings: Mapping[str, Any]) -> None:
+def _need_classes(rule: str, sizes: np.ndarray, settings: RuleSettings) -> None:
     """Raises UserError if some of the images to deal are of unknown class."""
     if sizes[-1]:
         raise UserError(
-            f"{settings['keys'][0]} is '{rule}', but the labels of {sizes[-1]} training images are unknown, "
+            f"{settings.keys.rule} is '{rule}', but the labels of {sizes[-1]} training images are unknown, "
             "so their classes cannot be split unevenly: use 'uniform'"
         )
 
 
 # Name -> rule: sizes [K + 1], settings -> counts [N, K + 1]
-PARTITIONS: dict[str, Callable[[np.ndarray, dict], np.ndarray]] = {
+PARTITIONS: dict[str, Callable[[np.ndarray, RuleSettings], np.ndarray]] = {
     'uniform': uniform,
     'dirichlet': dirichlet,
     'dirichlet_class': dirichlet_class,

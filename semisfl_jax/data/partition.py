@@ -18,7 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import rng
-from semisfl_jax.data import deal, mismatch, partition_tasks, validation
+from semisfl_jax.data import deal, mismatch, partition_tasks, rule_settings, validation
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition_settings import check_all, settings
@@ -110,7 +110,7 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     if (of_labels := chosen.get('labeled_partition', 'same')) == 'same':
         labeled_counts = deal.alike(chosen['partition'], labels, chosen, dealt)
     else:
-        labeled_counts = deal.counts(of_labels, labels, chosen, labeled=True)
+        labeled_counts = deal.counts(of_labels, labels, rule_settings.of_labeled(chosen))
     dealt = deal.fill_empty(dealt)
     if 'mismatch' in chosen:
         dealt = mismatch.compose(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
@@ -160,7 +160,8 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
             f'config.data.num_unlabeled={wanted}: only {available:,} unlabeled images are left'
             f'{_held_out(chosen)}; use at most as many, or 0 for all'
         )
-    return remaining, deal.counts(chosen['partition'], largest_remainder(remaining, wanted), chosen)
+    used = largest_remainder(remaining, wanted)
+    return remaining, deal.counts(chosen['partition'], used, rule_settings.of_unlabeled(chosen))
 
 
 def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
