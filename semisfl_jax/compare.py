@@ -17,9 +17,9 @@ import numpy as np
 from absl import flags
 
 from semisfl_jax import commands, tasks
+from semisfl_jax.averages import mean_and_error
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
-from semisfl_jax.training import metrics
 
 
 def scores(run: Run, last: int) -> dict[str, float]:
@@ -44,7 +44,7 @@ def report(runs: list[Run], last: int) -> list[str]:
     for label, members in groups.items():
         headline = next(iter(members.values())).key
         for key in sorted(set.intersection(*(set(scored[run.folder]) for run in members.values()))):
-            mean, error = metrics.mean_and_error([scored[run.folder][key] for run in members.values()])
+            mean, error = mean_and_error([scored[run.folder][key] for run in members.values()])
             mark = '*' if key == headline else ' '
             split = next(iter(members.values())).eval_split
             lines.append(f'{mark} {label}: {_value(key, mean, error, split)} ({_seeds(len(members))})')
@@ -57,7 +57,7 @@ def report(runs: list[Run], last: int) -> list[str]:
             have = 'one seed' if shared else 'no seed'
             lines.append(f'no difference [{a}] - [{b}]: they share {have}, and it takes two')
         else:
-            mean, error = metrics.mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
+            mean, error = mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
             lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')

@@ -39,6 +39,11 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON value as `write` does, indented."""
+    write(path, (json.dumps(value, indent=2) + '\n').encode())
+
+
 def content(path: Path) -> bytes:
     """The bytes of a file. A pipe or a device, whose reader might block forever, is not opened.
 

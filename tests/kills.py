@@ -4,11 +4,11 @@ KILL = 'import os, signal; kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL
 KILLED_AT = {
     'before any line': 'from semisfl_jax.training import metrics; metrics.append = kill',
     'after line 1, before any checkpoint': """
-from semisfl_jax.training import metrics
-metrics.log_events = kill""",
+from semisfl_jax.training import tensorboard
+tensorboard.log_events = kill""",
     'after line 3': """
-from semisfl_jax.training import metrics
-metrics.log_events = lambda events, record: record['round'] == 3 and kill()""",
+from semisfl_jax.training import tensorboard
+tensorboard.log_events = lambda events, record: record['round'] == 3 and kill()""",
     'while line 3 is written': """
 from semisfl_jax.training import metrics
 append = metrics.append

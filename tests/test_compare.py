@@ -6,7 +6,7 @@ import math
 import pytest
 
 from semisfl_jax import compare
-from semisfl_jax.training import metrics
+from semisfl_jax.averages import mean_and_error
 
 
 def write(folder, seed, algorithm, teacher, student, headline):
@@ -84,7 +84,7 @@ def test_a_key_that_an_older_run_lacks_makes_no_group(tmp_path, capsys):
 
 
 def test_one_run_has_no_error():
-    mean, error = metrics.mean_and_error([3.0])
+    mean, error = mean_and_error([3.0])
     assert mean == 3.0
     assert math.isnan(error)
 

@@ -13,6 +13,7 @@ ROOMS = (
     'wording',
     'errors',
     'commands',
+    'averages',
     'user_files',
     'own_files',
     'machine',

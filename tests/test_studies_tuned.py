@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from semisfl_jax import own_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import engine, plan, tuned
 from semisfl_jax.studies.tuned import Found, Tuned
-from semisfl_jax.training import metrics
 from tests import studies_toy
 
 
@@ -27,7 +27,7 @@ def result(*methods, seeds=(100, 101)):
 
 def write(folder, value):
     folder.mkdir(exist_ok=True)
-    metrics.write_json(folder / tuned.NAME, tuned.as_json(value))
+    own_files.write_json(folder / tuned.NAME, tuned.as_json(value))
     return folder / tuned.NAME
 
 

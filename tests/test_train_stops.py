@@ -43,8 +43,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
 def test_a_first_signal_saves_and_stops(reference, tmp_path, signum):
     prelude = f"""
 import os
-from semisfl_jax.training import metrics
-metrics.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
+from semisfl_jax.training import tensorboard
+tensorboard.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
     stopped = runs.run_process(tmp_path, prelude, rounds=200)
     assert stopped.returncode == 128 + signum
     assert 'Traceback' not in stopped.stderr

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from semisfl_jax import data, diagnostics
+from semisfl_jax.averages import mean_and_error
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import features, looks, maps
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
@@ -68,7 +69,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     if not rounds:
         raise UserError(f'the runs of {name} have no round in common at which all have {key}')
     places = np.array([[table[number][0] for number in rounds] for table in tables])
-    values = [metrics.mean_and_error([table[number][1] for table in tables]) for number in rounds]
+    values = [mean_and_error([table[number][1] for table in tables]) for number in rounds]
     mean, error = np.array(values).T
     return Curve(looks.title(name), places.mean(axis=0), mean, error)
 

@@ -6,9 +6,8 @@ import subprocess
 from pathlib import Path
 
 import semisfl_jax
-from semisfl_jax import machine, runs
+from semisfl_jax import machine, own_files, runs
 from semisfl_jax.studies import collect
-from semisfl_jax.training import metrics
 
 
 def here() -> dict[str, str]:
@@ -32,7 +31,7 @@ def note(folder: Path, entry: dict[str, str]) -> None:
     entries = collect.provenance(folder) if begun else []
     if entry not in entries:
         folder.mkdir(parents=True, exist_ok=True)
-        metrics.write_json(folder / collect.PROVENANCE, [*entries, entry])
+        own_files.write_json(folder / collect.PROVENANCE, [*entries, entry])
 
 
 def _git(repository: Path, *words: str) -> str:

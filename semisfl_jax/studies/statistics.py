@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from semisfl_jax.averages import mean_and_error
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import metrics
 
 CONFIDENCE = 0.95  # of intervals
 POWER, LEVEL = 0.8, 0.05  # with which a difference is to be found, and the two-sided level of the test
@@ -51,7 +51,7 @@ def summary(values: Mapping[int, float]) -> Summary | None:
     """The summary of values by seed; None if there are none."""
     if not values:
         return None
-    return Summary(*metrics.mean_and_error(list(values.values())), len(values))
+    return Summary(*mean_and_error(list(values.values())), len(values))
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
@@ -64,7 +64,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
     if not seeds:
         return None
     a, b = (np.array([values[seed] for seed in seeds]) for values in (first, second))
-    mean, error = metrics.mean_and_error(list(a - b))
+    mean, error = mean_and_error(list(a - b))
     scatter = len(seeds) > 1 and np.ptp(a - b) > 1e-12 * max(1.0, float(np.abs(a - b).max()))
     p = float(stats.ttest_rel(a, b).pvalue) if scatter else math.nan
     return Difference(mean, error, len(seeds), p)

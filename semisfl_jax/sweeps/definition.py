@@ -11,7 +11,6 @@ from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.sweeps import plan
 from semisfl_jax.sweeps.spec import Sweep
-from semisfl_jax.training import metrics
 from semisfl_jax.wording import shorten
 
 NAME = 'sweep.json'
@@ -31,7 +30,7 @@ def keep(folder: Path, sweep: Sweep) -> None:
     if not file.exists():
         if (folder / 'optuna.journal').exists():
             raise UserError(f'{folder} has trials but no {NAME}; restore it from a copy, or choose another --workdir')
-        metrics.write_json(file, content)
+        own_files.write_json(file, content)
         return
     old, new = config_lib.flatten(_completed(file)), config_lib.flatten(content)
     differing = [

@@ -15,7 +15,6 @@ from semisfl_jax.sweeps import figures, measure, plan, results, search
 from semisfl_jax.sweeps.results import Result
 from semisfl_jax.sweeps.search import DIVERGED, PRUNED, Trial
 from semisfl_jax.sweeps.spec import Sweep
-from semisfl_jax.training import metrics
 
 NOTHING = '—'
 KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', 'curve', 'why')  # of trials.csv
@@ -31,7 +30,7 @@ def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> No
     own_files.write(folder / 'report.md', document.markdown(blocks).encode())
     own_files.write(folder / 'report.html', document.page(_title(sweep), blocks).encode())
     if results.whole(sweep, found):
-        metrics.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
+        own_files.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
     else:
         (folder / tuned.NAME).unlink(missing_ok=True)  # of fewer trials
 

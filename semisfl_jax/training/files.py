@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax import own_files
 from semisfl_jax.errors import UserError, warn
-from semisfl_jax.training import checkpoint, diagnostic_files, metrics, totals, workdir
+from semisfl_jax.training import checkpoint, diagnostic_files, metrics, tensorboard, totals, workdir
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.training.tensorboard import Events
 
 
 class Home(NamedTuple):
@@ -49,7 +49,7 @@ class Outputs(NamedTuple):
     """What is open while a trial runs."""
 
     home: Home
-    events: Events  # of TensorBoard
+    events: tensorboard.Events  # of TensorBoard
     manager: checkpoint.CheckpointManager
 
 
@@ -192,7 +192,7 @@ def writer(
             checkpoint.cut_back(home.checkpoints, completed)
             diagnostic_files.cut_back(home.folder, completed)
             manager = stack.enter_context(closing(checkpoint.open_manager(home.checkpoints, max_to_keep)))
-            events = stack.enter_context(closing(Events(home.folder / 'tensorboard', completed + 1)))
+            events = stack.enter_context(closing(tensorboard.Events(home.folder / 'tensorboard', completed + 1)))
             outputs.append(Outputs(home, events, manager))
         yield partial(_write, outputs)
 
@@ -203,7 +203,7 @@ def _write(outputs: Sequence[Outputs], event: Event) -> None:
         case RoundDone(records):
             for out, record in zip(outputs, records, strict=True):
                 metrics.append(out.home.lines, record)
-                metrics.log_events(out.events, record)
+                tensorboard.log_events(out.events, record)
         case Diagnosed(completed, arrays):
             for out, named_arrays in zip(outputs, arrays, strict=True):
                 diagnostic_files.save(out.home.folder, completed, named_arrays)
@@ -218,6 +218,6 @@ def write_summaries(
 ) -> None:
     """Writes summary.json of every trial and, with several seeds, then that of the run."""
     for home, content in zip(homes, summaries, strict=True):
-        metrics.write_json(home.folder / workdir.SUMMARY, content)
+        own_files.write_json(home.folder / workdir.SUMMARY, content)
     if summary is not summaries[0]:
-        metrics.write_json(folder / workdir.SUMMARY, summary)
+        own_files.write_json(folder / workdir.SUMMARY, summary)

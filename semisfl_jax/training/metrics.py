@@ -1,4 +1,4 @@
-"""Writes and reads the records of a run: metrics.jsonl, summary.json and TensorBoard events."""
+"""Writes and reads metrics.jsonl, the records of a run's rounds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorboardX.proto.summary_pb2 import Summary
 
 from semisfl_jax import own_files, tasks
 from semisfl_jax.errors import UserError
-from semisfl_jax.training.tensorboard import Events
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
@@ -32,11 +30,6 @@ def plain(value: Any) -> Any:
         return int(number)
     shortest = float(str(number.astype(np.float32))) if number.dtype != np.float64 else float(number)
     return shortest if math.isfinite(shortest) else None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes `value` atomically: a reader, or a killed run, sees either the old file or the new one."""
-    own_files.write(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
 def line(record: Mapping[str, Any]) -> str:
@@ -133,20 +126,3 @@ def cut_back(path: Path, rounds: int) -> None:
     content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
     if os.path.lexists(path) and content != own_files.content(path):
         own_files.write(path, content)
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error of the mean (NaN for a single value)."""
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), error
-
-
-def log_events(events: Events, record: dict[str, Any]) -> None:
-    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data, scores under VALIDATION
-    if they are of validation images."""
-    group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
-    for key, value in record.items():
-        if key not in ('round', 'fake', 'validation') and value is not None:
-            part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
-            scalars.value.add(tag=group + part + key, simple_value=value)
-    events.add(record['round'], scalars)

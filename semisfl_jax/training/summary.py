@@ -15,6 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax.averages import mean_and_error
 from semisfl_jax.tasks import Score, score_key, split_key
 from semisfl_jax.training import metrics, totals, versions
 from semisfl_jax.training.evaluate import Scores
@@ -99,7 +100,7 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
 
     def over_trials(key: str, among: Sequence[dict[str, Any]] = summaries) -> dict[str, Any]:
         known = [trial_summary[key] for trial_summary in among if trial_summary[key] is not None]
-        mean, error = metrics.mean_and_error(known) if known else (math.nan, math.nan)
+        mean, error = mean_and_error(known) if known else (math.nan, math.nan)
         return {'mean': metrics.plain(mean), 'standard_error': metrics.plain(error)}
 
     of_tasks = [trial_summary['scores'] for trial_summary in summaries if 'scores' in trial_summary]

@@ -1,4 +1,4 @@
-"""The file of a run's TensorBoard events.
+"""The file of a run's TensorBoard events, one for each line of metrics.jsonl.
 
 The process writes it itself. tensorboardX's SummaryWriter leaves that to a thread, which a full disk ends: the run
 would learn of it from a traceback at its end at the earliest, and wait forever once that thread's queue is full.
@@ -10,10 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
+
+from semisfl_jax import tasks
 
 FLUSH_SECONDS = 10  # after so many, the next event brings what was written to the disk
 
@@ -59,3 +62,14 @@ class Events:
             yield
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._folder)) from error
+
+
+def log_events(events: Events, record: dict[str, Any]) -> None:
+    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data, scores under VALIDATION
+    if they are of validation images."""
+    group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
+    for key, value in record.items():
+        if key not in ('round', 'fake', 'validation') and value is not None:
+            part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
+            scalars.value.add(tag=group + part + key, simple_value=value)
+    events.add(record['round'], scalars)

@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, own_files
 from semisfl_jax.errors import UserError, warn
-from semisfl_jax.training import metrics
 
 SUMMARY = 'summary.json'
 
@@ -90,7 +89,7 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
-            metrics.write_json(folder / 'config.json', config.to_dict())
+            own_files.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
             yield

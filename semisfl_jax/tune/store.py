@@ -6,10 +6,10 @@ import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from semisfl_jax import own_files
 from semisfl_jax.config import tuned
 from semisfl_jax.config.tuned import Choice
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import metrics
 
 
 def add(choice: Choice) -> None:
@@ -20,7 +20,7 @@ def add(choice: Choice) -> None:
     """
     with _held():
         others = [other for other in tuned.read() if other.place != choice.place]
-        metrics.write_json(tuned.file(), tuned.as_json([*others, choice]))
+        own_files.write_json(tuned.file(), tuned.as_json([*others, choice]))
 
 
 def forget(which: Callable[[Choice], bool]) -> int:
@@ -33,7 +33,7 @@ def forget(which: Callable[[Choice], bool]) -> int:
         choices = tuned.read()
         kept = [choice for choice in choices if not which(choice)]
         if len(kept) < len(choices):
-            metrics.write_json(tuned.file(), tuned.as_json(kept))
+            own_files.write_json(tuned.file(), tuned.as_json(kept))
         return len(choices) - len(kept)
 
 
