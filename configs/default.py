@@ -11,7 +11,7 @@ import dataclasses
 
 from ml_collections import ConfigDict, config_dict
 
-from semisfl_jax.algorithms.method import option_groups
+from semisfl_jax.algorithms.registry import option_groups
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import use_one_of
 

@@ -11,7 +11,7 @@ from absl import flags
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import forms, own_files
-from semisfl_jax.algorithms.method import option_fields
+from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key

@@ -6,7 +6,7 @@ tests/test_docs.py compares.
 import re
 
 from semisfl_jax import algorithms
-from semisfl_jax.algorithms.method import METHODS, option_groups
+from semisfl_jax.algorithms.registry import METHODS, option_groups
 from tests.runs import ROOT
 
 START, END = '<!-- made by tests/pages.py -->', '<!-- end -->'

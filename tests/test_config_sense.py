@@ -9,7 +9,7 @@ from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
-from semisfl_jax.algorithms import method as method_lib
+from semisfl_jax.algorithms import registry
 from semisfl_jax.config import checks, compatibility
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import hosts
@@ -119,7 +119,7 @@ def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
 def valid_other(key):
     """Another value of a key that is valid on its own."""
     value = config_lib.flatten(default.get_config())[key]
-    options = method_lib.option_fields()
+    options = registry.option_fields()
     choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
     if choices:
         resolved = hparams_lib.shared_defaults().get(key)  # of 'auto'
@@ -146,7 +146,7 @@ def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
 
 
 def test_options_of_methods_belong_to_some_methods_alone():
-    groups = hparams_lib.GROUPS.keys() | method_lib.option_groups().keys()
+    groups = hparams_lib.GROUPS.keys() | registry.option_groups().keys()
     options = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
     for key in options - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
         refused = {name for name, method in algorithms.METHODS.items() if key in compatibility.unused(method)}

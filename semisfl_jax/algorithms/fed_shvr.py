@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax import costs, phases, rng, sampling, trees
-from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import of_fed_shvr
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer, plain_steps
 from semisfl_jax.models import SplitModel

@@ -14,7 +14,8 @@ from semisfl_jax.algorithms.fed_shvr import (
     official,
     price,
 )
-from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.method import Look, Method
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views

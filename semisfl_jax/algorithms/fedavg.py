@@ -8,9 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from semisfl_jax import costs, ema, phases, rng, trees
-from semisfl_jax.algorithms.method import Flat, Look, Method, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable

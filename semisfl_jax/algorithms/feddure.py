@@ -12,9 +12,11 @@ import numpy as np
 import optax
 
 from semisfl_jax import costs, losses, phases, rng
-from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel

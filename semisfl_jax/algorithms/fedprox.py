@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from semisfl_jax.algorithms.fedavg import RANGES, USES, fedavg, labels_alone, official, price
-from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import log
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views

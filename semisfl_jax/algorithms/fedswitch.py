@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import costs, ema, phases, rng
-from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from semisfl_jax import costs, phases
 from semisfl_jax.algorithms import fedswitch
-from semisfl_jax.algorithms.method import Flat, Look, Method, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import costs, phases, rng, sampling, trees
-from semisfl_jax.algorithms.method import Flat, Look, Method, option, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, linear, log
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import with_parameters

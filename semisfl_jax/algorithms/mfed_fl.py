@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from semisfl_jax.algorithms import m_fed
-from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.method import Look, Method
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.phases.tasks import TaskModel
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from semisfl_jax import costs, phases, trees
 from semisfl_jax.algorithms import m_fed
-from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.method import Look, Method
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.phases.tasks import TaskModel, init_models

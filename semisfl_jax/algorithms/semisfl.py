@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from semisfl_jax import costs, phases, queue
-from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import (

@@ -16,7 +16,8 @@ from semisfl_jax import (
     parallel,
     sampling,
 )
-from semisfl_jax.algorithms.method import check_option, option_fields
+from semisfl_jax.algorithms.options import check_option
+from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import chosen, compatibility, devices, keys, kinds, presets
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import partition_settings

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from semisfl_jax import algorithms, models
-from semisfl_jax.algorithms.method import FEATURES, Method, option_fields
+from semisfl_jax.algorithms.method import FEATURES, Method
+from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import shared_defaults

@@ -10,7 +10,8 @@ from ml_collections import ConfigDict, FrozenConfigDict
 
 from semisfl_jax import algorithms, machine, parallel
 from semisfl_jax import hparams as hparams_lib
-from semisfl_jax.algorithms.method import option_groups, options_of
+from semisfl_jax.algorithms.options import options_of
+from semisfl_jax.algorithms.registry import option_groups
 from semisfl_jax.config import chosen, devices, keys
 
 # Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.

@@ -15,7 +15,7 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import machine
-from semisfl_jax.algorithms.method import option_fields
+from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.training.footprint import Share

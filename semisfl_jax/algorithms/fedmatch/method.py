@@ -11,8 +11,9 @@ from semisfl_jax import costs, phases, trees
 from semisfl_jax.algorithms.fedmatch import disjoint
 from semisfl_jax.algorithms.fedmatch.client import Record, Sent, sent_out, train_client
 from semisfl_jax.algorithms.fedmatch.options import FedMatch, Parts, check, official
-from semisfl_jax.algorithms.method import Look, Method, register
+from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable, with_parameters

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from semisfl_jax.algorithms.method import Flat, option
+from semisfl_jax.algorithms.method import Flat
+from semisfl_jax.algorithms.options import option
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel

@@ -12,8 +12,9 @@ import numpy as np
 import optax
 
 from semisfl_jax import costs, phases
-from semisfl_jax.algorithms.method import Flat, Look, Method, register
+from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
+from semisfl_jax.algorithms.registry import register
 from semisfl_jax.algorithms.semifl.client import train_client
 from semisfl_jax.algorithms.semifl.options import Parts, SemiFL
 from semisfl_jax.errors import UserError

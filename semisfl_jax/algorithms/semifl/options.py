@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import optax
 
-from semisfl_jax.algorithms.method import option
+from semisfl_jax.algorithms.options import option
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import Array, Federation, SplitParams, Views
