@@ -210,12 +210,12 @@ def main(argv: list[str]) -> None:
     except UserError as error:
         sys.exit(f'error: {error}')
     except KeyError as error:
-        sys.exit(f'error: --methods={error.args[0]} is no method; use names such as semisfl or fedavg:uda')
+        sys.exit(f'error: --methods={error.args[0]} is not a method; use names such as semisfl or fedavg:uda')
     families = options.families or list(models.ARCHITECTURES)
     if unknown := set(families) - set(models.ARCHITECTURES):
-        sys.exit(f'error: --families={min(unknown)} is no family; use one of {", ".join(models.ARCHITECTURES)}')
+        sys.exit(f'error: --families={min(unknown)} is not a family; use one of {", ".join(models.ARCHITECTURES)}')
     if not all(word.isdecimal() and int(word) for word in options.devices):
-        sys.exit(f'error: --devices={",".join(options.devices)} are no numbers of devices; use numbers such as 1,8')
+        sys.exit(f'error: --devices={",".join(options.devices)} must be numbers of devices; use numbers such as 1,8')
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     file = out / 'compiled.jsonl'

@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
     try:
         chosen = methods(tuple(values.methods))
     except KeyError as error:
-        sys.exit(f'error: --methods={error.args[0]} is no method; use {", ".join(m.name for m in methods())}')
+        sys.exit(f'error: --methods={error.args[0]} is not a method; use {", ".join(m.name for m in methods())}')
     k_s, k_u = SIZES[processes.backend()]
     case = Case(
         methods=tuple(chosen),

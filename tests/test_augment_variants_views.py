@@ -175,7 +175,7 @@ def test_fixmatch_fills_with_the_color_given():
 
 
 def test_fixmatch_fills_with_what_normalizes_to_zero():
-    """Half a gray level off at most, for a data set whose mean is no gray level."""
+    """Half a gray level off at most, for a data set whose mean is not a gray level."""
     config = default.get_config()
     config.augment.update(randaugment='fixmatch', flip=False, crop=0.0, operations=0)
     dataset = types.SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))

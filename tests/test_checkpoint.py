@@ -77,7 +77,7 @@ def test_the_newest_checkpoint_comes_back(folder):
 
 
 def test_a_full_disk_is_one_line(folder, monkeypatch):
-    """As tensorstore says it, which is no OSError."""
+    """As tensorstore says it, which is not an OSError."""
     manager = checkpoint.open_manager(folder, 2)
 
     def full(*_, **__):

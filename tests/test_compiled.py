@@ -89,9 +89,9 @@ def test_what_is_there_is_not_compiled_again(tmp_path, name):
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        (['--methods=fedsgd'], '--methods=fedsgd is no method'),
-        (['--families=lenet'], '--families=lenet is no family'),
-        (['--devices=all'], '--devices=all are no numbers'),
+        (['--methods=fedsgd'], '--methods=fedsgd is not a method'),
+        (['--families=lenet'], '--families=lenet is not a family'),
+        (['--devices=all'], '--devices=all must be numbers of devices'),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, words, message):

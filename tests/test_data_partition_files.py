@@ -79,7 +79,7 @@ def test_a_file_cut_short_is_refused(saved, keep):
 @pytest.mark.parametrize(
     ('write', 'message'),
     [
-        (lambda path: path.write_text('0 1 2'), 'is not a partition file: it is no .npz archive; export it again'),
+        (lambda path: path.write_text('0 1 2'), 'is not a partition file: it is not an .npz archive; export it again'),
         (lambda path: np.savez(path, rows=np.arange(3)), "is not a partition file: it has no entry 'meta'; export"),
         (lambda path: np.savez(path, rows=np.array([{}], object)), 'is damaged or cut short; export it again'),
     ],

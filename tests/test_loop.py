@@ -162,8 +162,8 @@ def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        ((3,), 'folder=3 is no path; give a str or a Path, or None for no files'),
-        ((b'runs/a',), "folder=b'runs/a' is no path"),
+        ((3,), 'folder=3 is not a path; give a str or a Path, or None for no files'),
+        ((b'runs/a',), "folder=b'runs/a' is not a path"),
         (('',), "folder='' would write into the current folder; name one"),
         (('runs/\0',), r"folder='runs/.x00' cannot be the name of a folder \(.*null .*\); choose another"),
         (('a' * 300,), 'File name too long: a+.* choose a shorter one'),

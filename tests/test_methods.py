@@ -97,6 +97,6 @@ def test_the_command_writes_figures_table_and_plot(tmp_path):
 def test_wrong_flags_are_told_in_words():
     done = run_benchmark('--methods=fedaverage')
     assert done.returncode != 0
-    assert '--methods=fedaverage is no method; use ' in done.stderr
+    assert '--methods=fedaverage is not a method; use ' in done.stderr
     assert ' fedavg:fixmatch, ' in done.stderr
     assert 'Traceback' not in done.stderr

@@ -335,10 +335,10 @@ def shape(*sizes):
 @pytest.mark.parametrize(
     ('returned', 'trials', 'message'),
     [
-        ((3, {'round': shape()}), (), "'round' is no name for a metric, the loop writes it; choose another"),
-        ((3, {'wall_seconds': shape()}), (), "'wall_seconds' is no name for a metric"),
-        ((3, {'bytes_up': shape()}), (), "'bytes_up' is no name for a metric"),
-        ((3, {'student_accuracy': shape()}), (), "'student_accuracy' is no name for a metric"),
+        ((3, {'round': shape()}), (), "the loop itself writes 'round'; give the metric another name"),
+        ((3, {'wall_seconds': shape()}), (), "the loop itself writes 'wall_seconds'"),
+        ((3, {'bytes_up': shape()}), (), "the loop itself writes 'bytes_up'"),
+        ((3, {'student_accuracy': shape()}), (), "the loop itself writes 'student_accuracy'"),
         ((3, {'depths': shape(2)}), (), r"metric 'depths' is float32 \[2\]; return a scalar"),
         ((3, {'depths': shape(5, 2)}), (5,), r"metric 'depths' is float32 \[2\]; return a scalar"),
         (3, (), 'a round returns 3; return the state and a dict of metrics'),
@@ -377,7 +377,7 @@ def test_predict_returns_logits_and_the_headline_is_one_of_them(outputs, message
 
 @pytest.mark.parametrize(('given', 'shown'), [(None, 'None'), (3, '3'), (one_pass, 'a function')])
 def test_what_is_no_record_is_refused(given, shown):
-    with pytest.raises(ValueError, match=rf'register: {shown} is no method; give a Method\('):
+    with pytest.raises(ValueError, match=rf'register: {shown} is not a method; give a Method\('):
         algorithms.register(given)
 
 

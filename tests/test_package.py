@@ -77,9 +77,9 @@ def test_a_file_of_a_configuration_may_have_any_name(tmp_path, monkeypatch):
         (('digits', {3: 4}), r'config\.3 is not a key of this configuration'),
         (('digits', 'algorithm=fedavg'), "'algorithm=fedavg' in place of a dictionary of changes; write get_config"),
         (('digits', ['algorithm']), 'in place of a dictionary of changes'),
-        ((None,), r"None is no name of a configuration; write get_config\('digits'\)"),
-        ((b'digits',), "b'digits' is no name of a configuration"),
-        ((['digits'],), 'is no name of a configuration'),
+        ((None,), r"None is not the name of a configuration; write get_config\('digits'\)"),
+        ((b'digits',), "b'digits' is not the name of a configuration"),
+        ((['digits'],), 'is not the name of a configuration'),
         (('digits:paprr', {}), "unknown settings 'paprr'"),
     ],
 )
@@ -97,8 +97,8 @@ def test_a_configuration_may_be_given_by_the_path_of_its_file():
 @pytest.mark.parametrize(
     ('config', 'message'),
     [
-        ('digits', r"'digits' is no configuration; write get_config\('digits'\)"),
-        ({}, r'a dictionary is no configuration; write ml_collections\.ConfigDict\(DICTIONARY\)'),
+        ('digits', r"'digits' is not a configuration; write get_config\('digits'\)"),
+        ({}, r'a dictionary is not a configuration; write ml_collections\.ConfigDict\(DICTIONARY\)'),
         (ConfigDict({3: 4}), r'config\.3 is not a key'),
     ],
 )
@@ -114,8 +114,8 @@ FILE = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config 
 @pytest.mark.parametrize(
     ('name', 'text', 'message'),
     [
-        ('notes.md', '# notes\nthis is no Python\n', ', line 2: invalid syntax; a configuration is a file of Python'),
-        ('some.py', 'x = 1\n', r' has no get_config\(\); a configuration is a file of Python with get_config\(\)'),
+        ('notes.md', '# notes\nthis is no Python\n', ', line 2: invalid syntax; a configuration is a Python file'),
+        ('some.py', 'x = 1\n', r' has no get_config\(\); a configuration is a Python file with get_config\(\)'),
         ('some.py', 'x = y\n', ", line 1: NameError: name 'y' is not defined; correct the file"),
         (
             'some.py',
@@ -125,8 +125,8 @@ FILE = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config 
         ('some.py', FILE.format('return None'), r': get_config\(\) returned None; it must end with `return config`'),
         ('some.py', FILE.format('return {}'), r': get_config\(\) returned a dict; it must end with `return config`'),
         ('some.py:code', FILE.format('return config'), r": get_config\(\) takes no settings; leave out ':code'"),
-        ('config.json', '{"a": true}', ' was written by a run, and is no file of Python: to go on, repeat the command'),
-        ('metrics.jsonl', '{"a": 1}\n', r' holds data; a configuration is a file of Python with get_config\(\)'),
+        ('config.json', '{"a": true}', ' was written by a run, and is not a Python file: to go on, repeat the command'),
+        ('metrics.jsonl', '{"a": 1}\n', r' holds data; a configuration is a Python file with get_config\(\)'),
     ],
 )
 def test_a_wrong_file_of_a_configuration_says_so(name, text, message, tmp_path):

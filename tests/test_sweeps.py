@@ -43,7 +43,7 @@ def test_every_method_has_ranges_around_its_defaults():
         ('pseudo_labels', choice('method', 'true'), 'an oracle'),
         ('semifl.max_passes', linear(0.5, 2.0), 'must be integers'),
         ('semifl.global_momentum', linear(0.0, 1.0), r'must be in \[0, 1\)'),
-        ('semifl.order', linear(0.0, 1.0), 'is no number; use choice'),
+        ('semifl.order', linear(0.0, 1.0), 'is not a number; use choice'),
         ('semifl.order', choice('clients_first', 'clients'), "'clients' is unknown"),
         ('semifl.order', choice('clients_first'), 'two values or more'),
         ('semifl.mixup_alpha', choice(0.5, 1), 'is not of type float'),

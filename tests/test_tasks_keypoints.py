@@ -54,7 +54,7 @@ def test_average_precision_equals_scikit_learn(levels):
 def test_peaks_by_hand():
     """4x4, where 0.05 of the side is less than a pixel: of four peaks, two are on the two points.
 
-    Two more pixels are beside a higher one, so they are no peaks, and the ground has no truth, so its plateau is not
+    Two more pixels are beside a higher one, so they are not peaks, and the ground has no truth, so its plateau is not
     judged. Recall 1/2 at precision 1, and 1 at 2/4.
     """
     outputs, targets = np.full((1, 4, 4, 1), -9.0), np.full((1, 4, 4), IGNORED)

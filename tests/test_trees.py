@@ -8,7 +8,7 @@ from semisfl_jax import trees
 
 VALUES = {
     'loss': np.array([1.5, np.nan, -0.0, 3.4e38, 1e-45], np.float32),
-    'counts': {'right': np.array([0, 7, -1, 2**31 - 1, 16_777_217], np.int32)},  # the last is no float32
+    'counts': {'right': np.array([0, 7, -1, 2**31 - 1, 16_777_217], np.int32)},  # the last is not a float32
 }
 
 

@@ -1,4 +1,4 @@
-"""Files and values of a user: what is no file, or too long, is refused at once and in one short line."""
+"""Files and values of a user: what is not a file, or too long, is refused at once and in one short line."""
 
 import contextlib
 import os

@@ -109,7 +109,7 @@ def _fault_of_values(range_: Range, default: Any) -> str:
             return f'{wrong[0]!r} is not of type {type(default).__name__}, as its default {default!r} is'
         return ''
     if type(default) not in (int, float):
-        return f'its default {default!r} is no number; use choice(value, …)'
+        return f'its default {default!r} is not a number; use choice(value, …)'
     if not all(isinstance(end, int | float) and math.isfinite(end) for end in range_.ends):
         return f'its bounds {range_.low} and {range_.high} must be finite numbers'
     if type(default) is int and not all(isinstance(end, int) for end in range_.ends):

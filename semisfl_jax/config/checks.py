@@ -131,10 +131,10 @@ def check(config: ConfigDict) -> None:
         another one.
     """
     if isinstance(config, dict):
-        raise UserError('a dictionary is no configuration; write ml_collections.ConfigDict(DICTIONARY)')
+        raise UserError('a dictionary is not a configuration; write ml_collections.ConfigDict(DICTIONARY)')
     if not isinstance(config, ConfigDict):
         raise UserError(
-            f"{config!r} is no configuration; write get_config('digits') for one that comes with the package"
+            f"{config!r} is not a configuration; write get_config('digits') for one that comes with the package"
         )
     flat = flatten(config)
     keys.check(flat, optional=option_fields())

@@ -15,7 +15,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
 
 # Keys that came after runs had been made, and the defaults that stand for them in the files of those runs. At its
-# default such a key is no part of what identifies an experiment, so that folders keep their names.
+# default such a key is not part of what identifies an experiment, so that folders keep their names.
 ADDED: Mapping[str, Any] = {
     'data.eval_split': 'test',
     'data.num_validation': 0,
@@ -52,7 +52,7 @@ def unknown(key: object, known: Collection[str], where: str = '') -> str:
     """What to say about a key that does not exist, with the one that was probably meant.
 
     Args:
-      key: what was given, which may be no text in a program.
+      key: what was given, which in a program need not be a string.
       known: the keys that exist.
       where: they do, such as ' of this configuration'.
     """

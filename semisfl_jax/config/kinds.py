@@ -67,7 +67,7 @@ def check(flat: Mapping[str, Any]) -> None:
             raise UserError(f'config.{key}={value} must be a finite number')
     for key in _HOLD_NAMES:
         if wrong := [name for name in flat[key] if not isinstance(name, str)]:
-            raise UserError(f'config.{key} holds {shorten(repr(wrong[0]))}, which is no str; use names')
+            raise UserError(f'config.{key} holds {shorten(repr(wrong[0]))}, which is not a str; use names')
 
 
 def _fits(value: Any, kind: type) -> bool:

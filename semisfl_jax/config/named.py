@@ -30,7 +30,7 @@ def get_config(
       UserError: there is no such configuration or key, or a value has the wrong type.
     """
     if not isinstance(name, str | os.PathLike):
-        raise UserError(f"{shorten(repr(name))} is no name of a configuration; write get_config('digits')")
+        raise UserError(f"{shorten(repr(name))} is not the name of a configuration; write get_config('digits')")
     if not isinstance(changes, Mapping | ConfigDict | None):
         raise UserError(
             f"{shorten(repr(changes))} in place of a dictionary of changes; write get_config('digits', "

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import first_line
 
-_EXPECTED = 'a configuration is a file of Python with get_config()'
+_EXPECTED = 'a configuration is a Python file with get_config()'
 _RUN = 'config.json'
 
 
@@ -24,7 +24,7 @@ def load(path: Path, settings: str | None) -> ConfigDict:
     """What get_config() of the file `path` returns, given what follows the colon, None if there is none.
 
     Raises:
-      UserError: it is no file of Python, has no get_config(), or fails; with the line of the file.
+      UserError: it is not a Python file, has no get_config(), or fails; with the line of the file.
     """
     module = _run(path)
     function = getattr(module, 'get_config', None)
@@ -83,7 +83,7 @@ def _data(path: Path) -> str:
     """What a file of JSON is, and what to do instead; '' for any other."""
     if path.name == _RUN:
         return (
-            f'{path} was written by a run, and is no file of Python: to go on, repeat the command of that run with '
+            f'{path} was written by a run, and is not a Python file: to go on, repeat the command of that run with '
             f'--workdir={path.parent}, or in Python train(ml_collections.ConfigDict(json.load(open(FILE))), FOLDER)'
         )
     return f'{path} holds data; {_EXPECTED}' if path.suffix in ('.json', '.jsonl') else ''

@@ -129,7 +129,7 @@ def _choice(entry: dict[str, Any]) -> Choice:
     device, form = Device(**entry['device']), Form(**entry['form'])
     for name, names in zip(form, NAMES.values(), strict=True):
         if name not in names:
-            raise ValueError(f'{name!r} is no form')
+            raise ValueError(f'{name!r} is not a form')
     if not all(map(own_files.is_number, entry['milliseconds'].values())):
-        raise ValueError('its times are no numbers')
+        raise ValueError('its times are not numbers')
     return Choice(**{**entry, 'device': device, 'form': form, 'settings': dict(entry['settings'])})

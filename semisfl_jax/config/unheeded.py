@@ -1,6 +1,6 @@
 """Keys that another key makes idle: a command that sets one of them anyway is told so.
 
-They are no errors, because a study or a configuration file may change the one and leave the other as it is.
+They are not errors, because a study or a configuration file may change the one and leave the other as it is.
 """
 
 from __future__ import annotations

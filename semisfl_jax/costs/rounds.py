@@ -77,7 +77,7 @@ class CostModel:
         """A client's part of a round, for methods whose price is known.
 
         Raises:
-          UserError: the price, of a user's method, is no ClientCost.
+          UserError: the price, of a user's method, is not a ClientCost.
         """
         assert self.price is not None
         cost = self.price(context)

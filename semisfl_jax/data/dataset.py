@@ -175,7 +175,7 @@ def make(
       outputs: of every dense task, by name, in the order in which they are shown.
 
     Raises:
-      UserError: an array is missing, or has a wrong type or shape; or `num_classes` is no number of classes.
+      UserError: an array is missing, or has a wrong type or shape; or `num_classes` is not a valid number of classes.
     """
     whose = _whose(name)
     if not isinstance(arrays, Mapping):
@@ -211,7 +211,7 @@ def check(name: str, given: Any) -> Dataset:
       `given`.
 
     Raises:
-      UserError: it is no Dataset, or its arrays have wrong shapes, types or values.
+      UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
     """
     whose = _whose(name)
     if not isinstance(given, Dataset):

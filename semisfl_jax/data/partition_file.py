@@ -29,7 +29,7 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
     """Writes a partition atomically; equal partitions give equal bytes.
 
     Raises:
-      UserError: the file cannot be written, or rows are no integers.
+      UserError: the file cannot be written, or rows are not integers.
     """
     path = Path(path)
     _check_indexes(
@@ -113,7 +113,7 @@ def _entries(path: Path, advice: str) -> dict[str, np.ndarray]:
             beginning = file.read(2)
             file.seek(0)
             if beginning and not b'PK'.startswith(beginning):
-                raise UserError(f"'{path}' is not a partition file: it is no .npz archive; {advice}")
+                raise UserError(f"'{path}' is not a partition file: it is not an .npz archive; {advice}")
             with np.load(file, allow_pickle=False) as entries:
                 return {key: entries[key] for key in entries.files}
     except UserError:

@@ -180,7 +180,7 @@ def _structs(values: dict | Iterable[dict]) -> list[dict]:
 def _label_map(path: Path) -> np.ndarray:
     label_map = _load(path, 'LabelMap')
     if not isinstance(label_map, np.ndarray) or label_map.ndim != 2 or not label_map.size:
-        raise UserError(f"LabelMap in '{path}' is no map of classes: copy the data set again")
+        raise UserError(f"LabelMap in '{path}' is not a map of classes: copy the data set again")
     return label_map
 
 

@@ -31,7 +31,7 @@ def architecture(name: str, made: Any) -> Architecture:
       `made`.
 
     Raises:
-      UserError: it is no Architecture, or its fields cannot be what they stand for.
+      UserError: it is not an Architecture, or its fields cannot be what they stand for.
     """
     whose = f"model '{name}', of a function in models.ARCHITECTURES:"
     if not isinstance(made, Architecture):

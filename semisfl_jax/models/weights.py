@@ -57,7 +57,7 @@ def load_encoder(path: str, variables: Variables) -> Variables:
                 'weights of this encoder, or another model.name'
             )
         if not np.all(np.isfinite(array)):
-            raise UserError(f"{KEY}: '{name}' in '{path}' holds values that are no finite numbers; use another file")
+            raise UserError(f"{KEY}: '{name}' in '{path}' holds values that are not finite numbers; use another file")
         loaded[parts] = jnp.asarray(array.transpose(2, 3, 1, 0) if is_kernel else array)
     return unflatten_dict(loaded)
 

@@ -52,8 +52,9 @@ def as_told(hparams: HParams, logits: Array, truth: Array) -> Array:
 def given(hparams: HParams, logits: Array, truth: Array) -> tuple[Array, Array]:
     """The pseudo-labels that a method trains on: classes [B] int32, and whether they count [B].
 
-    By `pseudo_labels` those of `guess`; the true ones, which all count; or K, which is no class, and none counts: with
-    it, cross-entropies and their gradients are 0, and no two rows are of one class that count.
+    `pseudo_labels` decides. 'method': the classes that `guess` finds. 'true': the true classes, and all of them count.
+    'none': K, which is not a class, and none counts; cross-entropies and their gradients are then 0, and no two rows
+    that count share a class.
 
     Args:
       hparams: settings.

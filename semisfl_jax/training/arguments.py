@@ -16,13 +16,13 @@ def folder_of(folder: object) -> Path | None:
     """The folder of a run, with ~ expanded, None for no files.
 
     Raises:
-      UserError: it is no path, or no folder can have that name.
+      UserError: it is not a path, or no folder can have that name.
     """
     if folder is None:
         return None
     path = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
     if not isinstance(path, str):
-        raise UserError(f'folder={shorten(repr(folder))} is no path; give a str or a Path, or None for no files')
+        raise UserError(f'folder={shorten(repr(folder))} is not a path; give a str or a Path, or None for no files')
     if not path:
         raise UserError(
             "folder='' would write into the current folder; name one, such as 'runs/a', or give None for no files"

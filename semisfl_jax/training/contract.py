@@ -24,7 +24,7 @@ def check_round(method: str, returned: Any, trials: tuple[int, ...] = ()) -> tup
       trials: (R,) if it is of R trials.
 
     Raises:
-      UserError: it returned something else, a metric is no scalar, or its name is one that the loop writes.
+      UserError: it returned something else, a metric is not a scalar, or its name is one that the loop writes.
     """
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], Mapping):
         what = f'{found(returned)}' if not isinstance(returned, tuple) else f'({", ".join(map(found, returned))})'
@@ -32,7 +32,7 @@ def check_round(method: str, returned: Any, trials: tuple[int, ...] = ()) -> tup
     state, metrics = returned
     for name, value in metrics.items():
         if name in WRITTEN or tasks_lib.split_key(name):
-            raise UserError(f"method '{method}': '{name}' is no name for a metric, the loop writes it; choose another")
+            raise UserError(f"method '{method}': the loop itself writes '{name}'; give the metric another name")
         if getattr(value, 'shape', None) != trials:
             shape = list(getattr(value, 'shape', ()))[len(trials) :]
             raise UserError(

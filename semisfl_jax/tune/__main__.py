@@ -70,7 +70,7 @@ def request(argv: list[str]) -> Request:
         return Request(None, values.seconds, values.list, values.forget)
     command = command_line.parse(others)
     if command.workdir:
-        raise UserError(f"--workdir='{command.workdir}': tune is no run; leave it out")
+        raise UserError(f"--workdir='{command.workdir}': tune writes no run folder; leave it out")
     config = command.config
     if coordinator := config.parallel.coordinator:
         raise UserError(f"config.parallel.coordinator='{coordinator}': tune is one process; leave it out")
