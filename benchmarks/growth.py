@@ -4,7 +4,7 @@
     python -m benchmarks.growth --studies=active --active=10,100,1000 --client_chunk=1
     python -m benchmarks.growth --model=alexnet --batch_size=64 --studies=total
 
-Images are made up and views are augmented. Every point has a process of its own: a first round that does not count,
+Images are synthetic and views are augmented. Every point has a process of its own: a first round that does not count,
 then the median of some more. A point that does not fit in memory is left out and says so.
 """
 

@@ -245,7 +245,7 @@ def _measured_on(result: dict) -> list[str]:
     facts = [record['facts'] for record in result['points'] if record['facts']]
     size = (
         f'{report.NAMES[first.model]}, batches of {first.batch_size}, K_s {first.k_s}, K_u {first.k_u}, augmented '
-        f'views of made-up images, precision {first.precision}. Medians; peak memory is that of a process with this '
+        f'views of synthetic images, precision {first.precision}. Medians; peak memory is that of a process with this '
         'point alone.'
     )
     device = f'{facts[0]["device"]}; ' if facts else ''

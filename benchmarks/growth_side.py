@@ -34,7 +34,7 @@ class Rounds(NamedTuple):
 
 
 def configuration(point: Point) -> ConfigDict:
-    """The package's configuration of a point, on made-up images."""
+    """The package's configuration of a point, on synthetic images."""
     config = programs.made_up(point.model, LABELED, point.unlabeled)
     config.federation.update(num_clients=point.clients, num_active=point.active, partition='uniform')
     config.federation.client_chunk = point.client_chunk

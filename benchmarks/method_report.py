@@ -57,7 +57,7 @@ def _notes(result: dict) -> list[str]:
         if field.name in ('model', 'convolution', 'client_map', 'client_chunk') and case[field.name] != field.default
     }
     size = (
-        f'Made-up images in the shape of {case["data"]}, {case["clients"]} clients x {case["batch_size"]}, '
+        f'Synthetic images in the shape of {case["data"]}, {case["clients"]} clients x {case["batch_size"]}, '
         f'K_s {case["k_s"]}, K_u {case["k_u"]}, {"augmented" if case["augment"] else "plain"} views, precision '
         f'{case["precision"]}{"".join(f", {name} {value}" for name, value in changed.items())}. Medians of {repeats} '
         'rounds of each, all methods in turn. Temporary memory is what XLA says a round needs beside its arguments; '

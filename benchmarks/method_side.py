@@ -23,7 +23,7 @@ LOSSES = ('loss_unlabeled', 'loss_supervised', 'loss_local')  # a method has at 
 
 
 def configuration(case: Case, method: Method) -> ConfigDict:
-    """The package's configuration of a method: the data set's own, on made-up images, all clients active and equal.
+    """The package's configuration of a method: the data set's own, on synthetic images, all clients active and equal.
 
     Raises:
       UserError: keys that are incompatible with the method.

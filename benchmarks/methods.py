@@ -4,7 +4,7 @@
     python -m benchmarks.methods --methods=semisfl,fedavg:uda --repeats=9
     python -m benchmarks.methods --data=cifar10 --k_s=2 --k_u=2   AlexNet on 32x32x3
 
-All are compiled first and run once; then they take turns, A B C A B C …, and figures are medians. Images are made up,
+All are compiled first and run once; then they take turns, A B C A B C …, and figures are medians. Images are synthetic,
 all clients are active, and K_s is fixed.
 """
 

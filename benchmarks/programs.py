@@ -1,4 +1,4 @@
-"""This project's part in the benchmarks: configurations on made-up images, and programs with compilation seconds."""
+"""This project's part in the benchmarks: configurations on synthetic images, and programs with compilation seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIGURATIONS = {'cnn': svhn, 'alexnet': cifar10, 'small_cnn': digits}
 
 
 def made_up(model: str, num_labeled: int, unlabeled: int) -> ConfigDict:
-    """The unchecked configuration of the data set that belongs to a model, with these numbers of made-up images."""
+    """The unchecked configuration of the data set that belongs to a model, with these numbers of synthetic images."""
     config = CONFIGURATIONS[model].get_config()
     config.data.update(fake=True, fake_size=num_labeled + unlabeled, num_labeled=num_labeled)
     return config

@@ -43,7 +43,7 @@ class Case:
 
 
 def configuration(case: Case):
-    """The package's configuration of a case: the data set's own, on made-up images, all clients active."""
+    """The package's configuration of a case: the data set's own, on synthetic images, all clients active."""
     from benchmarks import programs
     from semisfl_jax import config as config_lib
 

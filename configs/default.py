@@ -95,7 +95,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.num_active = 10  # N_h, redrawn each round, uniformly and without replacement
     config.federation.partition = 'uniform'  # how clients' images are split: 'uniform': equally many of each class |
     # 'dirichlet': one draw over classes for each client | 'dirichlet_class': one draw over clients for each class, as
-    # in the codes of SemiFL and FedDure | 'classes': some classes for each client
+    # in the code of SemiFL and of FedDure | 'classes': some classes for each client
     config.federation.alpha = 0.1  # Dirichlet concentration: small is skewed
     config.federation.min_images = 10  # dirichlet_class: drawn again until every client has at least so many unlabeled
     config.federation.max_images = 0  # images, and at most so many; 0: no bound
@@ -166,8 +166,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # but K_s stays as it begins: there is no unlabeled loss to adapt to
     config.temperature = 0.2  # kappa of the contrastive terms
     config.consistency_weight = 1.0  # weight of H in the cross-entity phase, or of the unlabeled loss in local training
-    config.clustering_weight = 1.0  # weight of C in the cross-entity phase
-    config.contrastive_weight = 1.0  # weight of C in the supervised phase
+    config.clustering_weight = 1.0  # weight of the clustering regularization C in the cross-entity phase (Eq. 6)
+    config.contrastive_weight = 1.0  # weight of the supervised-contrastive loss T in the supervised phase (Eq. 4)
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': exactly Eq. 3
 
     # --- clients of full-model methods: fedavg, fedprox, feddure, fedmatch, fedswitch, semifl; epochs, weighting: also

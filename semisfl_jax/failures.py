@@ -134,7 +134,8 @@ def check(flat: dict[str, Any]) -> None:
         )
     if not 0 <= flat['failures.deadline_seconds'] < np.inf:
         raise UserError(
-            f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]} must be a time, or 0 for no deadline'
+            f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]} must be 0 (no deadline) or a '
+            'positive, finite number of seconds'
         )
     if not trace:
         return

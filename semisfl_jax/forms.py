@@ -37,7 +37,7 @@ class Row(NamedTuple):
     source: str  # of the choice
 
 
-# The most special line first. Numbers: all passes of ten bottoms of the CNN, whose convolutions are alike in `direct`
+# Most specific rows first. Numbers: all passes of ten bottoms of the CNN, whose convolutions are alike in `direct`
 # and `winograd` (docs/performance.md).
 TABLE = (
     Row(

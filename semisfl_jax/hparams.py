@@ -138,8 +138,15 @@ def _labeled_rows(config: ConfigDict) -> int:
 
 
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
-    """From `lr` in round 0 to `lr_min` from round `lr_rounds` on: along a cosine (SemiSFL, Section V-C; the floor is
-    from the code), or with `lr_schedule` 'poly' along (1 - progress)^0.9, as in codes of segmentation."""
+    """The learning rate [] of a round: it falls from `lr` in round 0 to `lr_min` in round `lr_rounds`, and stays there.
+
+    It follows a cosine (SemiSFL, Section V-C; the floor is from the authors' code) or, with `lr_schedule` 'poly',
+    (1 - progress)^0.9, as is usual in segmentation.
+
+    Args:
+      hparams: settings.
+      round_index: [] from 0.
+    """
     progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
     if hparams.lr_schedule == 'poly':
         return hparams.lr_min + (hparams.lr - hparams.lr_min) * (1.0 - progress) ** POLY_POWER
@@ -168,7 +175,7 @@ def plain_steps(hparams: HParams, steps: Array | int) -> Array:
 
     The norm of a_k of FedNova (Wang et al., 2020), by which it divides the update of a client. Without momentum it is
     `steps` itself; with momentum rho it is sum_t (1 - rho^t) / (1 - rho), and with Nesterov's `steps` plus rho times
-    that. Of SGD only.
+    that. Valid for SGD only.
     """
     count, rho = jnp.asarray(steps, jnp.float32), hparams.momentum
     if not rho:

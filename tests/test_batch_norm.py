@@ -131,7 +131,7 @@ def test_the_key_reaches_the_model_of_a_run():
 
 
 @pytest.mark.parametrize('algorithm', ['fedavg', 'fedprox', 'splitfed', 'semifl'])
-def test_official_settings_of_pytorch_codes(algorithm):
+def test_official_settings_of_pytorch_implementations(algorithm):
     """FedMatch's model has no BatchNorm."""
     words = ['launch.py', runs.DIGITS, f'--config.algorithm={algorithm}']
     assert command_line.parse(words).config.model.batch_norm_variance == 'biased'

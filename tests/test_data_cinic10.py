@@ -1,4 +1,4 @@
-"""CINIC-10 from a folder as it is published, and from a directory of tensorflow-datasets: small made-up ones."""
+"""CINIC-10 from a folder as it is published, and from a directory of tensorflow-datasets: small synthetic ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Scenes of MNIST's digits on CIFAR-10's photographs: from small made-up sets of their names."""
+"""Scenes of MNIST's digits on CIFAR-10's photographs: from small synthetic sets of their names."""
 
 import numpy as np
 import pytest

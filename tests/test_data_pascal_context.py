@@ -1,4 +1,4 @@
-"""PASCAL-Context from a folder of the layout that codes of multi-task learning read: a small made-up one."""
+"""PASCAL-Context from a folder of the layout that multi-task learning code reads: a small synthetic one."""
 
 import numpy as np
 import pytest

@@ -267,7 +267,7 @@ def test_pixels_show_their_sprite_or_the_photograph(loaded, ingredients):
         assert known.mean() > 0.8
 
 
-# --- sides, padding, made-up images, errors
+# --- sides, padding, synthetic images, errors
 
 
 def test_scenes_at_another_side_show_the_same(ingredients):

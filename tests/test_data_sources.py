@@ -1,4 +1,4 @@
-"""Digits, made-up images, statistics and checksums: data without a file."""
+"""Digits, synthetic images, statistics and checksums: data without a file."""
 
 import hashlib
 
@@ -50,7 +50,7 @@ def test_digits_are_the_same_every_time_and_resize():
     np.testing.assert_array_equal(large.train_images[3, ..., 0], np.asarray(expected))
 
 
-# --- made-up images
+# --- synthetic images
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_fake_images_follow_the_image_size():
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'name': 'flowers', 'fake': True}, "no made-up images for data set 'flowers'"),
+        ({'name': 'flowers', 'fake': True}, "no synthetic images for data set 'flowers'"),
         ({'name': 'mnist', 'fake': True, 'fake_size': -1}, 'fake_size is -1'),
-        ({'name': 'mnist', 'fake_size': 100}, 'fake_size is for made-up images'),
+        ({'name': 'mnist', 'fake_size': 100}, 'fake_size is for synthetic images'),
         ({'name': 'digits', 'image_size': -3}, 'image_size is -3'),
         ({'name': 'digits', 'image_folder': '/x'}, "image_folder belongs to data set 'image100' or 'cinic10'"),
         ({'name': 'digits', 'class_list': 'x.txt'}, "class_list belongs to data set 'image100'"),

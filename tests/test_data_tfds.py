@@ -1,4 +1,4 @@
-"""Data sets of tensorflow-datasets, read without TensorFlow: small made-up ones."""
+"""Data sets of tensorflow-datasets, read without TensorFlow: small synthetic ones."""
 
 import subprocess
 import sys

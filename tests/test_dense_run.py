@@ -137,7 +137,7 @@ def test_clients_that_fail_keep_their_models_and_the_run_goes_on(tmp_path):
         ({'data__name': 'digits'}, "data set 'digits' has no task 'semseg'; it has no dense task"),
         (
             {'algorithm': 'semisfl', 'data__tasks': (), 'local__epochs': 0, 'k_s': 2},
-            "config.model.name='scene_net' puts out maps",
+            "config.model.name='scene_net' outputs maps",
         ),
         ({'mfed__weight': -1.0}, 'config.mfed.weight=-1.0 must be 0 or more'),
     ],

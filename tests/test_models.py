@@ -1,4 +1,4 @@
-"""Parameter counts of the models in the authors' codes, projection heads, first weights, and what images they take."""
+"""Parameter counts of the models in the authors' code, projection heads, first weights, and what images they take."""
 
 import jax
 import jax.numpy as jnp

@@ -16,7 +16,7 @@ NAMES = ('resnet9', 'resnet9_plain', 'wresnet28x2')
 
 
 def torch_network(name, torch):
-    """Ten classes, built as in the authors' codes. Modules with parameters come in the order of the layers."""
+    """Ten classes, built as in the authors' code. Modules with parameters come in the order of the layers."""
     nn = torch.nn
 
     def conv_layer(inputs, outputs, pool=False):

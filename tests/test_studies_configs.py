@@ -89,7 +89,7 @@ LABELS = {'svhn_cropped': 1000, 'cifar10': 4000, 'stl10': 5000, 'image100': 5000
 
 @pytest.mark.parametrize('name', CELLS)
 def test_numbers_of_the_paper_belong_to_its_data(name):
-    """At full scale all of them stand beside a run on their data set; on other data, or made-up images, none does."""
+    """At full scale all of them stand beside a run on their data set; on other data, or synthetic images, none does."""
     full = study(name, 'full')
     for cell in full.cells():
         if cell.published:

@@ -1,4 +1,4 @@
-"""Small made-up data sets in the files of tensorflow-datasets."""
+"""Small synthetic data sets in the files of tensorflow-datasets."""
 
 import io
 

@@ -4,7 +4,7 @@
     python -m benchmarks.peers --peers=pytorch,flower --workloads=mlp
     python -m benchmarks.peers --quick                    at a fraction of the size, to see that everything runs
 
-The CNN and the MLP of FedAvg's paper on made-up images of MNIST's shape: the same data, first weights and cohorts for
+The CNN and the MLP of FedAvg's paper on synthetic images of MNIST's shape: the same data, first weights and cohorts for
 all. Every peer gets a virtual environment of its own (--envs; made once, needs a network, 1 to 5 GB each); one that
 cannot be installed is left out with the reason. First all sides train on data whose order does not matter, and one that
 ends on other weights than this project is reported and gets no time. Then they take turns, A B C A B C …, each turn a

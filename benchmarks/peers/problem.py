@@ -20,7 +20,7 @@ from semisfl_jax.types import SplitParams
 
 
 def configuration(workload: Workload) -> ConfigDict:
-    """configs/fedavg.py with the sizes of a workload, on made-up images of MNIST's shape."""
+    """configs/fedavg.py with the sizes of a workload, on synthetic images of MNIST's shape."""
     config = fedavg.get_config()
     config.data.update(fake=True, fake_size=workload.clients * workload.images)
     config.federation.update(num_clients=workload.clients, num_active=workload.active)

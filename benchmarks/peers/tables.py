@@ -79,7 +79,7 @@ def _title(result: dict, side: str) -> str:
 def _notes(result: dict) -> list[str]:
     machine = result['machine']
     notes = [
-        f'FedAvg, plain SGD, made-up images; turns: {result["turns"]}, each of {result["rounds"]} rounds in a new '
+        f'FedAvg, plain SGD, synthetic images; turns: {result["turns"]}, each of {result["rounds"]} rounds in a new '
         'process, never two at once; medians from the third round of a turn on. Starts: from the start of a process to '
         'the end of its first round; at the first one, this project has compiled nothing yet. Apart: how far final '
         'weights are from ours on data whose order does not matter, of the way that training moved them.',

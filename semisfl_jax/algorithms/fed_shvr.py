@@ -252,8 +252,8 @@ def check(flat: Flat) -> None:
     """Raises UserError for an optimizer whose steps are not sums of gradients."""
     if flat['optimizer'] != 'sgd':
         raise UserError(
-            f"config.optimizer='{flat['optimizer']}': {flat['algorithm']} divides what a client moved by its number of "
-            "steps, which means something only for SGD; use 'sgd'"
+            f"config.optimizer='{flat['optimizer']}': {flat['algorithm']} divides each client's update by its number "
+            "of steps, which is meaningful only for SGD; use 'sgd'"
         )
     if flat['fed_shvr.ramp_rounds'] and not flat['fed_shvr.alpha0']:
         raise UserError(

@@ -232,7 +232,7 @@ def _mean(values: Sequence[Array]) -> Array:
 
 
 def check(flat: Flat) -> None:
-    """Refuses what none of the methods of dense tasks reads."""
+    """Raises UserError for a setting that no method of dense tasks can use."""
     if flat['augment.supervised'] != 'weak':
         raise UserError(
             f"config.augment.supervised='{flat['augment.supervised']}': targets of dense tasks follow flips, crops, "
@@ -248,13 +248,13 @@ def official(flat: Flat) -> dict[str, Any]:
     be absent. It also uses PyTorch, whose BatchNorm this takes.
 
     It says nothing of optimizer, learning rate, batches, views and lambda: they stay those of the configuration.
-    configs/pascal_context.py has the values of codes of multi-task learning (docs/ledger.md).
+    configs/pascal_context.py has those of published implementations of multi-task learning (docs/ledger.md).
     """
     coco = flat['data.name'].startswith('coco')
     values = {
         'local.epochs': 1 if coco else 5,
         'rounds': 12 if coco else 20,
-        'lr_rounds': 0,  # those
+        'lr_rounds': 0,  # 0: decays over all rounds
         'federation.partition': 'uniform',
         'pre_rounds': 0,
         'model.batch_norm_variance': 'unbiased',

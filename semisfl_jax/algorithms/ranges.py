@@ -56,7 +56,7 @@ def choice(*values: Any) -> Range:
 
 # A decade to either side of 0.02, SemiSFL's. The lowest rate, `lr_min`, follows in proportion (sweeps/plan.py).
 LR = log(0.002, 0.2)
-# Papers and codes have 0.75 (FedMatch's code), 0.8 (UDA), 0.85 (FedDure's baselines) and 0.95 (the others).
+# Published values: 0.75 (FedMatch's code), 0.8 (UDA), 0.85 (FedDure's baselines) and 0.95 (the others).
 THRESHOLD = linear(0.5, 0.99)
 # A decade to either side of 1, at which the papers weigh their unlabeled losses.
 WEIGHT = log(0.1, 10.0)

@@ -29,7 +29,7 @@ def register(method: Method) -> Method:
       ValueError: an inconsistent record, or a name or group that is already taken.
     """
     if not isinstance(method, Method):
-        raise ValueError(f'register: {found(method)} is no method; give a Method(name, build, ...)')
+        raise ValueError(f'register: {found(method)} is not a method; give a Method(name, build, ...)')
     for fault_of in _FAULTS:
         if fault := fault_of(method):
             raise ValueError(f"method '{method.name}': {fault}")

@@ -60,7 +60,7 @@ def check(options: AugmentOptions) -> None:
         raise UserError(f'augment.operations={options.operations} is negative: use 0 or more')
     if options.operations > MOST_OPERATIONS:
         raise UserError(
-            f'augment.operations={options.operations} leaves nothing of an image: use {MOST_OPERATIONS} at most'
+            f'augment.operations={options.operations} would destroy the image; use at most {MOST_OPERATIONS}'
         )
     if not 2 <= options.magnitude <= variants.FULL_STRENGTH + 1:
         raise UserError(

@@ -76,7 +76,7 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
     if not method.dense:
         if name in models.DENSE_ARCHITECTURES:
             raise UserError(
-                f"config.model.name='{name}' puts out maps, but {method.name} classifies images; use one of "
+                f"config.model.name='{name}' outputs maps, but {method.name} classifies images; use one of "
                 + ', '.join(models.ARCHITECTURES)
             )
         return
@@ -97,7 +97,7 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
         )
     if name not in models.DENSE_ARCHITECTURES:
         raise UserError(
-            f"config.model.name='{name}' classifies images, but {method.name} needs a model that puts out maps; "
+            f"config.model.name='{name}' classifies images, but {method.name} needs a model that outputs maps; "
             + use_one_of(name, models.DENSE_ARCHITECTURES)
         )
 

@@ -19,7 +19,7 @@ _ABSENT = (
     "data set 'cinic10' is neither in config.data.data_dir nor known to tensorflow-datasets: download CINIC-10 (Darlow "
     'et al., CINIC-10 Is Not ImageNet or CIFAR-10, 2018) from the DataShare of the University of Edinburgh '
     '(https://doi.org/10.7488/ds/2448), unpack it and set --config.data.image_folder to the directory that has train/ '
-    'and test/, or try made-up images with --config.data.fake=True'
+    'and test/, or try synthetic images with --config.data.fake=True'
 )
 
 

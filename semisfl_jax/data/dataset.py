@@ -46,7 +46,7 @@ class Targets(NamedTuple):
 
     train: np.ndarray  # [n, H, W] uint8
     test: np.ndarray  # [m, H, W] uint8
-    outputs: int  # numbers that a model puts out for every pixel, `Task.outputs`
+    outputs: int  # number of output channels, `Task.outputs`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Dataset:
     num_classes: int
     mean: tuple[float, ...]  # [C], of pixels in [0, 1]
     std: tuple[float, ...]  # [C]
-    fake: bool  # made-up images
+    fake: bool  # synthetic images
     checksum: str  # SHA-256 over the name and all arrays
     targets: Mapping[str, Targets] = dataclasses.field(default_factory=dict)  # of dense tasks, by name; or none
     eval_split: str = 'test'  # what test_images are; 'validation': training images in their place, see `validation`
@@ -170,7 +170,7 @@ def make(
       name: canonical name.
       arrays: the four arrays and two for each dense task, under `target_key`; shapes and types as in Dataset.
       num_classes: K.
-      fake: whether the images are made up.
+      fake: whether the images are synthetic.
       digest: the checksum if already known, '' to compute it.
       outputs: of every dense task, by name, in the order in which they are shown.
 

@@ -89,7 +89,7 @@ def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
 
 def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Dir(alpha) over the clients once per class, as in the codes of SemiFL (Diao et al., 2022) and FedDure (Bai et
+    """Dir(alpha) over the clients once per class, as in the code of SemiFL (Diao et al., 2022) and of FedDure (Bai et
     al., 2024): classes in turn, and nothing to a client that already holds its n / N of all n images.
 
     Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all

@@ -1,4 +1,4 @@
-"""Made-up images of a data set's true shapes and counts, for benchmarks and smoke tests.
+"""Synthetic images of a data set's true shapes and counts, for benchmarks and smoke tests.
 
 Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. Like
 those of a real data set, the images are the same in every run, regardless of its seed. In sets of dense tasks, an image
@@ -56,7 +56,7 @@ SHAPES = {
 
 
 def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
-    """A made-up data set.
+    """A synthetic data set.
 
     Args:
       name: canonical name, a key of SHAPES.
@@ -69,7 +69,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
       UserError: unknown name or negative size.
     """
     if name not in SHAPES:
-        raise UserError(f"no made-up images for data set '{name}': {use_one_of(name, sorted(SHAPES))}")
+        raise UserError(f"no synthetic images for data set '{name}': {use_one_of(name, sorted(SHAPES))}")
     if size < 0:
         raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
     true = SHAPES[name]
@@ -92,7 +92,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
 
 def counts(name: str, size: int = 0) -> tuple[int, int, int]:
-    """Numbers of labeled, unlabeled and test images of a made-up data set, arguments as in `make`."""
+    """Numbers of labeled, unlabeled and test images of a synthetic data set, arguments as in `make`."""
     true = SHAPES[name]
     if not size:
         return true.train, true.unlabeled, true.test

@@ -66,7 +66,7 @@ def check(dataset: Dataset, names: Sequence[str]) -> None:
             if largest is not None and (beyond := _largest(found)) > largest:
                 raise UserError(
                     f"data set '{dataset.name}', task '{name}': a {split} map has the number {beyond}, but with "
-                    f'{target.outputs} outputs the largest is {largest} ({tasks.IGNORED}: no truth); mend the reader'
+                    f'{target.outputs} outputs the largest is {largest} ({tasks.IGNORED}: no truth); fix the reader'
                 )
 
 

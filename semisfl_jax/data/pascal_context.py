@@ -1,6 +1,6 @@
 """PASCAL-Context for several tasks, from a folder with the annotations of Maninis et al. (2019).
 
-That is the layout of the archive PASCAL_MT.tgz, which codes of multi-task learning read:
+That is the layout of the archive PASCAL_MT.tgz, which implementations of multi-task learning read:
 
     ImageSets/Context/{train,val}.txt     ids of the images, 4,998 and 5,105
     JPEGImages/ID.jpg
@@ -62,7 +62,7 @@ PARTS = {name: number for number, names in PART_NAMES.items() for name in names.
 _ABSENT = (
     f"data set '{NAME}' needs --config.data.image_folder, the folder of PASCAL_MT.tgz (Maninis et al., Attentive "
     'Single-Tasking of Multiple Tasks, 2019), with ImageSets/Context/train.txt and JPEGImages/, or '
-    '--config.data.fake=True for made-up images'
+    '--config.data.fake=True for synthetic images'
 )
 
 

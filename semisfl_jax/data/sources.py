@@ -57,7 +57,7 @@ def load(options: ConfigDict) -> dataset.Dataset:
     if options.fake:
         return pad.padded(fake.make(name, options.fake_size, options.image_size), options.pad_to)
     if options.fake_size:
-        raise UserError('config.data.fake_size is for made-up images: add --config.data.fake=True, or leave it at 0')
+        raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
     if name in READERS:
         return pad.padded(dataset.check(name, READERS[name](options.image_size)), options.pad_to)
     source = _find(name, options)
@@ -85,7 +85,7 @@ def _find(name: str, options: ConfigDict) -> Source:
 def outline(options: ConfigDict) -> Outline | None:
     """The outline of the data set that `config.data` asks for, before loading any of it.
 
-    Counts are those of made-up or bundled sets, and 0 where prepared data may hold fewer images. None for sets of
+    Counts are those of synthetic or bundled sets, and 0 where prepared data may hold fewer images. None for sets of
     unknown shape.
     """
     name = ALIASES.get(options.name, options.name)

@@ -190,7 +190,7 @@ def _not_prepared(name: str, path: str | os.PathLike) -> str:
     return (
         f"data set '{name}' is not prepared, {path} does not exist: point --config.data.data_dir or "
         "TFDS_DATA_DIR at a directory that has it, or run `pip install '.[prepare]'` and this command again to "
-        'download and prepare it, or try made-up images with --config.data.fake=True'
+        'download and prepare it, or try synthetic images with --config.data.fake=True'
     )
 
 

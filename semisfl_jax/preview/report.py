@@ -43,7 +43,7 @@ def memory(need: Need, target: Target, experiment: Experiment) -> str:
     """Whether a run fits, and what else would."""
     if not target.usable:
         return f'memory: a device needs {size(need.total)}'
-    of = '' if target.usable == target.memory else ', the three quarters of a GPU that JAX takes'
+    of = '' if target.usable == target.memory else ", three quarters of its memory (JAX's default share)"
     line = f'memory: a device needs {size(need.total)} of {size(target.usable)}{of}'
     if not need.fits(target):
         return f'{line}\nfits: no'

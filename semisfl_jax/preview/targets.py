@@ -170,7 +170,7 @@ def get(name: str) -> Target:
     if not any(_installed(module) for module in modules):
         raise UserError(
             f"--target={name} needs {target.platform.upper()}'s compiler, which is not installed; use "
-            f"pip install -e '.[{extra}]', in an environment of its own if JAX shall keep using this machine's device"
+            f"pip install -e '.[{extra}]', in an environment of its own if JAX should keep using this machine's device"
         )
     return target
 

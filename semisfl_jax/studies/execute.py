@@ -70,7 +70,7 @@ def hold(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f'another process makes {folder}; wait for it, or stop it first') from error
+            raise UserError(f'another process is writing {folder}; wait for it, or stop it first') from error
         yield
 
 

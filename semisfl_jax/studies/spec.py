@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def paper(self) -> Paper | None:
-        """The paper's number, None if the run has different data: another set or label count, made-up images, or
+        """The paper's number, None if the run has different data: another set or label count, synthetic images, or
         fewer for training because some are held out; or if it is not the method itself (`pseudo_labels`)."""
         data, published = self.config.data, self.published
         if published is None or data.name != published.data or data.fake or data.num_validation:

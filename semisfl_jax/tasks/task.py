@@ -76,7 +76,7 @@ class Task:
     Attributes:
       name: as in `data.tasks`.
       title: in figures and tables.
-      outputs: numbers that a model puts out for an image or, in a dense task, for every pixel: K classes or channels.
+      outputs: number of output channels, per image or, in a dense task, per pixel; K with K classes.
       dense: whether targets are maps: outputs are [B, H, W, outputs] then and targets [B, H, W] uint8, with IGNORED
         where there is no truth. Otherwise they are [B, outputs] and [B] int32.
       loss: outputs, targets -> mean loss [] over the images or pixels that have a truth, 0 if there are none.

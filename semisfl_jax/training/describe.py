@@ -47,7 +47,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     if said := _PSEUDO_LABELS.get(config.pseudo_labels):
         lines.insert(0, f'*** {said} (pseudo_labels={config.pseudo_labels}) ***')
     if dataset.fake:
-        lines.insert(0, '*** FAKE DATA: the images are made up, and the accuracies mean nothing ***')
+        lines.insert(0, '*** FAKE DATA: the images are synthetic, and the accuracies mean nothing ***')
     return lines
 
 

@@ -181,7 +181,7 @@ def writer(
         for experiment, trial_folder in homes:
             stack.enter_context(workdir.hold(trial_folder, experiment.config, experiment.partition))
         if contents(homes) != seen:
-            raise UserError(f'another process has gone on in {folder} meanwhile; run the same command again')
+            raise UserError(f'another process has since continued the run in {folder}; run the same command again')
         for experiment, trial_folder in homes:
             workdir.set_aside_summary(trial_folder, experiment.config)
         if config.seeds:

@@ -19,7 +19,7 @@ def title(config: ConfigDict, short: ConfigDict, device: Device) -> str:
     lines = [
         f'{config.algorithm}, {config.model.name} on images like those of {config.data.name}: {clients} clients x '
         f'{config.batch_size} images, {config.precision}; on {device.title}',
-        f'a short round of K_s {short.k_s} and K_u {short.k_u}, on made-up images, in turns',
+        f'a short round of K_s {short.k_s} and K_u {short.k_u}, on synthetic images, in turns',
     ]
     if config.seeds:
         lines.append(f'of one seed; all {len(config.seeds)} take its form')

@@ -1,4 +1,4 @@
-"""A short round of a configuration in one form after another, on made-up images."""
+"""A short round of a configuration in one form after another, on synthetic images."""
 
 from __future__ import annotations
 
