@@ -23,9 +23,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- the run
     config.seed = 0  # the only source of randomness: weights, cohorts, batches, views, split (or data.partition_seed)
     config.seeds = ()  # (0, 1, 2): one trial for each, in one program, each with a folder seed_N; leave `seed` at 0
-    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'fedavg' | 'fedprox' | 'fedmatch' | 'fedswitch' |
-    # 'semifl' | 'feddure' | 'fedswitch_sl': SemiSFL without clustering | 'splitfed': supervised, on data.client_labels
-    # with k_s=0
+    config.algorithm = 'semisfl'  # 'semisfl' | 'supervised_only' | 'semifl' | 'fedmatch' | 'fedswitch' |
+    # 'fedswitch_sl': SemiSFL without clustering | 'fedavg' | 'fedprox' | 'feddure' | 'fed_shvr' | 'fed_sh' |
+    # 'fed_svr' | 'splitfed': supervised, on data.client_labels with k_s=0 | for dense tasks (data.tasks), with
+    # data.client_labels=-1 and k_s=0: 'm_fed' | 'mfed_fl' | 'mfed_local'
     config.setting = 'harmonized'  # for baselines: SemiSFL's protocol, all keys unchanged; the method itself is as its
     # authors have it ("What harmonized means" in docs/ledger.md) | 'official': the values of the method's own papers
     # instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the command line
@@ -137,8 +138,9 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # compute again what is between them (BatchNorm, ReLU, pooling): half the memory of models with BatchNorm
 
     # --- a round
-    config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own (fedavg,
-    # fedprox, fedmatch, feddure; always in splitfed)
+    config.k_s = 100  # supervised iterations in the first round; 0: the server has no images of its own, which is
+    # possible in fedavg, fedprox, fedmatch, feddure, fed_shvr, fed_sh and fed_svr, and always so in splitfed, m_fed,
+    # mfed_fl and mfed_local
     config.k_u = 50  # cross-entity iterations, or iterations of a client's local training
     config.k_s_rule = 'auto'  # how K_s adapts: 'paper' | 'code' | 'fixed' | 'auto': paper in semisfl, fixed elsewhere
     config.batch_size = 64  # B, images per client and iteration
@@ -170,20 +172,21 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.contrastive_weight = 1.0  # weight of the supervised-contrastive loss T in the supervised phase (Eq. 4)
     config.supervised_references = 'teacher_keys'  # 'teacher_keys' | 'student_supcon': exactly Eq. 3
 
-    # --- clients of full-model methods: fedavg, fedprox, feddure, fedmatch, fedswitch, semifl; epochs, weighting: also
-    # splitfed
+    # --- local training at the clients: all methods but semisfl, fedswitch_sl and supervised_only
     config.local = ConfigDict()
     config.local.objective = 'fixmatch'  # fedavg, fedprox: 'supervised': labeled images only | 'fixmatch' | 'uda' |
     # 'pseudo_label': labels once a round, by the received model | 'mean_teacher'; both without strong views
     config.local.epochs = 0  # passes of a client over its images (semifl: confident ones) in a round; 0: k_u iterations
-    config.local.steps = 'auto'  # iterations of these passes: 'unlabeled': over the unlabeled images, rounded up |
-    # 'longest': over the unlabeled or the labeled ones, whichever takes longer, rounded down | 'auto': as in the
-    # method's paper: longest in fed_shvr, fed_sh and fed_svr, unlabeled elsewhere
+    config.local.steps = 'auto'  # iterations of these passes (not in semifl, splitfed, m_fed, mfed_fl, mfed_local):
+    # 'unlabeled': over the unlabeled images, rounded up | 'longest': over the unlabeled or the labeled ones, whichever
+    # takes longer, rounded down | 'auto': as in the method's paper: longest in fed_shvr, fed_sh and fed_svr, unlabeled
+    # elsewhere
     config.local.weighting = 'auto'  # of the average over clients: 'samples': by the number of images that each trains
     # on | 'uniform' | 'auto': as in the method's paper: samples in fedavg, fedprox, feddure, splitfed and those of
     # Fed-SHVR and M-Fed, uniform elsewhere
-    config.local.optimizer_state = 'auto'  # 'kept': a client continues with the optimizer state of its last round, and
-    # so does the server of semifl | 'fresh' | 'auto': 'kept' in semifl and mfed_local, 'fresh' elsewhere
+    config.local.optimizer_state = 'auto'  # fedavg, fedprox, fedmatch, fedswitch, semifl, mfed_local: 'kept': a client
+    # continues with the optimizer state of its last round, and so does the server of semifl | 'fresh' | 'auto': 'kept'
+    # in semifl and mfed_local, 'fresh' elsewhere
     config.local.prox = 0.01  # mu of fedprox
     config.local.teacher_decay = 0.99  # of the teacher of a client with objective 'mean_teacher'
     config.uda = ConfigDict()

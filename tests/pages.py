@@ -17,7 +17,8 @@ def options():
     parts = []
     for group, option_class in sorted(option_groups().items()):
         methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
-        title = f'## `config.{group}`\n\nOptions of {" and ".join(methods)}.'
+        names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
+        title = f'## `config.{group}`\n\nOptions of {names}.'
         rows = [title, '| key | default | meaning |\n|---|---|---|']
         lines = [
             f'| `{group}.{name}` | `{field.default}` | {_cell(field.metadata["meaning"])} |'

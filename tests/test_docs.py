@@ -132,6 +132,37 @@ def test_every_method_is_described():
     assert headings == {name for name, method in algorithms.METHODS.items() if method.source}  # a paper to compare with
 
 
+def test_lists_of_methods_are_complete():
+    """The table of reference.md, the README's number (all values of `config.algorithm` but 'semisfl') and the lists
+    in configs/default.py."""
+    methods = algorithms.METHODS
+    section = (ROOT / 'docs' / 'reference.md').read_text().split('\n## Methods\n')[1].split('\n## ')[0]
+    rows = [line.split(' | ')[0] for line in section.split('| method |')[1].split('\n\n')[0].splitlines()[2:]]
+    assert sorted(re.findall(r'`(\w+)`', ' '.join(rows))) == sorted(methods)
+    numbers = re.findall(r'SemiSFL and \[?(\w+) other methods', (ROOT / 'README.md').read_text())
+    assert numbers == ['fifteen'] * 2
+    assert len(methods) == 1 + 15
+
+    keys = (ROOT / 'configs' / 'default.py').read_text()
+    chosen = keys.split('config.algorithm = ')[1].split('config.setting')[0]
+    assert set(re.findall(r"'(\w+)'", chosen)) == set(methods)
+    possible, always = keys.split('config.k_s = ')[1].split('config.k_u')[0].split('always so')
+    assert named_methods(possible) == {name for name, method in methods.items() if method.server == 'optional'}
+    assert named_methods(always) == {name for name, method in methods.items() if method.server == 'none'}
+    local, _, later = keys.split('# --- local training at the clients')[1].partition('config.local =')
+    assert named_methods(local) == {name for name, method in methods.items() if 'local' not in method.uses}
+    passes = later.split('config.local.steps = ')[1].split("# 'unlabeled'")[0]
+    trained = {name for name, method in methods.items() if 'local' in method.uses}
+    assert named_methods(passes) == {name for name in trained if 'steps' not in methods[name].uses}
+    kept = later.split('config.local.optimizer_state = ')[1].split("'kept'")[0]
+    assert named_methods(kept) == {name for name, method in methods.items() if 'kept optimizers' in method.uses}
+
+
+def named_methods(text):
+    """The methods whose names a text has as words."""
+    return set(re.findall(r'\w+', text)) & set(algorithms.METHODS)
+
+
 def test_files_named_in_code_exist():
     """Paths in back quotes, from the root of the repository or of the package."""
     for page in PAGES:

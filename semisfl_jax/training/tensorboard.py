@@ -65,7 +65,7 @@ class Events:
 
 
 def log_events(events: Events, record: dict[str, Any]) -> None:
-    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for made-up data, scores under VALIDATION
+    """Logs one line of metrics.jsonl as scalars, grouped under FAKE for synthetic images, scores under VALIDATION
     if they are of validation images."""
     group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
     for key, value in record.items():
