@@ -1,4 +1,4 @@
-"""Imports run strictly downward: every module imports only rooms that stand before its own in this list."""
+"""Imports run strictly downward: every module imports only layers that are listed before its own."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -9,7 +9,7 @@ import pytest
 import semisfl_jax
 from semisfl_jax.algorithms import METHODS
 
-ROOMS = (
+LAYERS = (
     'wording',
     'errors',
     'commands',
@@ -58,31 +58,31 @@ ROOT = Path(semisfl_jax.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob('*.py') if path != ROOT / '__init__.py')
 
 
-def room(path: Path) -> str:
-    """The package or module right below semisfl_jax that a file belongs to. A package's command has its own room."""
+def layer(path: Path) -> str:
+    """The package or module right below semisfl_jax that a file belongs to. A package's command has its own layer."""
     first, *others = path.relative_to(ROOT).with_suffix('').parts
     return f'{first}.__main__' if others == ['__main__'] else first
 
 
-def rooms_imported(path: Path) -> set[str]:
-    rooms = set()
+def layers_imported(path: Path) -> set[str]:
+    layers = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            rooms |= {alias.name.split('.')[1] for alias in node.names if alias.name.startswith('semisfl_jax.')}
+            layers |= {alias.name.split('.')[1] for alias in node.names if alias.name.startswith('semisfl_jax.')}
         elif isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'semisfl_jax':
             parts = node.module.split('.')
-            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-    return rooms - {'configs'}  # read by the command, and a folder beside the package in a checkout
+            layers |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return layers - {'configs'}  # read by the command, and a folder beside the package in a checkout
 
 
-def test_every_room_is_listed():
-    assert {room(path) for path in MODULES} == set(ROOMS)
+def test_every_layer_is_listed():
+    assert {layer(path) for path in MODULES} == set(LAYERS)
 
 
 @pytest.mark.parametrize('path', MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_downward(path):
-    rank = ROOMS.index(room(path))
-    upward = {name for name in rooms_imported(path) - {room(path)} if ROOMS.index(name) >= rank}
+    rank = LAYERS.index(layer(path))
+    upward = {name for name in layers_imported(path) - {layer(path)} if LAYERS.index(name) >= rank}
     assert not upward
 
 
@@ -107,15 +107,15 @@ def test_no_module_imports_itself_through_others():
 def test_no_method_is_told_by_its_name():
     """Outside of its own file; the RandAugments of two papers bear the names of their methods."""
     for path in MODULES:
-        if room(path) != 'algorithms':
+        if layer(path) != 'algorithms':
             texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-            assert texts & set(METHODS) <= ({'semifl', 'fedmatch'} if room(path) == 'augment' else set()), path
+            assert texts & set(METHODS) <= ({'semifl', 'fedmatch'} if layer(path) == 'augment' else set()), path
 
 
 def test_methods_know_neither_data_nor_devices():
     for path in MODULES:
-        if room(path) in ('algorithms', 'phases'):
-            assert not rooms_imported(path) & {'data', 'training', 'loop'}
+        if layer(path) in ('algorithms', 'phases'):
+            assert not layers_imported(path) & {'data', 'training', 'loop'}
             for word in (
                 'jax.devices',
                 'pmap',
