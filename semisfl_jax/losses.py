@@ -45,7 +45,7 @@ def cross_entropy_rows(logits: Array, labels: Array) -> Array:
 
 
 def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:
-    """Mean cross-entropy, the H of the supervised phase (Eq. 4)."""
+    """Mean cross-entropy [], the H of the supervised phase (Eq. 4): logits [R, K], labels [R] int32, weight [R]."""
     return row_mean(cross_entropy_rows(logits, labels), weight)
 
 

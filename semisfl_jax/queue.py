@@ -173,7 +173,18 @@ def off() -> Memory:
 
 
 def build(name: str, size: int, width: int, stride: int, empty_slots: str) -> Memory:
-    """The policy called `name`; `empty_slots` is 'ignore', 'count' or 'auto' ('count' for the single ring only)."""
+    """The queue policy of a configuration.
+
+    Args:
+      name: 'two_level', 'single_ring' or 'off'.
+      size: Q, slots per level.
+      width: P, numbers of a key.
+      stride: of 'two_level': iterations after which unlabeled keys also enter the supervised level.
+      empty_slots: 'ignore', 'count' or 'auto' ('count' for the single ring only).
+
+    Raises:
+      ValueError: an unknown name.
+    """
     count_empty = empty_slots == 'count' or (empty_slots == 'auto' and name == 'single_ring')
     if name == 'two_level':
         return two_level(size, width, stride, count_empty)

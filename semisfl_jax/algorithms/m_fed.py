@@ -173,7 +173,21 @@ def plan(
     names: Sequence[str],
     name: str,
 ) -> tuple[phases.ClientInput, phases.ClientWeights, Federation]:
-    """Inputs and weights of the local clients of a task, and their federation; ids are those within the task."""
+    """Inputs and weights of the local clients of one task.
+
+    Args:
+      key: root key of the run.
+      state: only `round` is read.
+      federation: of all clients.
+      cohort: the A local clients, of T tasks in turn.
+      hparams: settings.
+      names: of all T tasks.
+      name: of this one.
+
+    Returns:
+      ClientInput and ClientWeights with a leading axis [A / T], and the federation of the task's clients alone, to
+      which the ids and rows in the inputs refer.
+    """
     key, federation, cohort = sampling.of_task(key, federation, cohort, names, name)
     inputs, weights = phases.plan(key, state, federation, cohort, hparams)
     return inputs, weights, federation
@@ -187,7 +201,19 @@ def build_loss(
     federation: Federation,
     pull: tuple[Array, Any] | None,
 ) -> phases.ClientLoss:
-    """A client's loss: that of its task on weak views and, with `pull` = (lambda_t, g), the penalty."""
+    """A client's loss: that of its task on weak views and, with `pull`, the penalty on its encoder.
+
+    Args:
+      of_task: the task and its model.
+      views: augmentations.
+      hparams: settings.
+      inputs: of this client, rows [T, B].
+      federation: of the clients of the task; targets [M, H, W] uint8.
+      pull: (lambda_t [], g, the parameters of the mean encoder), or None for no penalty.
+
+    Returns:
+      (parameters, student, companion, t []) -> loss [], (student with updated BatchNorm statistics, means, no counts).
+    """
     task, model = of_task
 
     def loss(parameters: SplitParams, student: SplitParams, companion: Any, t: Array) -> LossValue:

@@ -19,7 +19,16 @@ _ONE = 1 << 16
 
 
 def image(planes: Array, scale: Array, angle: Array) -> Array:
-    """Bilinear, with weights in steps of 1/256, rounded; black from outside."""
+    """Scales and rotates images: bilinear, with weights in steps of 1/256, rounded; pixels from outside are black.
+
+    Args:
+      planes: [B, C, H, W] uint8.
+      scale: [B] float32.
+      angle: [B] float32, degrees counterclockwise.
+
+    Returns:
+      [B, C, H, W] uint8.
+    """
     y, x = _locate(1 / scale, angle, planes.shape)
     height, width = planes.shape[2:]
     inside = _inside(_nearest(y), _nearest(x), planes.shape)
@@ -33,15 +42,19 @@ def image(planes: Array, scale: Array, angle: Array) -> Array:
 
 
 def labels(planes: Array, scale: Array, angle: Array) -> Array:
-    """The nearest pixel; UNKNOWN from outside."""
+    """Scales and rotates maps of labels: every pixel takes the nearest one, or UNKNOWN from outside.
+
+    Arguments and result have the shapes of those of `image`.
+    """
     y, x = _locate(1 / scale, angle, planes.shape)
     return geometry.gather(planes, _nearest(y), _nearest(x), jnp.uint8(UNKNOWN))
 
 
 def points(planes: Array, scale: Array, angle: Array) -> Array:
-    """Like `labels`, but pixels that are neither 0 nor UNKNOWN are moved one by one.
+    """Like `labels`, but pixels that are neither 0 nor UNKNOWN (the points) are moved one by one.
 
-    So none that stays in the image is lost or doubled; of points that meet in one pixel, the highest label stays.
+    So no point that stays in the image is lost or duplicated; where several meet in one pixel, the highest label stays.
+    Arguments and result have the shapes of those of `image`.
     """
     batch, channels, height, width = planes.shape
     unknown = labels(jnp.where(planes == UNKNOWN, planes, 0), scale, angle)

@@ -59,6 +59,9 @@ def controlled_rounding(shares: np.ndarray) -> np.ndarray:
 
     Returns:
       [N, K] int64 with the same sums of columns.
+
+    Raises:
+      ValueError: a column of `shares` does not sum to an integer.
     """
     columns = np.rint(shares.sum(axis=0)).astype(np.int64)
     counts = flows.within(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))

@@ -77,6 +77,7 @@ class Dataset:
 
     @property
     def outline(self) -> Outline:
+        """Its shapes and counts, without the images."""
         in_memory = _in_memory(self.train_images)
         counts = len(self.train_images), len(self.test_images)
         outputs = {name: target.outputs for name, target in self.targets.items()}

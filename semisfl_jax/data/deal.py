@@ -75,12 +75,23 @@ def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np
 
 
 def uniform(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Every class equally over all clients."""
+    """Every class equally over all clients: sizes [K + 1] -> counts [N, K + 1]."""
     return level(sizes, settings.num_clients)
 
 
 def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c."""
+    """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c.
+
+    Args:
+      sizes: [K + 1] images of each class, and of unknown class, of which there must be none.
+      settings: of the rule.
+
+    Returns:
+      [N, K + 1] int64 whose columns sum to `sizes`.
+
+    Raises:
+      UserError: there are images of unknown class.
+    """
     _need_classes('dirichlet', sizes, settings)
     clients, classes = settings.num_clients, len(sizes) - 1
     share = _stream(settings, 'dirichlet').dirichlet(np.full(classes, settings.alpha), clients)
@@ -94,6 +105,16 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
     Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all
     clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.
+
+    Args:
+      sizes: [K + 1] images of each class, and of unknown class, of which there must be none.
+      settings: of the rule.
+
+    Returns:
+      [N, K + 1] int64 whose columns sum to `sizes`.
+
+    Raises:
+      UserError: there are images of unknown class, the limits cannot be met, or no draw met them.
     """
     _need_classes(SIZED, sizes, settings)
     clients, total = settings.num_clients, int(sizes.sum())
@@ -148,7 +169,18 @@ def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | Non
 
 
 def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """`classes_per_client` random classes for every client, each class at equally many clients and split equally."""
+    """`classes_per_client` random classes for every client, each class at equally many clients and split equally.
+
+    Args:
+      sizes: [K + 1] images of each class, and of unknown class, of which there must be none.
+      settings: of the rule.
+
+    Returns:
+      [N, K + 1] int64 whose columns sum to `sizes`.
+
+    Raises:
+      UserError: there are images of unknown class, or more classes per client than classes, or a class for nobody.
+    """
     _need_classes('classes', sizes, settings)
     holds = _holders(len(sizes) - 1, settings)
     shares = holds / holds.sum(axis=0) * sizes[:-1]

@@ -130,7 +130,15 @@ def check(config: ConfigDict) -> None:
 
 
 def check_all(chosen: dict, config: ConfigDict) -> None:
-    """Checks everything that can be checked without the data, `chosen` being the `settings` of the configuration."""
+    """Checks everything that can be checked without the data.
+
+    Args:
+      chosen: the `settings` of the configuration.
+      config: resolved.
+
+    Raises:
+      UserError: a value that is unknown, out of range, or does not fit the others.
+    """
     federation, labeled = config.federation, config.data.num_labeled
     check_counts(chosen['num_clients'], federation.num_active, len(config.data.tasks))
     for key, allowed, value in (

@@ -339,6 +339,9 @@ def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, 
     """Name of the cache entry: readable, and different if the content of the prepared files differs.
 
     Contents are compared by the size, the beginning and the end of every file.
+
+    Raises:
+      UserError: a file of the data set cannot be read.
     """
     digest = hashlib.sha256(repr((image_size, classes)).encode())
     try:

@@ -158,7 +158,19 @@ def run_after_pre_rounds(
 def run(
     phase: CrossEntity, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array
 ) -> tuple[State, Metrics]:
-    """K_u iterations and the average of the bottoms; see `build_cross_entity`."""
+    """K_u iterations and the average of the bottoms.
+
+    Args:
+      phase: as `build_cross_entity` makes it.
+      key: root key of the run.
+      state: before the phase.
+      federation: the images, and who holds which.
+      cohort: the A local clients.
+      lr: learning rate [].
+
+    Returns:
+      The state with the student after the phase and (if there is one) an empty queue, and the metrics, scalars.
+    """
     hparams, axis = phase.hparams, phase.axis
     weight = cohort.weight * (federation.size[cohort.ids] > 0)  # a client without data does not participate
     mask = jnp.repeat(weight > 0, hparams.batch_size)

@@ -236,7 +236,20 @@ def plan(
     hparams: HParams,
     reads: str = 'batches',
 ) -> tuple[ClientInput, ClientWeights]:
-    """The inputs and weights of the local clients in a round; `reads` as in `build_local`."""
+    """The inputs and weights of the local clients in a round.
+
+    Args:
+      key: root key of the run.
+      state: of the server; only `round` is read.
+      federation: the images, and who holds which.
+      cohort: the A local clients.
+      hparams: settings.
+      reads: as in `build_local`.
+
+    Returns:
+      ClientInput with a leading axis [A]: id [A], key [A], steps [A], rows and labeled [A, T, B], or [A, S + S_l] for
+      whole sets; and ClientWeights [A].
+    """
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
     steps = sampling.client_steps(federation, cohort, hparams.batches)
     weights = weigh(federation, cohort, hparams)
@@ -246,7 +259,7 @@ def plan(
 
 
 def weigh(federation: Federation, cohort: Cohort, hparams: HParams) -> ClientWeights:
-    """The weights of the local clients of a cohort, of which those without images do not participate."""
+    """The weights [A] of the local clients of a cohort; those without images do not participate."""
     unlabeled, with_labels = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
     images = sampling.images_held(unlabeled, with_labels, hparams.batch_size, hparams.labeled_rows)
     weight = cohort.weight * (images > 0)
@@ -260,8 +273,18 @@ def collect(
     axis: ClientAxis = LOCAL_CLIENTS,
     rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
 ) -> tuple[Any, Metrics]:
-    """The average of the uploads, `otherwise` if no client participates, and the metrics of a round; `rates` as in
-    `build_local`."""
+    """Averages what the clients of a round return.
+
+    Args:
+      work: of the local clients, every leaf with a leading axis [A].
+      weights: [A].
+      otherwise: the average if no client participates; has the structure of an upload.
+      axis: the clients of a round.
+      rates: as in `build_local`.
+
+    Returns:
+      The average of the uploads, without the axis [A], and the metrics of the round, scalars.
+    """
     may_sit_out = bool(jax.tree.leaves(weights.candidates))
     candidates = weights.candidates if may_sit_out else weights.weight
     averaged = trees.weighted_mean(work.upload, weights.share, otherwise=otherwise, psum=axis.psum)

@@ -31,7 +31,16 @@ class Unlabeled(NamedTuple):
 
 
 def init_fine(key: Array, classes: int, hidden: int) -> Fine:
-    """F-reg before the first round, K -> hidden -> 1, initialized as in PyTorch."""
+    """F-reg before the first round, a network K -> hidden -> 1, initialized like PyTorch's linear layers.
+
+    Args:
+      key: for the initial weights.
+      classes: K.
+      hidden: number of hidden units.
+
+    Returns:
+      Kernels [K, hidden] and [hidden, 1], biases [hidden] and [1].
+    """
     w = {}
     for name, inputs, outputs in (('hidden', classes, hidden), ('out', hidden, 1)):
         uniform, layer_key = torch_uniform(inputs), rng.fold(key, name)
@@ -85,8 +94,19 @@ def fine_gradient(
 
 
 def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight: Array) -> dict[str, Array]:
-    """The counts of `pseudo_label.count`, how many of the unlabeled rows have right and wrong labels, of those whose
-    truth is known, and the sums of their weights [B]."""
+    """Counts of a batch, for `rates`: those of `pseudo_label.count`, and of right and wrong pseudo-labels.
+
+    Args:
+      labels: [B] int32 pseudo-labels.
+      confident: [B] bool, whether a label counts.
+      truth: [B] int32 true classes, negative where unknown.
+      guessed: [B] bool, whether a row is an unlabeled image.
+      weight: [B] F-reg's factors.
+
+    Returns:
+      Numbers []; `right` and `wrong` are of rows whose truth is known, `right_weight` and `wrong_weight` sums of their
+      factors.
+    """
     right, wrong = (guessed & (truth >= 0) & hit for hit in (truth == labels, truth != labels))
     return pseudo_label.count(labels, confident, truth, guessed) | {
         'right': jnp.sum(right),

@@ -29,6 +29,7 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> int:
+        """Bytes of all four together."""
         return sum(self)
 
 

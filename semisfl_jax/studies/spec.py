@@ -87,10 +87,12 @@ class Table:
 
     @property
     def rows(self) -> list[str]:
+        """Names of the rows, in the order of the cells."""
         return list(dict.fromkeys(cell.row for cell in self.cells))
 
     @property
     def columns(self) -> list[str]:
+        """Names of the columns, in the order of the cells."""
         return list(dict.fromkeys(cell.column for cell in self.cells))
 
     def at(self, row: str, column: str) -> Cell | None:

@@ -28,6 +28,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
+        """'SemiSFL, trial 3'."""
         return name(self.entry, len(self.done))
 
     @property

@@ -10,10 +10,15 @@ import numpy as np
 def delta_m(scores: Mapping[str, float], reference: Mapping[str, float], higher: Mapping[str, bool]) -> float:
     """The mean over tasks of the relative gain over the reference, in percent; positive: better.
 
+    Defined by Maninis et al. (Attentive Single-Tasking of Multiple Tasks, CVPR 2019); M-Fed's Table 2 reports it.
+
     Args:
       scores: by task.
       reference: by task, not 0.
       higher: by task, whether a higher score is the better one.
+
+    Raises:
+      ValueError: the three do not have the same tasks.
     """
     if not scores.keys() == reference.keys() == higher.keys():
         raise ValueError(f'tasks differ: {sorted(scores)}, {sorted(reference)}, {sorted(higher)}')

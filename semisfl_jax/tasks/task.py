@@ -21,6 +21,7 @@ class Score(NamedTuple):
 
     @property
     def unit(self) -> str:
+        """Of the values that are shown, `scale` times the stored ones: '%', or '' for plain numbers."""
         return '%' if self.percent else ''
 
     @property
@@ -35,6 +36,7 @@ class Score(NamedTuple):
         return f'{value:.2%}' if self.percent else f'{value:.4f}'
 
     def best(self, values: Iterable[float]) -> float:
+        """The best of some values, at least one: the highest or, where lower is better, the lowest."""
         return max(values) if self.higher_is_better else min(values)
 
 

@@ -66,6 +66,7 @@ class Place(NamedTuple):
 
     @property
     def need(self) -> int:
+        """Bytes of all shares together."""
         return sum(share.nbytes for share in self.shares)
 
 
