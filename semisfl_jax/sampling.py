@@ -83,7 +83,16 @@ def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Arr
 
 
 def read(seed_bits: Array, offset: Array, size: Array) -> Array:
-    """Elements `offset` (int32) of the endless sequence over range(size); 0 where `size` is 0."""
+    """Elements of the endless sequence over range(size): one random permutation of it after another.
+
+    Args:
+      seed_bits: uint32, the key of the sequence.
+      offset: int32, places in the sequence, from 0.
+      size: int32; where it is 0, the result is 0.
+
+    Returns:
+      int32 in [0, size), of the shape to which the arguments broadcast.
+    """
     size = jnp.maximum(size, 1)
     return permute(seed_bits, offset // size, offset % size, size)
 
@@ -101,7 +110,7 @@ def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Arra
 
 
 def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
-    """Batch `step` [] int32 when the last batch of every pass over range(size) may be short.
+    """The places in the endless sequence over range(size) that batch `step` [] reads; the last of a pass may be short.
 
     Returns:
       offsets [B] in the endless sequence, for `read`, and valid [B] bool, True for at least the first. Pass e consists
@@ -114,8 +123,7 @@ def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Arr
 
 
 def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
-    """Indices [B_s] of the `size` labeled images that supervised step `step`, counted over the whole run, reads.
-
+    """Indices [B_s] of the images, out of `size` labeled ones, that supervised step `step` [] of the run reads.
     With `steps`, in the order of `read_replicated`.
     """
     slot = jnp.arange(batch_size)

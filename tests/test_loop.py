@@ -93,7 +93,7 @@ def test_what_another_process_did_meanwhile_is_kept(tmp_path, monkeypatch):
         return compile_(*arguments)
 
     monkeypatch.setattr(loop, '_compile', compile_slowly)
-    with pytest.raises(UserError, match='meanwhile; run the same command again'):
+    with pytest.raises(UserError, match=r'has since continued the run in .*; run the same command again'):
         sfl.train(of_run, tmp_path)
     again = sfl.train(of_run, tmp_path)
     assert again.summary['rounds'] == len(again.metrics['round']) == 2

@@ -134,7 +134,7 @@ def changed(**changes):
         (changed(bn1__bias=None, bn1__weight=None), r"lacks 2 arrays of the 100 of this encoder, such as 'bn1\.bias'"),
         (changed(layer4__1__conv1__weight=np.ones(1)), r"has 1 array that this encoder does not .*'layer4\.1\.conv1"),
         (changed(conv1__weight=np.ones((2, 1, 7, 7))), r"'conv1\.weight' .* \(2, 1, 7, 7\), but .* \(2, 3, 7, 7\)"),
-        (changed(bn1__bias=np.array([0.0, np.nan])), r"'bn1\.bias' .* no finite numbers"),
+        (changed(bn1__bias=np.array([0.0, np.nan])), r"'bn1\.bias' .* not finite numbers"),
         (changed(bn1__bias=np.array(['a', 'b'])), r'not a file of named arrays'),
         (changed(bn1__bias=np.array([None, 1])), r'not a file of named arrays'),  # a pickle
         ({}, r'lacks 100 arrays of the 100'),

@@ -109,7 +109,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     `consistency_weight` this shares. Without `coarse`, theta takes the place of phi in step 2, and d is 0; without
     `fine`, the factors are 1 for labels that reach the threshold, else 0.
 
-    At a client without labels w stands still and d is 0. The headline model is the averaged model. Arguments as in
+    At a client without labels w does not change and d is 0. The headline model is the averaged model. Arguments as in
     `semisfl`; the model is not split.
     """
     parts = Parts(model, views, hparams)
@@ -264,7 +264,7 @@ def regulate(
 
 
 def descend(sgd: optax.GradientTransformation, moments: Any, parameters: Any, gradient: Any) -> tuple[Any, Any]:
-    """Parameters and optimizer state after a step."""
+    """Parameters and optimizer state after one step of `sgd` along `gradient`."""
     updates, moments = sgd.update(gradient, moments, parameters)
     return optax.apply_updates(parameters, updates), moments
 

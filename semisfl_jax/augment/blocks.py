@@ -24,11 +24,11 @@ BLOCK = 16  # images
 def changed(
     change: Callable[..., Array], alike: Sequence[str], variant: Variant, planes: Array, op: Array, *others: Array
 ) -> Array:
-    """The images after their operations.
+    """Applies to every image its operation; on a CPU only to the images that an operation changes, in blocks.
 
     Args:
-      change: gives the images after their operations from arrays like `planes`, `op` and `others`, of any length.
-      alike: names of operations, those that need the same steps next to each other, and Identity at the end.
+      change: (planes, op, *others), each with any length of the leading axis -> the images after their operations.
+      alike: the names of the operations, ordered so that those with the same steps are adjacent, Identity last.
       variant: the RandAugment variant.
       planes: [B, C, H, W] uint8.
       op: [B] int32, index into variant.operations; images with Identity are not changed.
@@ -57,7 +57,7 @@ def changed(
 
 
 def if_any(needed: Array, step: Callable[[], Tree], skipped: Callable[[], Tree]) -> Tree:
-    """`step()` if any of `needed` (bool, by image) is true; else `skipped()`, the same for images without need."""
+    """`step()` if any of `needed` [B] bool is true; else `skipped()`, which must give the same where none is needed."""
     return lax.cond(jnp.any(needed), step, skipped) if _skips() else step()
 
 

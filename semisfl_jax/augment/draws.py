@@ -40,21 +40,28 @@ def similarity(uniform: Array, scale_min: float, scale_max: float, rotate: float
 
 
 def half(uniform: Array, variant: Variant) -> Drawn:
-    """mc and fixmatch, from numbers [4, B]: levels equally likely, applied with p = 0.5."""
+    """An operation per image in variants mc and fixmatch: levels equally likely, applied with p = 0.5.
+
+    `uniform` are numbers [4, B] in [0, 1).
+    """
     op, v, sign, applied = uniform
     return Drawn(_choice(op, variant.pool), _level(v, variant), _sign(sign), applied < 0.5)
 
 
 def uneven(uniform: Array, variant: Variant) -> Drawn:
-    """semifl, from numbers [4, B]: applied with p uniform in [0.2, 0.8)."""
+    """An operation per image in variant semifl: applied with a probability that is itself uniform in [0.2, 0.8).
+
+    `uniform` are numbers [4, B] in [0, 1).
+    """
     op, sign, p, applied = uniform
     return Drawn(_choice(op, variant.pool), jnp.zeros(op.shape, jnp.int32), _sign(sign), applied < 0.2 + 0.6 * p)
 
 
 def limited(uniform: Array, limit: Array, variant: Variant) -> Drawn:
-    """fedmatch, from numbers [3, B]: levels below a limit uniform in 2 .. 5, always applied.
+    """An operation per image in variant fedmatch: always applied, at levels below a limit that is uniform in 2 .. 5.
 
-    `limit` are uniform numbers [B], shared by all operations of an image.
+    `uniform` are numbers [3, B] in [0, 1). The limit is computed from `limit`, numbers [B] in [0, 1), which all
+    operations of an image share.
     """
     op, v, sign = uniform
     lowest, highest = variants.FEDMATCH_LIMITS

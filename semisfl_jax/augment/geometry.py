@@ -76,7 +76,7 @@ def clipped_cutout(planes: Array, center: Array, size: int, color: tuple[int, ..
 
 
 def as_plane(color: tuple[int, ...]) -> Array:
-    """[C, 1, 1] uint8."""
+    """A color as an array [C, 1, 1] uint8, which broadcasts over planes [B, C, H, W]."""
     return jnp.array(color, jnp.uint8)[:, None, None]
 
 

@@ -39,7 +39,11 @@ def cumulative_histogram(values: Array) -> Array:
 
 
 def as_one_batch(function: Callable[..., Tree]) -> Callable[..., Tree]:
-    """Makes a function of arrays [B, ...], to trees of such, get a single longer batch under vmap."""
+    """Makes vmap of a function of batches call it once, on a single longer batch.
+
+    `function` maps arrays [B, ...] to a tree of arrays [B, ...]. Under vmap over V such batches it gets arrays
+    [V * B, ...], instead of an extra axis.
+    """
     merged = jax.custom_batching.custom_vmap(function)
 
     @merged.def_vmap

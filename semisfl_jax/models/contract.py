@@ -71,7 +71,7 @@ def modules(name: str, made: Any) -> EncoderDecoder:
 
 
 def images(image_shape: Sequence[int]) -> jax.ShapeDtypeStruct:
-    """A batch of images (H, W, C), without numbers."""
+    """The shape and type of a batch of images (H, W, C), for abstract evaluation."""
     return jax.ShapeDtypeStruct((BATCH, *image_shape), jnp.float32)
 
 
@@ -79,7 +79,7 @@ def shapes(module: nn.Module, inputs: Any) -> Any:
     """Shapes of the outputs of a piece, from those of its inputs, a pytree.
 
     Raises:
-      NoPixels: images are so small that a layer gets or leaves nothing of them.
+      NoPixels: images are so small that a map on the way has no pixel left.
     """
 
     def outputs(key: Array, x: Any) -> Any:

@@ -210,9 +210,10 @@ def run(
     rows: Array | None = None,
     recompute: bool = False,
 ) -> tuple[Any, Variables]:
-    """A piece of a model: its outputs, a pytree of float32, and its variables. Arguments as in `Bottom`.
+    """Applies a piece of a model and returns its outputs, a pytree of float32, and variables. Arguments as in `Bottom`.
 
-    `recompute`: a gradient computes again what is between convolutions and products, see `Compute`.
+    `recompute`: what lies between convolutions and products is not stored for the backward pass, but computed again
+    there, see `Compute`.
     """
     if not train:
         return _float32(module.apply(variables, inputs, train=False)), variables
@@ -254,7 +255,7 @@ def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
 
 
 def filled(variables: Variables) -> Variables:
-    """Adds 'params' to a piece without parameters."""
+    """`variables` with an empty 'params' if they have none, as for a piece without parameters."""
     return {'params': {}, **variables}
 
 

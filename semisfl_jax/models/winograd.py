@@ -25,7 +25,8 @@ Grid = list[list[Array]]  # of rows
 
 
 def suits(x: Array, kernel: Array, stride: int, dilation: int) -> bool:
-    """Whether a convolution of x [B, H, W, C] and kernel [k, k, C, F] is one of these, and faster so on a CPU."""
+    """Whether Winograd's algorithm applies to a convolution of x [B, H, W, C] and kernel [k, k, C, F], and is faster
+    there on a CPU."""
     size, _, channels, features = kernel.shape
     exact = jnp.finfo(x.dtype).bits >= 32  # bfloat16 would lose digits in the transformations
     return size == 3 and stride == dilation == 1 and channels * features >= WIDE and exact

@@ -14,11 +14,11 @@ MOST_BYTES = 2**26  # of the views that are made at once; making them takes some
 
 
 def most_steps(images: Array, views: int) -> int:
-    """Of how many steps the views can be made at once, at least 1.
+    """The number of steps whose views are computed together, at least 1.
 
     Args:
-      images: [..., H, W, C] uint8, of which the views are.
-      views: their number in one step.
+      images: [..., H, W, C] uint8, the images from which the views are made.
+      views: number of views in one step.
     """
     if machine.platform() == 'cpu':
         return 1

@@ -248,7 +248,7 @@ def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Bat
 
 
 def iterations_at_once(phase: CrossEntity, context: Round, batches: Batch) -> int:
-    """Of how many iterations the views are made at once: a divisor of K_u."""
+    """The number of iterations whose views are computed together: a divisor of K_u."""
     k_u, most = phase.hparams.k_u, ahead.most_steps(context.federation.client_images, 2 * batches.rows[0].size)
     return max(divisor for divisor in range(1, k_u + 1) if k_u % divisor == 0 and divisor <= most)
 

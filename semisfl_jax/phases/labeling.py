@@ -27,7 +27,7 @@ class Labeler(NamedTuple):
 
 
 def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_by: str) -> Labeler:
-    """The labeler `labels_by`.
+    """The labeler that `labels_by` names: 'teacher', 'student' or 'switch', FedSwitch's choice between the two.
 
     A client sends the server one set of features of the weak view, from the bottom that labels it.
     `client_teacher_bn` selects whether that bottom runs in evaluation mode ('eval') or in training mode ('train': batch

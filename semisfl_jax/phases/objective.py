@@ -101,10 +101,10 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
 
 
 def both_views(views: Views, head: int, batch: Batch, key: Array) -> tuple[Array, Array]:
-    """What `semi_supervised` trains on and what is labeled, normalized images [B, H, W, C].
+    """The two views of a batch that `semi_supervised` needs, normalized images [B, H, W, C] each.
 
-    The first are labeled rows in the supervised view, which are among the first `head`, and the others in a strong
-    view; the second are all rows in a weak view.
+    It trains on the first: labeled rows, which are among the first `head`, in the supervised view, and all other rows
+    in a strong view. The second is a weak view of all rows, from which pseudo-labels are computed.
     """
     images = views.strong(rng.fold(key, 'strong'), batch.images)
     if head:
@@ -118,7 +118,10 @@ def both_views(views: Views, head: int, batch: Batch, key: Array) -> tuple[Array
 def with_labels(
     hparams: HParams, consistency: Array, logits: Array, batch: Batch, progress: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """L_s + `consistency_weight` L_u [] of `semi_supervised` and its terms, from L_u [] and the logits [B, K]."""
+    """The loss L_s + `consistency_weight` L_u [] of `semi_supervised`, and its terms by their names in metrics.jsonl.
+
+    `consistency` is L_u [], `logits` [B, K] are those of the student, from which L_s is computed.
+    """
     head, unlabeled = hparams.labeled_rows, hparams.consistency_weight * consistency
     means, value = {'loss_unlabeled': unlabeled, 'loss_consistency': consistency}, unlabeled
     if head:

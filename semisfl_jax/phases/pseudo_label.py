@@ -1,9 +1,8 @@
 """Learning from unlabeled images in full-model methods, and the quality metrics of pseudo-labels.
 
-FixMatch and UDA label a weak view and train on a strong one; `phases.objective` says what the other rules look at.
-Labels are computed in evaluation mode (running BatchNorm statistics,
-no dropout), like those of SemiSFL's teacher; the published code computes them in training mode, in one batch with the
-training rows (docs/ledger.md).
+FixMatch and UDA label a weak view and train on a strong one; `phases.objective` says which views the other rules use.
+Labels are computed in evaluation mode (running BatchNorm statistics, no dropout), like those of SemiSFL's teacher; the
+published code computes them in training mode, in one batch with the training rows (docs/ledger.md).
 """
 
 from __future__ import annotations
@@ -34,16 +33,20 @@ def guess(logits: Array, threshold: float) -> tuple[Array, Array]:
 
 
 def bar(hparams: HParams) -> float:
-    """The probability that a pseudo-label must reach: by `pseudo_labels` the threshold, 0 for all or infinity for none.
+    """The probability that a pseudo-label must reach to count.
 
-    A threshold of 1 is not the same as none: in float32 a softmax can be 1.
+    With `pseudo_labels` 'method' it is the threshold, with 'true' 0 (all count), with 'none' infinity (none counts). A
+    threshold of 1 would not exclude all: in float32 a softmax can be exactly 1.
     """
     return {'method': hparams.threshold, 'true': 0.0, 'none': math.inf}[hparams.pseudo_labels]
 
 
 def as_told(hparams: HParams, logits: Array, truth: Array) -> Array:
-    """What labels are made of: the labeler's logits [B, K] or, with `pseudo_labels` 'true', logits that are certain of
-    the true classes [B]. The one place where the truth of unlabeled images reaches training."""
+    """The logits [B, K] from which pseudo-labels are computed.
+
+    They are the labeler's own `logits` or, with `pseudo_labels` 'true', logits whose softmax is one-hot at the true
+    classes `truth` [B]. This is the only place where the truth of unlabeled images enters training.
+    """
     if hparams.pseudo_labels != 'true':
         return logits
     return _CERTAIN * jax.nn.one_hot(truth, logits.shape[-1], dtype=logits.dtype)
@@ -142,7 +145,7 @@ def count(labels: Array, confident: Array, truth: Array, unlabeled: Array) -> di
 
 
 def rates(counts: dict[str, Array]) -> Metrics:
-    """The metrics of summed counts."""
+    """The metrics of a round from the results of `count`, summed over batches and clients."""
     return {
         'mask_rate': counts['confident'] / jnp.maximum(counts['unlabeled'], 1),
         'pseudo_label_accuracy': counts['correct'] / counts['evaluable'],  # 0 / 0 = NaN: unknown

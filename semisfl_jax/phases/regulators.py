@@ -58,7 +58,7 @@ def weigh(w: Fine, probabilities: Array) -> Array:
 
 
 def look(rows: Callable[[SplitParams], tuple[Array, Array]], parameters: SplitParams) -> Unlabeled:
-    """The unlabeled images as a model with these parameters sees them.
+    """The predictions and the gradient of a model with these parameters for the unlabeled images.
 
     `rows` maps parameters to the images' cross-entropies [R] against their pseudo-labels, and probabilities [R, K].
     """
@@ -117,6 +117,6 @@ def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight:
 
 
 def rates(counts: dict[str, Array]) -> Metrics:
-    """The metrics of summed counts."""
+    """The metrics of a round from the results of `count`, summed over batches and clients."""
     means = {f'weight_{kind}': counts[f'{kind}_weight'] / counts[kind] for kind in ('right', 'wrong')}  # NaN: none
     return pseudo_label.rates(counts) | means

@@ -43,12 +43,12 @@ def total(sigma: SplitParams, psi: SplitParams) -> SplitParams:
 
 
 def statistics(variables: SplitParams) -> SplitParams:
-    """`variables` without their parameters."""
+    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
     return with_parameters(variables, SplitParams({}, {}, {}))
 
 
 def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
-    """A model that adds `psi` to the parameters it is given, for training them with psi fixed."""
+    """`model` with `psi` added to whatever parameters its functions are given: to train sigma with psi fixed."""
 
     def plus(variables: Variables, shift: Variables) -> Variables:
         return {**variables, 'params': jax.tree.map(jnp.add, variables['params'], shift)}
