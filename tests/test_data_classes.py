@@ -188,7 +188,6 @@ UNEVEN = {'partition': 'dirichlet_class', 'num_clients': 6}
         ({**UNEVEN, 'min_images': 20, 'max_images': 19}, 'min_images=20 is above federation.max_images=19'),
         ({**UNEVEN, 'min_images': -1}, 'min_images=-1 must be 0 or more'),
         ({**UNEVEN, 'max_images': -1}, 'max_images=-1 must be 0 or more'),
-        ({**UNEVEN, 'alpha': 0.0}, 'alpha is 0.0'),
         ({'partition': 'classes', 'classes_per_client': 0}, 'classes_per_client=0 must be 1 or more'),
         ({'partition': 'classes', 'classes_per_client': 6}, 'classes_per_client=6: the data set has 5 classes'),
         ({'partition': 'classes', 'classes_per_client': 1, 'num_clients': 4}, '=1: 4 clients .* at least 2'),

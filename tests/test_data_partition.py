@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semisfl_jax import config as config_lib
 from semisfl_jax import data, rng
 from semisfl_jax.data.apportion import largest_remainder, level
 from semisfl_jax.data.dataset import holdout
@@ -158,29 +159,40 @@ def test_the_seed_decides():
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'num_labeled': 701}, 'num_labeled is 701'),
-        ({'num_labeled': 0}, 'num_labeled is 0'),
-        ({'num_labeled': 4, 'labeled_split': 'balanced'}, 'each of the 5 classes'),
-        ({'num_labeled': 300, 'labeled_split': 'balanced'}, 'needs 60 images of class 4, which has 49'),
-        ({'client_labels': 101}, 'client_labels is 101'),
-        ({'client_labels': -2}, 'client_labels is -2'),
-        ({'mu': -1}, 'mu is -1'),
-        ({'partition': 'dirichlet', 'alpha': 0.0}, 'alpha is 0.0'),
-        ({'partition': 'dirichlet', 'alpha': -1.0}, 'alpha is -1.0'),
-        ({'partition': 'dirichlet', 'alpha': float('nan')}, 'alpha is nan'),
-        ({'num_active': 8}, 'num_active is 8'),
-        ({'num_active': 0}, 'num_active is 0'),
-        ({'num_clients': 0}, 'num_clients is 0'),
-        ({'num_clients': 601}, '600 unlabeled images are left'),
-        ({'num_labeled': 700}, '0 unlabeled images are left'),
-        ({'partition': 'dirichlett'}, "partition is 'dirichlett'"),
-        ({'labeled_split': 'equal'}, "labeled_split is 'equal'"),
-        ({'labeled_partition': 'equal'}, "labeled_partition is 'equal'"),
-        ({'ignored_labeled': 'kept'}, "ignored_labeled is 'kept'"),
-        ({'labeled_partition': 'dirichlet', 'client_labels': 9, 'alpha': 0.0}, 'alpha is 0.0'),
+        ({'num_labeled': 0}, 'num_labeled=0 must be at least 1'),
+        ({'client_labels': 101}, 'client_labels=101 leaves the server none'),
+        ({'client_labels': -2}, 'client_labels=-2 must be a number of labels'),
+        ({'mu': -1}, 'mu=-1 must be 0 or more'),
+        ({'partition': 'dirichlet', 'alpha': 0.0}, 'alpha=0.0 must be above 0'),
+        ({'partition': 'dirichlet', 'alpha': -1.0}, 'alpha=-1.0 must be above 0'),
+        ({'partition': 'dirichlet', 'alpha': float('nan')}, 'alpha=nan must be a finite number'),
+        ({'num_active': 8}, 'num_active=8 is more than federation.num_clients=7'),
+        ({'num_active': 0}, 'num_active=0 must be at least 1'),
+        ({'num_clients': 0}, 'num_clients=0 must be at least 1'),
+        ({'partition': 'dirichlett'}, "partition='dirichlett' is unknown"),
+        ({'labeled_split': 'equal'}, "labeled_split='equal' is unknown"),
+        ({'labeled_partition': 'equal'}, "labeled_partition='equal' is unknown"),
+        ({'ignored_labeled': 'kept'}, "ignored_labeled='kept' is unknown"),
+        ({'labeled_partition': 'dirichlet', 'client_labels': 9, 'alpha': 0.0}, 'alpha=0.0 must be above 0'),
     ],
 )
 def test_impossible_settings_are_one_clear_line(changes, message):
+    with pytest.raises(UserError, match=message) as caught:
+        config_lib.check(config_of(**changes))
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'num_labeled': 701}, 'num_labeled is 701'),
+        ({'num_labeled': 4, 'labeled_split': 'balanced'}, 'each of the 5 classes'),
+        ({'num_labeled': 300, 'labeled_split': 'balanced'}, 'needs 60 images of class 4, which has 49'),
+        ({'num_clients': 601}, '600 unlabeled images are left'),
+        ({'num_labeled': 700}, '0 unlabeled images are left'),
+    ],
+)
+def test_settings_that_the_data_set_cannot_satisfy_are_one_clear_line(changes, message):
     with pytest.raises(UserError, match=message) as caught:
         data.make_partition(dataset_of(SKEWED), config_of(**changes))
     assert '\n' not in str(caught.value)

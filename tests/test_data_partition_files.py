@@ -140,7 +140,6 @@ def test_every_flipped_byte_is_noticed_or_harmless(saved):
     [
         (lambda d, c: (dataset_of(SKEWED, checksum='0ther'), c), 'another copy of data set'),
         (lambda d, c: (d, config_of(num_clients=8)), 'for 7 clients'),
-        (lambda d, c: (d, config_of(num_active=9)), 'num_active is 9'),
     ],
 )
 def test_a_file_for_something_else_is_refused(saved, change, message):

@@ -21,7 +21,7 @@ from semisfl_jax import rng
 from semisfl_jax.data import deal, mismatch, partition_tasks, rule_settings, validation
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
-from semisfl_jax.data.partition_settings import check_all, settings
+from semisfl_jax.data.partition_settings import check, settings
 from semisfl_jax.errors import UserError
 
 
@@ -71,7 +71,8 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
 
     Args:
       dataset: the data set.
-      config: the whole configuration; reads `seed`, `data` and `federation`, and whether `k_s` is 0.
+      config: the whole configuration, as `config.check` accepts it; reads `seed`, `data` and `federation`, and whether
+        `k_s` is 0.
 
     Returns:
       The partition, always the same for the same data and settings.
@@ -79,8 +80,8 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     Raises:
       UserError: invalid settings, or settings that the data set cannot satisfy.
     """
+    check(config)
     chosen = settings(config)
-    check_all(chosen, config)
     held_out = validation.draw(dataset, chosen.get('num_validation', 0), chosen['seed'])
     if len(held_out):
         dataset = validation.without(dataset, held_out)

@@ -177,7 +177,6 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
             f"the partition file '{path}' holds out {held_out} validation images, not {config.data.num_validation}: "
             + (f'set --config.data.num_validation={held_out}' if held_out else _NO_VALIDATION)
         )
-    partition_settings.check_counts(clients, config.federation.num_active, len(config.data.tasks))
     _check_rows(partition, dataset, path, config.k_s)
     unused = partition_settings.UNUSED
     given, wanted = unused | partition.settings, unused | partition_settings.settings(config)

@@ -8,7 +8,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax.data import deal
-from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.errors import UserError
 
 LABELED_SPLITS = ('natural', 'balanced')
@@ -67,24 +66,9 @@ def settings(config: ConfigDict) -> dict:
     }
 
 
-def check_counts(num_clients: int, num_active: int, tasks: int = 0) -> None:
-    """Raises UserError unless 1 <= num_active <= num_clients, and both are multiples of the number of dense tasks."""
-    if num_clients < 1:
-        raise UserError(f'config.federation.num_clients is {num_clients}: at least one client is needed')
-    if not 1 <= num_active <= num_clients:
-        raise UserError(
-            f'config.federation.num_active is {num_active}: it must lie between 1 and num_clients = {num_clients}'
-        )
-    for key, value in (('num_clients', num_clients), ('num_active', num_active)):
-        if tasks and value % tasks:
-            raise UserError(
-                f'config.federation.{key}={value} cannot be shared equally by {tasks} tasks (data.tasks): use a '
-                f'multiple of {tasks}, such as {-(-value // tasks) * tasks}'
-            )
-
-
 def check(config: ConfigDict) -> None:
-    """Checks the keys about clients' images, alone and with each other, as far as that needs no data.
+    """Checks the keys about clients' images, alone and with each other, as far as that needs no data. Names, and ranges
+    of other keys, are checked with the rest of the configuration (`config.check`).
 
     Raises:
       UserError: for the first that is out of range, or in conflict with another one.
@@ -127,37 +111,10 @@ def check(config: ConfigDict) -> None:
             f'config.federation.mismatch={fed.mismatch} is about classes of labeled images at the clients, but they '
             'have none; give them labels (data.client_labels and federation.mu above 0), or use -1'
         )
-
-
-def check_all(chosen: dict, config: ConfigDict) -> None:
-    """Checks everything that can be checked without the data.
-
-    Args:
-      chosen: the `settings` of the configuration.
-      config: resolved.
-
-    Raises:
-      UserError: a value that is unknown, out of range, or does not fit the others.
-    """
-    federation, labeled = config.federation, config.data.num_labeled
-    check_counts(chosen['num_clients'], federation.num_active, len(config.data.tasks))
-    for key, allowed, value in (
-        ('federation.partition', PARTITIONS, chosen['partition']),
-        ('federation.labeled_partition', LABELED_PARTITIONS, federation.labeled_partition),
-        ('federation.ignored_labeled', IGNORED_LABELED, federation.ignored_labeled),
-        ('data.labeled_split', LABELED_SPLITS, chosen['labeled_split']),
-        ('data.task_images', TASK_IMAGES, config.data.task_images),
-    ):
-        if value not in allowed:
-            raise UserError(f"config.{key} is '{value}': use {' or '.join(map(repr, allowed))}")
-    if chosen['alpha'] is not None and not 0 < chosen['alpha'] < math.inf:
-        raise UserError(f'config.federation.alpha is {federation.alpha}: a Dirichlet distribution needs alpha > 0')
-    check(config)
-    if federation.mu < 0:
-        raise UserError(f'config.federation.mu is {federation.mu}: use 0 or more unlabeled images per labeled one')
-    if labeled < 1:
-        raise UserError(f'config.data.num_labeled is {labeled}: the server needs labeled images')
-    if not 0 <= chosen['client_labels'] <= labeled:
-        raise UserError(
-            f'config.data.client_labels is {chosen["client_labels"]}: it must lie between 0 and num_labeled = {labeled}'
-        )
+    tasks = len(data.tasks)
+    for key, value in (('num_clients', fed.num_clients), ('num_active', fed.num_active)):
+        if tasks and value % tasks:
+            raise UserError(
+                f'config.federation.{key}={value} cannot be shared equally by {tasks} tasks (data.tasks): use a '
+                f'multiple of {tasks}, such as {-(-value // tasks) * tasks}'
+            )
