@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import statistics
 from pathlib import Path
+
+from semisfl_jax.machine import cores
 
 NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
 
 
 def machine() -> dict:
     """The machine that was measured on, excluding accelerators."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        cores = os.cpu_count()
-    return {'platform': platform.platform(), 'processor': platform.machine(), 'cores': cores}
+    return {'platform': platform.platform(), 'processor': platform.machine(), 'cores': cores()}
 
 
 def rate(case: dict, side: str, task: str) -> list[float]:

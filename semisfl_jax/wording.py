@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LONG = 200  # consecutive characters, more than in any name and almost any path
 _SHOWN = 60
@@ -52,6 +52,14 @@ def size(count: float) -> str:
             break
         count /= 1024
     return f'{count:,.{int(unit != "bytes" and count < 10 and count != int(count))}f} {unit}'
+
+
+def columns(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Lines of text with the cells of `rows` in columns, two spaces apart; `sides` has '<', to the left, or '>', to the
+    right, for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [[f'{cell:{side}{width}}' for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows]
+    return ['  '.join(row).rstrip() for row in cells]
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -13,6 +13,7 @@ from semisfl_jax import costs, data
 from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.zoo import ARCHITECTURES
+from semisfl_jax.wording import columns
 
 WHOLE = 'whole'  # name of the row of the uncut model
 _ROUNDS = 10  # over which simulated seconds are averaged
@@ -121,14 +122,12 @@ def as_text(pricing: Pricing) -> str:
                 f'{price.seconds:.1f}',
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ('  '.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     notes = (
         "part: the client's part of the model · down, up: of one client in a round · all: of all active clients,",
         "up and down · GFLOP: of one iteration · client MiB: the client's memory · seconds: of a round, simulated",
         f"* the configuration's cut · {WHOLE}: nothing is cut (FedAvg with FixMatch, one model down and up)",
     )
-    return '\n'.join([pricing.title, *lines, *notes])
+    return '\n'.join([pricing.title, *columns(rows, '>' * len(rows[0])), *notes])
 
 
 def as_csv(pricing: Pricing) -> str:

@@ -11,7 +11,7 @@ from semisfl_jax.preview.floors import Floors
 from semisfl_jax.preview.program import Program
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.wording import size
+from semisfl_jax.wording import columns, size
 
 _NAMES = {
     'supervised_step': 'a supervised step',
@@ -108,9 +108,4 @@ def _duration(hours: float) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text in columns: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append('  '.join([first.ljust(widths[0]), *cells]))
-    return '\n'.join(lines)
+    return '\n'.join(columns(rows, '<' + '>' * (len(rows[0]) - 1)))

@@ -11,6 +11,7 @@ from semisfl_jax.config.tuned import Choice
 from semisfl_jax.forms import Form
 from semisfl_jax.machine import Device
 from semisfl_jax.tune.measure import Measured
+from semisfl_jax.wording import columns
 
 
 def title(config: ConfigDict, short: ConfigDict, device: Device) -> str:
@@ -33,21 +34,15 @@ def table(measured: Measured, choice: Form, usual: Form) -> str:
     """A line for every form, the fastest first."""
     medians = {form: statistics.median(times) for form, times in measured.times.items()}
     fastest = min(medians.values())
-    rows: list[tuple[str, ...]] = [('client_map', 'convolution', 'ms, median', 'lowest', 'of the best', '')]
+    head = ('client_map', 'convolution', 'ms, median', 'lowest', 'of the best', '')
+    rows: list[tuple[str, ...]] = [head]
     for form in sorted(medians, key=lambda form: medians[form]):
         times, marks = measured.times[form], [*(['chosen'] if form == choice else [])]
         marks += ["'auto' before"] if form == usual else []
         numbers = f'{1e3 * medians[form]:,.1f}', f'{1e3 * min(times):,.1f}', f'{medians[form] / fastest:.2f}'
         rows.append((*form, *numbers, ', '.join(marks)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        words += [cell.rjust(width) for cell, width in zip(row[2:5], widths[2:5], strict=True)]
-        lines.append('  '.join([*words, row[5]]).rstrip())
-    for form, why in measured.left_out.items():
-        lines.append('  '.join([*(cell.ljust(width) for cell, width in zip(form, widths[:2], strict=True)), why]))
-    return '\n'.join(lines)
+    left_out = [(*head[:2], ''), *((*form, why) for form, why in measured.left_out.items())]
+    return '\n'.join([*columns(rows, '<<>>><'), *columns(left_out, '<<<')[1:]])  # the head as wide as above
 
 
 def listed(choices: Sequence[Choice], device: Device, jax_version: str) -> str:
