@@ -170,6 +170,11 @@ def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
     return optax.chain(*clip, *decay, step)
 
 
+def moments_kept(hparams: HParams) -> int:
+    """How many arrays of a model's size the state of `optimizer` holds: two of Adam, one of SGD with momentum."""
+    return {'adam': 2, 'sgd': int(hparams.momentum > 0)}[hparams.optimizer]
+
+
 def plain_steps(hparams: HParams, steps: Array | int) -> Array:
     """How many plain steps of SGD move a model as far as `steps` [...] steps with momentum, under a constant gradient.
 

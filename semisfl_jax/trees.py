@@ -1,7 +1,8 @@
-"""Pytrees with a leading client axis: replicate, average, mix, gather, scatter."""
+"""Pytrees, most of them with a leading client axis: replicate, average, mix, gather, scatter, measure, pack."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,11 @@ def scatter(tree: Tree, ids: Array, new: Tree, weight: Array, all_gather: Callab
 def squared_distance(tree: Any, other: Any) -> Array | int:
     """|| tree - other ||^2 [] over all leaves; the number 0 if there are none."""
     return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))
+
+
+def nbytes(tree: Any) -> int:
+    """Bytes of all arrays of a tree, or of what has their shapes and types (`jax.eval_shape`)."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def pack(scalars: Tree) -> tuple[Array, Callable[[Array], Tree]]:

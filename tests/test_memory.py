@@ -339,10 +339,6 @@ def test_sizes_in_words():
     ]
 
 
-def test_the_size_of_a_tree():
-    assert footprint.size_of({'a': np.zeros((2, 3), np.float32), 'b': [np.zeros(5, bool)], 'c': ()}) == 29
-
-
 def test_the_devices_of_a_cpu_share_the_memory_of_the_machine(monkeypatch):
     """What one device holds and does not fit twice: an accelerator of each has room for it."""
     shares = [footprint.Share('images', 3 * GIB), footprint.Share('decoded', 3 * GIB, on_host=True)]

@@ -1,4 +1,4 @@
-"""What loops report, packed in one array and unpacked to the bit."""
+"""What loops report, packed in one array and unpacked to the bit; the size of a tree."""
 
 import jax
 import jax.numpy as jnp
@@ -27,3 +27,8 @@ def test_packed_scalars_are_the_same_bits():
         for got, expected in zip(jax.tree.leaves(unpacked), jax.tree.leaves(VALUES), strict=True):
             assert (got.dtype, got.shape) == (expected.dtype, rows.shape[:-1])
             assert np.asarray(got).tobytes() == expected.tobytes()
+
+
+def test_the_size_of_a_tree():
+    tree = {'a': np.zeros((2, 3), np.float32), 'b': [np.zeros(5, bool)], 'c': ()}
+    assert trees.nbytes(tree) == trees.nbytes(jax.eval_shape(lambda: tree)) == 29

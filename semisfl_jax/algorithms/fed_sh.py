@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from semisfl_jax.algorithms.fed_shvr import (
-    RANGES,
-    SOURCE,
-    USES,
-    FedShvr,
-    Form,
-    build,
-    check,
-    official,
-    price_uncorrected,
-)
-from semisfl_jax.algorithms.method import Look, Method
+import dataclasses
+
+from semisfl_jax.algorithms import fed_shvr
+from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
@@ -23,25 +15,19 @@ from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds Fed-SH: Fed-SHVR with d_k = 0, so FedNova (Wang et al., 2020) on its objective. Everything else is as in
     `fed_shvr.build`."""
-    return build(Form(corrected=False, normalized=True), model, views, hparams, axis)
+    return fed_shvr.build(fed_shvr.Form(corrected=False, normalized=True), model, views, hparams, axis)
 
 
 METHOD = register(
-    Method(
+    dataclasses.replace(
+        fed_shvr.METHOD,
         name='fed_sh',
         build=fed_sh,
         title='Fed-SH',
-        source=f'an ablation of {SOURCE}',
-        options=FedShvr,
+        source=f'an ablation of {fed_shvr.METHOD.source}',
         group='fed_shvr',
-        uses=USES,
-        server='optional',
-        steps='longest',
-        by_images=True,
-        check=check,
-        official=official,
-        price=price_uncorrected,
+        price=fed_shvr.price_uncorrected,
+        metrics={},
         look=Look('#99BB66', 'h', ':'),
-        ranges=RANGES,
     )
 )

@@ -262,31 +262,27 @@ def check(flat: Flat) -> None:
         )
 
 
-SOURCE = 'Wang et al., Federated Semi-Supervised Learning with Class Distribution Mismatch, arXiv 2111.00010'
-USES = ('pseudo-labels', 'local', 'steps', 'pre-rounds', 'sampling')
-CORRECTION_NORM = 'norm of the correction $d_k$ of gradients, mean over clients'
-RANGES = {
-    'lr': LR,
-    'fed_shvr.alpha0': WEIGHT,
-    'fed_shvr.alpha1': linear(0.0, 1.0),  # from one-hot labels to plain predictions
-    'fed_shvr.alpha2': linear(0.0, 0.5),  # from no penalty to five times its 0.1
-}
 METHOD = register(
     Method(
         name='fed_shvr',
         build=fed_shvr,
         title='Fed-SHVR',
-        source=SOURCE,
+        source='Wang et al., Federated Semi-Supervised Learning with Class Distribution Mismatch, arXiv 2111.00010',
         options=FedShvr,
-        uses=USES,
+        uses=('pseudo-labels', 'local', 'steps', 'pre-rounds', 'sampling'),
         server='optional',
         steps='longest',
         by_images=True,
         check=check,
         official=official,
         price=price,
-        metrics={'correction_norm': CORRECTION_NORM},
+        metrics={'correction_norm': 'norm of the correction $d_k$ of gradients, mean over clients'},
         look=Look('#117733', 'p', '-'),
-        ranges=RANGES,
+        ranges={
+            'lr': LR,
+            'fed_shvr.alpha0': WEIGHT,
+            'fed_shvr.alpha1': linear(0.0, 1.0),  # from one-hot labels to plain predictions
+            'fed_shvr.alpha2': linear(0.0, 0.5),  # from no penalty to five times its 0.1
+        },
     )
 )

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from semisfl_jax.algorithms.fed_shvr import (
-    CORRECTION_NORM,
-    RANGES,
-    SOURCE,
-    USES,
-    FedShvr,
-    Form,
-    build,
-    check,
-    official,
-    price,
-)
-from semisfl_jax.algorithms.method import Look, Method
+import dataclasses
+
+from semisfl_jax.algorithms import fed_shvr
+from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
@@ -24,26 +15,17 @@ from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds Fed-SVR: Fed-SHVR that averages models, with the correction of VRL-SGD (Liang et al., 2019) for clients
     with unequal numbers of steps. Everything else is as in `fed_shvr.build`."""
-    return build(Form(corrected=True, normalized=False), model, views, hparams, axis)
+    return fed_shvr.build(fed_shvr.Form(corrected=True, normalized=False), model, views, hparams, axis)
 
 
 METHOD = register(
-    Method(
+    dataclasses.replace(
+        fed_shvr.METHOD,
         name='fed_svr',
         build=fed_svr,
         title='Fed-SVR',
-        source=f'an ablation of {SOURCE}',
-        options=FedShvr,
+        source=f'an ablation of {fed_shvr.METHOD.source}',
         group='fed_shvr',
-        uses=USES,
-        server='optional',
-        steps='longest',
-        by_images=True,
-        check=check,
-        official=official,
-        price=price,
-        metrics={'correction_norm': CORRECTION_NORM},
         look=Look('#AA0011', '*', '-.'),
-        ranges=RANGES,
     )
 )

@@ -21,7 +21,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import objective, pseudo_label, regulators
-from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.phases.state import num_classes, trainable, with_parameters
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -138,8 +138,7 @@ def init(parts: Parts, key: Array) -> phases.State:
     state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
     if not options.fine:
         return state
-    features = jnp.zeros((1, model.feature_size))
-    classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
+    classes = num_classes(model, state.student.top)
 
     def fine(client: Array) -> regulators.Fine:
         return regulators.init_fine(rng.fold(key, 'fine', client), classes, options.hidden)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from semisfl_jax.algorithms import m_fed
-from semisfl_jax.algorithms.method import Look, Method
+from semisfl_jax.algorithms.method import Look
+from semisfl_jax.algorithms.ranges import LR
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams
 from semisfl_jax.phases.tasks import TaskModel
@@ -18,21 +20,15 @@ def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: C
 
 
 METHOD = register(
-    Method(
+    dataclasses.replace(
+        m_fed.METHOD,
         name='mfed_fl',
         build=mfed_fl,
         title='FL per task',
-        source=m_fed.METHOD.source,
-        uses=m_fed.METHOD.uses,
-        needs=m_fed.NEEDS,
-        server='none',
-        labels_alone=lambda flat: True,
-        by_images=True,
-        dense=True,
-        in_parts=True,
-        check=m_fed.check,
-        official=m_fed.METHOD.official,
-        price=m_fed.price,
+        options=None,  # lambda_0 is 0
+        group='',
+        metrics={},
         look=Look('#33A0A0', 's', '--'),
+        ranges={'lr': LR},
     )
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax import costs, phases, trees
-from semisfl_jax.algorithms import m_fed
-from semisfl_jax.algorithms.method import Look, Method
+from semisfl_jax.algorithms import m_fed, mfed_fl
+from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.phases.state import trainable
@@ -102,21 +103,13 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 
 METHOD = register(
-    Method(
+    dataclasses.replace(
+        mfed_fl.METHOD,
         name='mfed_local',
         build=mfed_local,
         title='Local',
-        source=m_fed.METHOD.source,
         uses=(*m_fed.METHOD.uses, 'kept optimizers'),
         keeps_optimizers=True,
-        needs=m_fed.NEEDS,
-        server='none',
-        labels_alone=lambda flat: True,
-        by_images=True,
-        dense=True,
-        in_parts=True,
-        check=m_fed.check,
-        official=m_fed.METHOD.official,
         price=price,
         look=Look('#AA8800', '^', ':'),
     )

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import losses, models, rng
+from semisfl_jax import losses, models, rng, trees
 from semisfl_jax.models import SplitModel
 from semisfl_jax.types import Array
 
@@ -128,10 +128,10 @@ def _measure(model: SplitModel, image_shape: tuple[int, int, int]) -> Pieces:
     features = jax.eval_shape(lambda v, x: _bottom(model)(v, x, False), variables.bottom, images)
     has_head = model.projection_size > 0
     return Pieces(
-        bottom=_bytes(variables.bottom),
-        top=_bytes(variables.top),
-        statistics=sum(_bytes(piece) - _bytes(piece['params']) for piece in both),
-        bottom_parameters=_bytes(variables.bottom['params']),
+        bottom=trees.nbytes(variables.bottom),
+        top=trees.nbytes(variables.top),
+        statistics=sum(trees.nbytes(piece) - trees.nbytes(piece['params']) for piece in both),
+        bottom_parameters=trees.nbytes(variables.bottom['params']),
         feature_size=model.feature_size,
         bottom_activations=_activations(_bottom(model), variables.bottom, image_shape),
         whole_activations=_activations(_whole(model), both, image_shape),
@@ -140,10 +140,6 @@ def _measure(model: SplitModel, image_shape: tuple[int, int, int]) -> Pieces:
         head_work=_work(_head(model), variables.proj, features) if has_head else Work(0.0, 0.0),
         pair_work=_pair_work(model.projection_size) if has_head else Work(0.0, 0.0),
     )
-
-
-def _bytes(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _key() -> Array:
@@ -213,6 +209,6 @@ def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
 
     def residual_bytes(rows: int) -> int:
         backward = jax.eval_shape(lambda v, x: jax.vjp(lambda v: run(v, x, True), v)[1], variables, _rows(rows, shape))
-        return _bytes(backward)
+        return trees.nbytes(backward)
 
     return residual_bytes(2) - residual_bytes(1)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import switching
+from semisfl_jax.phases.state import num_classes
 from semisfl_jax.types import Array, ClientAxis, SplitParams, Variables
 
 
@@ -69,8 +70,7 @@ def build_labeler(model: SplitModel, hparams: HParams, axis: ClientAxis, labels_
         return rows, jnp.where(whose, logits(teacher.top, rows), logits(student.top, rows))
 
     def start(clients: int, top: Variables) -> Array:
-        row = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
-        return jnp.zeros((clients, jax.eval_shape(logits, top, row).shape[-1]))
+        return jnp.zeros((clients, num_classes(model, top)))
 
     def count(counts: Array, labels: Array, counted: Array) -> Array:
         of_client = counts.shape[0], -1

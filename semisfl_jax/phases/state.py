@@ -11,7 +11,7 @@ from flax import struct
 
 from semisfl_jax import rng
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Array, Cohort, Federation, Metrics, SplitParams, Views
+from semisfl_jax.types import Array, Cohort, Federation, Metrics, SplitParams, Variables, Views
 
 
 class State(struct.PyTreeNode):
@@ -90,6 +90,12 @@ def trainable(variables: SplitParams) -> SplitParams:
 def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitParams:
     """`variables` with their parameters replaced."""
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
+
+
+def num_classes(model: SplitModel, top: Variables) -> int:
+    """K: how many logits the model has with the variables `top`. Nothing is computed."""
+    features = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
+    return jax.eval_shape(lambda x: model.top(top, x, None, False)[0], features).shape[-1]
 
 
 def nan_metrics(run: Callable, *arguments: Any) -> Metrics:

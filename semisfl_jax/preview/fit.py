@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import jax
 
+from semisfl_jax import trees
 from semisfl_jax.preview import shapes
 from semisfl_jax.preview.program import Program
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.training.footprint import size_of
 
 
 class Need(NamedTuple):
@@ -32,9 +32,9 @@ class Need(NamedTuple):
 
 def need(experiment: Experiment, round_: Program, evaluation: Program) -> Need:
     """What a run needs: data, state and both programs, and the larger of their intermediate results."""
-    state = size_of(jax.eval_shape(experiment.algorithm.init, experiment.key))
+    state = trees.nbytes(jax.eval_shape(experiment.algorithm.init, experiment.key))
     # TPUs pad arrays; of the state, the evaluation takes only what it reads
-    test_set = max(size_of(shapes.test_set(experiment)), evaluation.memory.arguments - state)
+    test_set = max(trees.nbytes(shapes.test_set(experiment)), evaluation.memory.arguments - state)
     programs = round_.memory, evaluation.memory
     at_work = max(memory.outputs + memory.temporary for memory in programs)
     code = sum(memory.code for memory in programs)
@@ -45,4 +45,4 @@ def _images(experiment: Experiment) -> int:
     """Bytes of the images and labels that are arguments of the round."""
     federation = getattr(experiment.federation, 'tables', experiment.federation)
     shared = ('server_images', 'server_labels', 'client_images', 'client_labels', 'client_targets')
-    return size_of([getattr(federation, name) for name in shared])
+    return trees.nbytes([getattr(federation, name) for name in shared])

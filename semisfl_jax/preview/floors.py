@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from semisfl_jax import costs, parallel
+from semisfl_jax import costs, parallel, trees
+from semisfl_jax.hparams import moments_kept
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training import inputs
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.training.footprint import size_of
 
 
 class Work(NamedTuple):
@@ -72,7 +72,7 @@ def hours(floors: Floors, experiment: Experiment, target: Target) -> float:
 def _supervised_bytes(experiment: Experiment) -> float:
     """Of one step."""
     hparams, state = experiment.hparams, _state(experiment)
-    teacher = size_of(getattr(state, 'teacher', ()))
+    teacher = trees.nbytes(getattr(state, 'teacher', ()))
     weights = _trained(experiment, _parameters(state.student))
     return weights + 2 * teacher + _activations(experiment, hparams.server_batch_size)
 
@@ -90,9 +90,7 @@ def _client_bytes(experiment: Experiment, clients: int) -> float:
 
 def _trained(experiment: Experiment, size: float) -> float:
     """Bytes that pass for weights of `size` bytes in a step of the optimizer."""
-    hparams = experiment.hparams
-    moments = {'adam': 2, 'sgd': int(hparams.momentum > 0)}[hparams.optimizer]
-    return 2 * (1 + moments) * size
+    return 2 * (1 + moments_kept(experiment.hparams)) * size
 
 
 def _activations(experiment: Experiment, rows: int) -> float:
@@ -103,7 +101,7 @@ def _activations(experiment: Experiment, rows: int) -> float:
 
 def _parameters(pieces: Any) -> int:
     """Bytes of the parameters of a model's pieces."""
-    return sum(size_of(piece['params']) for piece in pieces)
+    return sum(trees.nbytes(piece['params']) for piece in pieces)
 
 
 def _state(experiment: Experiment) -> Any:

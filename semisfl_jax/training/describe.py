@@ -8,7 +8,8 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax.training import footprint, split_words
+from semisfl_jax import trees
+from semisfl_jax.training import split_words
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.wording import size
 
@@ -39,7 +40,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
         f'model      {config.model.name}, {_model_words(state.student, config)}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
-    if kept := footprint.size_of(getattr(state, 'clients', ())):
+    if kept := trees.nbytes(getattr(state, 'clients', ())):
         each, total = size(kept / partition.num_clients), size(kept * len(trials))
         lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
     if experiment.costs.price is None:

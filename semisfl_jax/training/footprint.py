@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, data, rng
+from semisfl_jax import algorithms, data, rng, trees
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
 from semisfl_jax.data import Outline
-from semisfl_jax.hparams import HParams
+from semisfl_jax.hparams import HParams, moments_kept
 from semisfl_jax.training import networks
 from semisfl_jax.types import Views
 
@@ -93,7 +93,7 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
     trials_per_device = -(-trials // devices) if trials > 1 else 1
     active = config.federation.num_active if trials > 1 else -(-config.federation.num_active // devices)
     carried, queue, client_state = (
-        trials_per_device * size_of(part)
+        trials_per_device * trees.nbytes(part)
         for part in (method.state, getattr(method.state, 'memory', ()), getattr(method.state, 'clients', ()))
     )
     on_device = _images(config, images, method, trials)
@@ -118,11 +118,6 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
     return [share for share in all_shares if share.nbytes]
 
 
-def size_of(tree: Any) -> int:
-    """Bytes of arrays or of their shapes."""
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
 def _images(config: ConfigDict, images: Outline, method: Method, trials: int) -> int:
     """Number of images on the device: those of evaluation, and the images of server and clients."""
     train, evaluated = max(0, images.train - config.data.num_validation), images.test
@@ -142,14 +137,14 @@ def _server_steps(hparams: HParams, method: Method) -> int:
     """Bytes of the gradient of supervised training, and of its momentum if not carried from round to round."""
     if not method.server_trains:
         return 0
-    carried = size_of(getattr(method.state, 'momentum', ()))
-    moments = 0 if carried else {'adam': 2, 'sgd': int(hparams.momentum > 0)}[hparams.optimizer]
-    return (1 + moments) * size_of([piece['params'] for piece in method.state.student])
+    carried = trees.nbytes(getattr(method.state, 'momentum', ()))
+    moments = 0 if carried else moments_kept(hparams)
+    return (1 + moments) * trees.nbytes([piece['params'] for piece in method.state.student])
 
 
 def _client_steps(active: int, method: Method) -> int:
     """Bytes of the models that the clients of a round have trained, before averaging."""
-    return active * size_of(method.uploads) // method.tasks if method.uses_clients else 0
+    return active * trees.nbytes(method.uploads) // method.tasks if method.uses_clients else 0
 
 
 def _rows_of_client(hparams: HParams, images: Outline) -> int:

@@ -16,7 +16,7 @@ from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.hparams import HParams, learning_rate
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax.phases.state import num_classes, trainable, with_parameters
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -80,8 +80,7 @@ def init(parts: Parts, key: Array) -> phases.State:
     trained = ('sigma', 'psi') if parts.labels_at_clients else ('psi',)
     records = Record({name: phases.init_clients(key, model, hparams) for name in trained})
     if options.helpers:
-        features = jnp.zeros((1, model.feature_size))
-        classes = jax.eval_shape(lambda x: model.top(state.student.top, x, None, False)[0], features).shape[-1]
+        classes = num_classes(model, state.student.top)
         zeros = jax.tree.map(jnp.zeros_like, psi)
         sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
         unknown = zeros, jnp.zeros(classes), jnp.array(False), sent if options.helpers_persist else ()
