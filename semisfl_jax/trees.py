@@ -65,16 +65,17 @@ def nbytes(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def pack(scalars: Tree) -> tuple[Array, Callable[[Array], Tree]]:
-    """The scalars [] of a tree, of 32 bits each, as one array [n] of their bits, and what unpacks arrays [..., n].
+def pack(scalars: Tree) -> Array:
+    """The n scalars [] of a tree, of 32 bits each, as one array [n] int32 of their bits; `unpack` reverses it.
 
     A loop stores what its steps report in one operation for each array, and on accelerators that is a kernel.
     """
-    leaves, structure = jax.tree.flatten(scalars)
-    kinds = [leaf.dtype for leaf in leaves]
+    return jnp.stack([jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in jax.tree.leaves(scalars)])
 
-    def unpack(packed: Array) -> Tree:
-        columns = jnp.moveaxis(packed, -1, 0)
-        return jax.tree.unflatten(structure, map(jax.lax.bitcast_convert_type, columns, kinds))
 
-    return jnp.stack([jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in leaves]), unpack
+def unpack(packed: Array, like: Tree) -> Tree:
+    """What `pack` packed, with leaves [...] from an array [..., n]: a tree of the structure and types of `like`, the
+    scalars or their shapes (`jax.eval_shape`)."""
+    leaves, structure = jax.tree.flatten(like)
+    columns = jnp.moveaxis(packed, -1, 0)
+    return jax.tree.unflatten(structure, map(jax.lax.bitcast_convert_type, columns, [leaf.dtype for leaf in leaves]))

@@ -13,16 +13,11 @@ VALUES = {
 
 
 def test_packed_scalars_are_the_same_bits():
-    kept = {}
-
-    def step(carry, scalars):
-        packed, kept['unpack'] = trees.pack(scalars)
-        return carry + 1, packed
-
-    packed = jax.jit(lambda values: jax.lax.scan(step, 0, values)[1])(VALUES)
+    packed = jax.jit(lambda values: jax.lax.map(trees.pack, values))(VALUES)
+    like = jax.tree.map(lambda values: values[0], VALUES)
     assert (packed.shape, packed.dtype) == ((5, 2), jnp.int32)
     for rows in (packed, packed.reshape(5, 1, 2)):
-        unpacked = kept['unpack'](rows)
+        unpacked = trees.unpack(rows, like)
         assert jax.tree.structure(unpacked) == jax.tree.structure(VALUES)
         for got, expected in zip(jax.tree.leaves(unpacked), jax.tree.leaves(VALUES), strict=True):
             assert (got.dtype, got.shape) == (expected.dtype, rows.shape[:-1])

@@ -12,7 +12,6 @@ teacher's keys and labels, with which every anchor is compared, are an `all_gath
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -223,13 +222,16 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
 def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
     """All K_u iterations, of batches with a leading [K_u]; metrics and counts have it, too."""
     k_u, at_once = phase.hparams.k_u, iterations_at_once(phase, context, batches)
-    unpack: Callable[[Array], Reported]  # what `iteration` reports of each iteration
 
     def reporting(exchange: Exchange, inputs: tuple[Batch, Seen]) -> tuple[Exchange, Array]:
-        nonlocal unpack
         exchange, reported = iteration(phase, context, exchange, *inputs)
-        packed, unpack = trees.pack(reported)
-        return exchange, packed
+        return exchange, trees.pack(reported)
+
+    def first(exchange: Exchange, batches: Batch) -> Reported:
+        """For shapes alone: the views have those of the images."""
+        batch = jax.tree.map(lambda x: x[0], batches)
+        images = context.federation.client_images[batch.rows]
+        return iteration(phase, context, exchange, batch, Seen(images, images))[1]
 
     def alone(exchange: Exchange, batch: Batch) -> tuple[Exchange, Array]:
         return reporting(exchange, (batch, see(phase, context, batch)))
@@ -244,7 +246,7 @@ def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Bat
     else:
         blocks = jax.tree.map(lambda x: x.reshape(k_u // at_once, at_once, *x.shape[1:]), batches)
         end, packed = jax.lax.scan(block, start, blocks)
-    return end, unpack(packed.reshape(k_u, -1))
+    return end, trees.unpack(packed.reshape(k_u, -1), jax.eval_shape(first, start, batches))
 
 
 def iterations_at_once(phase: CrossEntity, context: Round, batches: Batch) -> int:
