@@ -142,7 +142,7 @@ def test_the_losses_of_rules(rule, true, none, threshold):
         uda = Uda(temperature=0.4)
         hparams = HParams(threshold=threshold, pseudo_labels=source, local=Local(objective=objective), uda=uda)
         apply = pseudo_label.build_rule(hparams) if rule != 'sharpened' else sharpened(0.7, 0.5, 0.2, source == 'true')
-        told = pseudo_label.as_told(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
+        told = pseudo_label.label_logits(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
         value, labels, counted = apply(told, jnp.asarray(STUDENT), jnp.asarray(WEIGHT))
         assert value == pytest.approx((rows * WEIGHT).sum() / 3, rel=1e-5)
         assert counted.tolist() == [source == 'true'] * 4
@@ -155,12 +155,12 @@ def test_the_losses_of_rules(rule, true, none, threshold):
 
 def test_a_threshold_of_one_lets_certain_labels_pass_and_none_does_not():
     """A float32 softmax can be 1, and the authors' rule is >=."""
-    labels, confident = pseudo_label.guess(jnp.asarray(LOGITS), 1.0)
+    labels, confident = pseudo_label.hard_labels(jnp.asarray(LOGITS), 1.0)
     assert confident.tolist() == [False, False, False, True]
-    labels, confident = pseudo_label.given(HParams(pseudo_labels='none', threshold=0.0), jnp.asarray(LOGITS), TRUTH)
+    labels, confident = pseudo_label.assign(HParams(pseudo_labels='none', threshold=0.0), jnp.asarray(LOGITS), TRUTH)
     assert not confident.any()
     assert (labels == 3).all()  # no class
-    labels, confident = pseudo_label.given(HParams(pseudo_labels='true', threshold=1.0), jnp.asarray(LOGITS), TRUTH)
+    labels, confident = pseudo_label.assign(HParams(pseudo_labels='true', threshold=1.0), jnp.asarray(LOGITS), TRUTH)
     assert confident.all()
     assert labels.tolist() == TRUTH.tolist()
 

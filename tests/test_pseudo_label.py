@@ -28,8 +28,8 @@ def test_fixmatch_by_hand():
 
 def test_a_row_at_the_threshold_counts():
     weak = jnp.array([[0.0, 0.0, -jnp.inf]])
-    assert bool(pseudo_label.guess(weak, 0.5)[1][0])
-    assert not bool(pseudo_label.guess(weak, math.nextafter(0.5, 1) + 1e-6)[1][0])
+    assert bool(pseudo_label.hard_labels(weak, 0.5)[1][0])
+    assert not bool(pseudo_label.hard_labels(weak, math.nextafter(0.5, 1) + 1e-6)[1][0])
 
 
 def test_uda_by_hand():

@@ -180,7 +180,7 @@ def step(
     model, hparams = parts.model, parts.hparams
     x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
     guesses, _ = phases.forward(model, training.student, weak, None, False)
-    labels, confident = pseudo_label.given(hparams, guesses, batch.labels)
+    labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
     guessed = ~batch.labeled
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine

@@ -71,7 +71,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     Arguments as in `semisfl`; the model is not split.
     """
     server = phases.build_server(model, views, hparams)
-    rule = pseudo_label.fixmatch(pseudo_label.bar(hparams))
+    rule = pseudo_label.fixmatch(pseudo_label.confidence_threshold(hparams))
     objective = phases.semi_supervised(model, views, hparams, rule)
     mode = hparams.options.mode
 
@@ -82,7 +82,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             batch = phases.read(federation, inputs, t)
             x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
-            labels, confident = pseudo_label.given(hparams, logits, batch.labels)
+            labels, confident = pseudo_label.assign(hparams, logits, batch.labels)
             return switching.histogram(labels, confident & ~batch.labeled, logits.shape[-1])
 
         empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)

@@ -38,7 +38,9 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
 
     def guess(state: Any, key: Array, images: Array) -> dict[str, tuple[Array, Array]]:
         logits = predict(state, views.weak(key, images))
-        return {model: pseudo_label.guess(model_logits, hparams.threshold) for model, model_logits in logits.items()}
+        return {
+            model: pseudo_label.hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()
+        }
 
     def classify(state: Any, images: Array) -> dict[str, Array]:
         return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}

@@ -71,7 +71,7 @@ def build_replay(
             keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)
             x = views.normalize(cross_entity_phase.weak_views(views, axis, keys, images))
             _, logits = labeler.label(state.teacher, state.student, True, x, keys['teacher_dropout'])
-            labels, confident = pseudo_label.given(hparams, logits, truth)
+            labels, confident = pseudo_label.assign(hparams, logits, truth)
             labeled = labeled.reshape(-1)
             references = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
             return memory.push_unlabeled(queue_state, references, t), None

@@ -345,7 +345,7 @@ def make_targets(
 
     A client's own labels take precedence over pseudo-labels. Without a queue there are no keys.
     """
-    labels, confident = pseudo_label.given(phase.hparams, logits, truth)
+    labels, confident = pseudo_label.assign(phase.hparams, logits, truth)
     unlabeled = mask & ~labeled
     counts = pseudo_label.count(labels, confident, truth, unlabeled)
     keys = None if phase.memory is None else phase.model.project(teacher.proj, features)

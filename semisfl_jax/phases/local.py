@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
     images: Array  # [B, H, W, C] uint8
-    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `pseudo_label.as_told`
+    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `pseudo_label.label_logits`
     labeled: Array  # [B] bool
 
 

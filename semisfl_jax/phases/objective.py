@@ -90,7 +90,7 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
     ) -> LossValue:
         x, weak = both_views(views, head, batch, key)
         guesses, _ = forward(model, labeler, weak, None, False)
-        guesses = pseudo_label.as_told(hparams, guesses, batch.labels)
+        guesses = pseudo_label.label_logits(hparams, guesses, batch.labels)
         logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         guessed = ~batch.labeled
         consistency, labels, confident = rule(guesses, logits, guessed.astype(jnp.float32))

@@ -25,14 +25,14 @@ _CERTAIN = 1e9  # a logit so far above the others that the softmax is exactly on
 Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
-def guess(logits: Array, threshold: float) -> tuple[Array, Array]:
+def hard_labels(logits: Array, threshold: float) -> tuple[Array, Array]:
     """Hard pseudo-labels of logits [B, K]: classes [B] int32, and whether their probability reaches `threshold` [B]."""
     probabilities = jax.nn.softmax(logits)
     confident = jnp.max(probabilities, axis=-1) >= threshold
     return jnp.argmax(probabilities, axis=-1).astype(jnp.int32), confident
 
 
-def bar(hparams: HParams) -> float:
+def confidence_threshold(hparams: HParams) -> float:
     """The probability that a pseudo-label must reach to count.
 
     With `pseudo_labels` 'method' it is the threshold, with 'true' 0 (all count), with 'none' infinity (none counts). A
@@ -41,7 +41,7 @@ def bar(hparams: HParams) -> float:
     return {'method': hparams.threshold, 'true': 0.0, 'none': math.inf}[hparams.pseudo_labels]
 
 
-def as_told(hparams: HParams, logits: Array, truth: Array) -> Array:
+def label_logits(hparams: HParams, logits: Array, truth: Array) -> Array:
     """The logits [B, K] from which pseudo-labels are computed.
 
     They are the labeler's own `logits` or, with `pseudo_labels` 'true', logits whose softmax is one-hot at the true
@@ -52,19 +52,19 @@ def as_told(hparams: HParams, logits: Array, truth: Array) -> Array:
     return _CERTAIN * jax.nn.one_hot(truth, logits.shape[-1], dtype=logits.dtype)
 
 
-def given(hparams: HParams, logits: Array, truth: Array) -> tuple[Array, Array]:
+def assign(hparams: HParams, logits: Array, truth: Array) -> tuple[Array, Array]:
     """The pseudo-labels that a method trains on: classes [B] int32, and whether they count [B].
 
-    `pseudo_labels` decides. 'method': the classes that `guess` finds. 'true': the true classes, and all of them count.
-    'none': K, which is not a class, and none counts; cross-entropies and their gradients are then 0, and no two rows
-    that count share a class.
+    `pseudo_labels` decides. 'method': the classes that `hard_labels` finds. 'true': the true classes, and all of them
+    count. 'none': K, which is not a class, and none counts; cross-entropies and their gradients are then 0, and no two
+    rows that count share a class.
 
     Args:
       hparams: settings.
       logits: [B, K] of the labeler.
       truth: [B] true classes, read with 'true' alone.
     """
-    labels, confident = guess(as_told(hparams, logits, truth), bar(hparams))
+    labels, confident = hard_labels(label_logits(hparams, logits, truth), confidence_threshold(hparams))
     return jnp.full_like(labels, logits.shape[-1]) if hparams.pseudo_labels == 'none' else labels, confident
 
 
@@ -72,7 +72,7 @@ def fixmatch(threshold: float) -> Rule:
     """FixMatch (Sohn et al., 2020): cross-entropy against hard labels on confident rows; the mean is over all rows."""
 
     def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, confident = guess(weak, threshold)
+        labels, confident = hard_labels(weak, threshold)
         return losses.consistency(strong, labels, confident, weight), labels, confident
 
     return rule
@@ -87,7 +87,7 @@ def uda(threshold: float, temperature: float) -> Rule:
     """
 
     def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, _ = guess(weak, threshold)
+        labels, _ = hard_labels(weak, threshold)
         confident = jnp.max(jax.nn.softmax(weak), axis=-1) > threshold
         target = jax.nn.log_softmax(weak / temperature)
         rows = jnp.sum(jnp.exp(target) * (target - jax.nn.log_softmax(strong)), axis=-1)
@@ -103,7 +103,7 @@ def mean_teacher(threshold: float = 0.0) -> Rule:
     """
 
     def rule(teacher: Array, student: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = guess(teacher, threshold)
+        labels, every = hard_labels(teacher, threshold)
         rows = jnp.mean((jax.nn.softmax(student) - jax.nn.softmax(teacher)) ** 2, axis=-1)
         return losses.row_mean(rows * every if threshold else rows, weight), labels, every
 
@@ -111,12 +111,12 @@ def mean_teacher(threshold: float = 0.0) -> Rule:
 
 
 def build_rule(hparams: HParams) -> Rule:
-    """The rule of `local.objective`, for logits from `as_told`."""
+    """The rule of `local.objective`, for logits from `label_logits`."""
     if hparams.local.objective == 'uda':
-        return uda(bar(hparams), hparams.uda.temperature)
+        return uda(confidence_threshold(hparams), hparams.uda.temperature)
     if hparams.local.objective == 'mean_teacher':
         return mean_teacher(math.inf if hparams.pseudo_labels == 'none' else 0.0)
-    return fixmatch(bar(hparams))
+    return fixmatch(confidence_threshold(hparams))
 
 
 def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:

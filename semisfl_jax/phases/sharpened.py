@@ -49,7 +49,7 @@ def sharpened(alpha0: Array | float, alpha1: float, alpha2: float, labels_count:
     """
 
     def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = pseudo_label.guess(received, 0.0)
+        labels, every = pseudo_label.hard_labels(received, 0.0)
         if not labels_count:
             return losses.row_mean(alpha2 * confidence_rows(logits), weight), labels, ~every
         targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)

@@ -137,7 +137,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     ) -> LossValue:
         theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
         logits, _ = _run(model, theta, batch_stats, x)
-        labels, confident = pseudo_label.given(hparams, logits, batch.labels)
+        labels, confident = pseudo_label.assign(hparams, logits, batch.labels)
         divergence = jnp.zeros(labels.shape)
         if helpers is not None:
             helper_logits = jax.lax.map(

@@ -62,7 +62,7 @@ def label_images(
         images = federation.client_images[rows]
         x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
         logits, _ = phases.forward(model, student, x, None, False)
-        labels, confident = pseudo_label.given(parts.hparams, logits, federation.client_labels[rows])
+        labels, confident = pseudo_label.assign(parts.hparams, logits, federation.client_labels[rows])
         batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
         return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
 
