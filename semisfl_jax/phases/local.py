@@ -31,9 +31,6 @@ from semisfl_jax.types import (
     SplitParams,
 )
 
-# Of the loop of `local_sgd`: student, its optimizer's state, companion, sums of means and of counts
-_Carry = tuple[SplitParams, optax.OptState, Any, dict[str, Array], dict[str, Array]]
-
 
 class ClientInput(NamedTuple):
     """The inputs of one client in one round. `plan` makes those of all clients at once, with a leading [A]."""
@@ -121,30 +118,25 @@ def local_sgd(
     """
     fresh = not jax.tree.leaves(client_state)
 
-    @jax.named_scope('local_step')
-    def step(t: Array, carry: _Carry) -> _Carry:
-        student, momentum, companion, means, counts = carry
+    def iteration(t: Array, training: Any) -> tuple[Any, Reported]:
+        student, momentum, companion = training
         parameters = trainable(student)
-        gradient, (student, *aux) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
+        gradient, (student, *reported) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
         updates, momentum = sgd.update(gradient, momentum, parameters)
         student = with_parameters(student, optax.apply_updates(parameters, updates))
-        means, counts = jax.tree.map(jnp.add, (means, counts), tuple(aux))
-        return student, momentum, follow(companion, student), means, counts
+        return (student, momentum, follow(companion, student)), tuple(reported)
 
-    _, (_, *shapes) = jax.eval_shape(loss, trainable(student), student, companion, jnp.int32(0))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     momentum = sgd.init(trainable(student)) if fresh else client_state
-    student, momentum, _, means, counts = jax.lax.fori_loop(0, steps, step, (student, momentum, companion, *zeros))
-    means = jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means)
+    (student, momentum, _), means, counts = iterate(iteration, (student, momentum, companion), steps)
     return student, () if fresh else momentum, means, counts
 
 
 def iterate(
-    iteration: Callable[[Array, Any], tuple[Any, tuple[dict[str, Array], dict[str, Array]]]],
+    iteration: Callable[[Array, Any], tuple[Any, Reported]],
     start: Any,
     steps: Array | int,
 ) -> tuple[Any, dict[str, Array], dict[str, Array]]:
-    """The iterations of a client whose state is more than a model and one optimizer.
+    """The iterations of a client, whatever state they change.
 
     Args:
       iteration: (t [], state) -> state, (means, counts).
