@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from ml_collections import ConfigDict
-from semisfl_jax.configs import default
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms import fedmatch
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, Cell, Paper, Study, Table
+from semisfl_jax.studies.spec import ACCURACY, Cell, Paper
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
@@ -191,13 +190,5 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     return spec.cell(row, column, base, config, unchanged, published, ACCURACY)
 
 
-def study(name: str, scale: str, title: str, tables: Sequence[Table]) -> ConfigDict:
-    """What a file in configs/studies returns, as `scales.study`."""
-    config = default.get_config()
-    config.seeds = SEEDS[scale]
-    return spec.as_config(config, Study(name, scale, title, tuple(tables), NOTES, WARNING[scale]))
-
-
-def check(scale: str) -> None:
-    """Raises UserError for an unknown scale, or for none."""
-    scales.check(scale, COSTS)
+check = partial(scales.check, costs=COSTS)
+study = partial(scales.study, notes=NOTES, seeds=SEEDS, warning=WARNING, pilot={})

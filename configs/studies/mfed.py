@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ml_collections import ConfigDict
-from semisfl_jax.configs import default
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax import tasks
 from semisfl_jax.algorithms.m_fed import official
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import Cell, Measure, Paper, Study, Table
+from semisfl_jax.studies.spec import Cell, Measure, Paper, Table
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'scenes of digits, at most 40 minutes on 2 cores, no download',
@@ -64,7 +64,7 @@ NOTES = (
     "after the last round. The paper's Local is the optimum of each client, and does not say how they are summarized.",
     'lambda in round t is lambda_0 1.05^t, t from 0. The paper gives neither number.',
 )
-OF_PAPER = "The paper's numbers are of one run each."  # at scale `full`, which shows them
+OF_PAPER = ("The paper's numbers are of one run each.",)
 
 
 def cells(
@@ -109,12 +109,8 @@ def cells(
 
 def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Sequence[str] = ()) -> ConfigDict:
     """What a file in configs/studies returns, as `scales.study`."""
-    config = default.get_config()
-    config.seeds = SEEDS[scale]
-    notes = (*NOTES, *notes, *((OF_PAPER,) if scale == 'full' else ()))
-    return spec.as_config(config, Study(name, scale, title, tuple(tables), notes, WARNING[scale]))
+    notes = (*NOTES, *notes)
+    return scales.study(name, scale, title, tables, notes, OF_PAPER, seeds=SEEDS, warning=WARNING, pilot={})
 
 
-def check(scale: str) -> None:
-    """Raises UserError for an unknown scale, or for none."""
-    scales.check(scale, COSTS)
+check = partial(scales.check, costs=COSTS)

@@ -98,11 +98,11 @@ CONVERGED = {
 }
 
 
-def check(scale: str, costs: Mapping[str, str] = COSTS) -> None:
-    """Raises UserError for an unknown scale, or for none, because a study takes from minutes to days (`costs`)."""
+def check(scale: str, costs: Mapping[str, str] = COSTS, what: str = 'study') -> None:
+    """Raises UserError for an unknown scale, or for none, because `what` takes from minutes to days (`costs`)."""
     if not scale:
         listed = ', '.join(f'{name} ({cost})' for name, cost in costs.items())
-        raise UserError(f'a study needs a scale, after a colon at the end of --config: {listed}')
+        raise UserError(f'a {what} needs a scale, after a colon at the end of --config: {listed}')
     if scale not in costs:
         raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, costs)}")
 
@@ -154,21 +154,27 @@ def study(
     tables: Sequence[Table],
     notes: Sequence[str] = (),
     of_paper: Sequence[str] = (),
+    seeds: Mapping[str, tuple[int, ...]] = SEEDS,
+    warning: Mapping[str, str] = WARNING,
+    pilot: Mapping[str, Pilot] = PILOT,
 ) -> ConfigDict:
     """What a file in configs/studies returns: the default configuration, whose keys can be changed, with the study.
 
     Args:
       name: of the file.
-      scale: of SEEDS.
+      scale: of `seeds`.
       title: of the report.
       tables: its cells.
       notes: above them, at every scale.
       of_paper: notes on the paper's numbers, shown only at scale 'full', which uses its data.
+      seeds: of each scale.
+      warning: of each scale, repeated throughout the report; '' for none.
+      pilot: of the scales that have one, for the number of seeds that a difference of a point needs.
     """
     notes = (*notes, *(of_paper if scale == 'full' else ()))
     config = default.get_config()
-    config.seeds = SEEDS[scale]
-    return spec.as_config(config, Study(name, scale, title, tuple(tables), notes, WARNING[scale], PILOT.get(scale)))
+    config.seeds = seeds[scale]
+    return spec.as_config(config, Study(name, scale, title, tuple(tables), notes, warning[scale], pilot.get(scale)))
 
 
 def _settings(scale: str, config: ConfigDict) -> dict[str, Any]:

@@ -7,17 +7,15 @@ methods run with the protocol of Fed-SHVR's experiments, the values of its `offi
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from ml_collections import ConfigDict
-from semisfl_jax.configs import default
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms.fed_shvr import official
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper, Study, Table
+from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
@@ -111,13 +109,5 @@ def cell(
     return spec.cell(row, column, base or usual, config, unchanged, published, measure)
 
 
-def study(name: str, scale: str, title: str, tables: Sequence[Table], notes: Sequence[str] = ()) -> ConfigDict:
-    """What a file in configs/studies returns, as `scales.study`."""
-    config = default.get_config()
-    config.seeds = SEEDS[scale]
-    return spec.as_config(config, Study(name, scale, title, tuple(tables), tuple(notes), WARNING[scale]))
-
-
-def check(scale: str) -> None:
-    """Raises UserError for an unknown scale, or for none."""
-    scales.check(scale, COSTS)
+check = partial(scales.check, costs=COSTS)
+study = partial(scales.study, seeds=SEEDS, warning=WARNING, pilot={})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.configs.studies import scales
+
 from semisfl_jax.sweeps.spec import Entry, entry
-from semisfl_jax.wording import use_one_of
 
-SCALES = ('smoke', 'cpu')
 WARNING = {
     'smoke': 'A few trials of a few short rounds, to try everything out. No setting here is better than another.',
     'cpu': '',
@@ -20,13 +19,7 @@ NOTES = (
 )
 
 
-def check(scale: str, costs: Mapping[str, str]) -> None:
-    """Raises UserError for an unknown scale, or for none, because a sweep takes from minutes to hours (`costs`)."""
-    if not scale:
-        listed = ', '.join(f'{name} ({costs[name]})' for name in SCALES)
-        raise UserError(f'a sweep needs a scale, after a colon at the end of --config: {listed}')
-    if scale not in SCALES:
-        raise UserError(f"unknown scale '{scale}' after the colon of --config; {use_one_of(scale, SCALES)}")
+check = partial(scales.check, what='sweep')
 
 
 def methods() -> tuple[Entry, ...]:
