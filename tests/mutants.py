@@ -182,7 +182,7 @@ SUPERVISED = of(
     ('every block draws the same', 'first = carry[0].step', 'first = 0'),
     ('every step of a block reads the same', 'of_steps[i]', 'of_steps[0]'),
     ('blocks overlap', 'k_s - index * BLOCK, BLOCK', 'k_s - index, BLOCK'),
-    ('kept momentum is forgotten', 'state = state.replace(momentum=momentum)', 'pass', 'phases semifl semifl_pieces'),
+    ('kept momentum is forgotten', 'state = state.replace(opt_state=opt_state)', 'pass', 'phases semifl semifl_pieces'),
 )
 
 LOCAL = of(

@@ -185,19 +185,19 @@ def test_the_weight_of_the_labels():
 def test_an_optimizer_that_is_kept_goes_on():
     """Two steps at once are one step and another."""
     run, state, hparams = supervised()
-    state = state.replace(momentum=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
+    state = state.replace(opt_state=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
     together, _ = run(state, 2)
     one, _ = run(state, 1)
     after, _ = run(one, 1)
     chex.assert_trees_all_close(after, together, rtol=1e-6)
-    fresh, _ = run(one.replace(momentum=state.momentum), 1)
+    fresh, _ = run(one.replace(opt_state=state.opt_state), 1)
     assert not np.allclose(fresh.student.top['params']['w'], after.student.top['params']['w'], rtol=1e-3)
 
 
 def test_many_steps_read_what_single_steps_read():
     """More steps than are drawn at once."""
     run, state, hparams = supervised()
-    state = state.replace(momentum=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
+    state = state.replace(opt_state=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
     steps = 2 * BLOCK + 3
     together, _ = run(state, steps)
     for _ in range(steps):

@@ -72,7 +72,7 @@ class Round(NamedTuple):
     global_mask: Array  # [A * B] bool, those of all clients
     num_participating: Array  # [] float32, of all clients
     num_rows: Array  # [] float32, their rows
-    sgd: optax.GradientTransformation
+    tx: optax.GradientTransformation
 
 
 class Batch(NamedTuple):
@@ -104,7 +104,7 @@ class Exchange(NamedTuple):
 
     student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A']
     teacher_bottom: Variables  # at the clients; leading [A'] if clients update it (Eq. 8)
-    momentum: optax.OptState
+    opt_state: optax.OptState
     memory: Any
     counts: Any  # the labeler's counts
 
@@ -185,7 +185,7 @@ def run(
         global_mask=global_mask,
         num_participating=num_participating,
         num_rows=num_rows,
-        sgd=optimizer(hparams, lr),
+        tx=optimizer(hparams, lr),
     )
     start = broadcast(phase, context, state)
     rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
@@ -213,7 +213,7 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
     return Exchange(
         student=student,
         teacher_bottom=trees.replicate(state.teacher.bottom, clients) if clients_keep_teacher else state.teacher.bottom,
-        momentum=context.sgd.init(trainable(student)),
+        opt_state=context.tx.init(trainable(student)),
         memory=state.memory,
         counts=phase.labeler.start(clients, state.student.top),
     )
@@ -304,14 +304,14 @@ def iteration(
     # A client follows the mean loss of its own rows, not its share of the mean over all (Eq. 8).
     bottom = jax.tree.map(lambda g: g * context.num_participating, gradient.bottom)
     # The optimizer is element-wise: one call steps the server's pieces and, along [A'], every client's.
-    updates, momentum = context.sgd.update(SplitParams(bottom, top, proj), exchange.momentum, parameters)
+    updates, opt_state = context.tx.update(SplitParams(bottom, top, proj), exchange.opt_state, parameters)
     student = with_parameters(student, optax.apply_updates(parameters, updates))
     teacher_bottom = exchange.teacher_bottom
     if phase.hparams.client_teacher_ema:
         teacher_bottom = ema.update(teacher_bottom, student.bottom, phase.hparams.ema_decay)
     queued = exchange.memory if memory is None else memory.push_unlabeled(exchange.memory, all_targets, t)
     labeled_so_far = labeler.tally(exchange.counts, targets.labels, guesses)
-    return Exchange(student, teacher_bottom, momentum, queued, labeled_so_far), (metrics, counts)
+    return Exchange(student, teacher_bottom, opt_state, queued, labeled_so_far), (metrics, counts)
 
 
 def round_key(key: Array, index: Array) -> Array:

@@ -97,7 +97,7 @@ def local_sgd(
     loss: ClientLoss,
     student: SplitParams,
     client_state: Any,
-    sgd: optax.GradientTransformation,
+    tx: optax.GradientTransformation,
     steps: Array | int,
     companion: Any = (),
     follow: Callable[[Any, SplitParams], Any] = lambda companion, student: companion,
@@ -108,7 +108,7 @@ def local_sgd(
       loss: of an iteration.
       student: the model at the start.
       client_state: optimizer state from the client's last round, () for a fresh one.
-      sgd: the optimizer.
+      tx: the optimizer.
       steps: number of steps; 0 changes nothing.
       companion: state updated along with the student, for example a teacher.
       follow: (companion, student after the step) -> companion.
@@ -119,16 +119,16 @@ def local_sgd(
     fresh = not jax.tree.leaves(client_state)
 
     def iteration(t: Array, training: Any) -> tuple[Any, Reported]:
-        student, momentum, companion = training
+        student, opt_state, companion = training
         parameters = trainable(student)
         gradient, (student, *reported) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
-        updates, momentum = sgd.update(gradient, momentum, parameters)
+        updates, opt_state = tx.update(gradient, opt_state, parameters)
         student = with_parameters(student, optax.apply_updates(parameters, updates))
-        return (student, momentum, follow(companion, student)), tuple(reported)
+        return (student, opt_state, follow(companion, student)), tuple(reported)
 
-    momentum = sgd.init(trainable(student)) if fresh else client_state
-    (student, momentum, _), means, counts = iterate(iteration, (student, momentum, companion), steps)
-    return student, () if fresh else momentum, means, counts
+    opt_state = tx.init(trainable(student)) if fresh else client_state
+    (student, opt_state, _), means, counts = iterate(iteration, (student, opt_state, companion), steps)
+    return student, () if fresh else opt_state, means, counts
 
 
 def iterate(

@@ -24,7 +24,7 @@ class State(struct.PyTreeNode):
     memory: Any  # state of the queue policy
     clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
     server: Any = ()  # what a method's server keeps besides the models, () for nothing
-    momentum: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
+    opt_state: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
 
 
 class ServerPhase(Protocol):

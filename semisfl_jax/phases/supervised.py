@@ -71,7 +71,7 @@ def build_supervised(
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
-      serves every K_s. A state without a teacher stays without one; without `momentum` a fresh optimizer is used.
+      serves every K_s. A state without a teacher stays without one; without `opt_state` a fresh optimizer is used.
     """
     return partial(run, Supervised(model, views, hparams, memory, label_weight))
 
@@ -93,22 +93,22 @@ def run(
                 )
 
         def body(i: Array, carry: _Carry) -> _Carry:
-            state, momentum, sums = carry
+            state, opt_state, sums = carry
             rows, valid = jax.tree.map(lambda of_steps: of_steps[i], drawn)
             seen = see(phase, key, state.step, federation, rows) if seen_ahead is None else seen_ahead[i]
             labels = federation.server_labels[rows]
-            state, momentum, metrics = step(phase, key, state, momentum, seen, labels, valid, lr)
-            return state, momentum, sums + jnp.stack([metrics[name] for name in SUPERVISED_METRICS])
+            state, opt_state, metrics = step(phase, key, state, opt_state, seen, labels, valid, lr)
+            return state, opt_state, sums + jnp.stack([metrics[name] for name in SUPERVISED_METRICS])
 
         return jax.lax.fori_loop(0, jnp.minimum(k_s - index * BLOCK, BLOCK), body, carry)
 
-    carried = bool(jax.tree.leaves(state.momentum))
-    momentum = state.momentum if carried else optimizer(phase.hparams, lr).init(trainable(state.student))
+    carried = bool(jax.tree.leaves(state.opt_state))
+    opt_state = state.opt_state if carried else optimizer(phase.hparams, lr).init(trainable(state.student))
     sums = jnp.zeros(len(SUPERVISED_METRICS))  # one array, so that an accelerator adds to all of them in one kernel
     blocks = -(-k_s // BLOCK)
-    state, momentum, sums = jax.lax.fori_loop(0, blocks, block, (state, momentum, sums))
+    state, opt_state, sums = jax.lax.fori_loop(0, blocks, block, (state, opt_state, sums))
     if carried:
-        state = state.replace(momentum=momentum)
+        state = state.replace(opt_state=opt_state)
     return state, {name: total / k_s for name, total in zip(SUPERVISED_METRICS, sums, strict=True)}
 
 
@@ -117,7 +117,7 @@ def step(
     phase: Supervised,
     key: Array,
     state: State,
-    momentum: optax.OptState,
+    opt_state: optax.OptState,
     seen: Array,
     labels: Array,
     valid: Array | None,
@@ -137,7 +137,7 @@ def step(
     gradient, (student, metrics) = jax.grad(partial(loss, phase), has_aux=True)(
         parameters, state, Batch(view, labels, valid, keys), rng.fold(step_key, 'dropout')
     )
-    updates, momentum = optimizer(hparams, lr).update(gradient, momentum, parameters)
+    updates, opt_state = optimizer(hparams, lr).update(gradient, opt_state, parameters)
     student = with_parameters(student, optax.apply_updates(parameters, updates))
     keep = ema.coefficient(state.step + 1, hparams.ema_decay, hparams.ema_warmup)
     state = state.replace(
@@ -146,7 +146,7 @@ def step(
         teacher=ema.update(state.teacher, student, keep) if state.teacher else (),
         memory=state.memory if memory is None or keys is None else memory.push_supervised(state.memory, keys),
     )
-    return state, momentum, metrics
+    return state, opt_state, metrics
 
 
 def draw_rows(hparams: HParams, key: Array, number: Array, federation: Federation) -> tuple[Array, Array | None]:

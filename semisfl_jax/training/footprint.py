@@ -137,7 +137,7 @@ def _server_steps(hparams: HParams, method: Method) -> int:
     """Bytes of the gradient of supervised training, and of its momentum if not carried from round to round."""
     if not method.server_trains:
         return 0
-    carried = trees.nbytes(getattr(method.state, 'momentum', ()))
+    carried = trees.nbytes(getattr(method.state, 'opt_state', ()))
     moments = 0 if carried else moments_kept(hparams)
     return (1 + moments) * trees.nbytes([piece['params'] for piece in method.state.student])
 

@@ -103,7 +103,7 @@ def init(parts: Parts, key: Array) -> phases.State:
     client_state = phases.init_clients(key, parts.model, hparams)
     state = phases.init_state(key, parts.model, memory=(), projection=False, teacher=False, clients=client_state)
     if hparams.local.optimizer_state == 'kept':
-        state = state.replace(momentum=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
+        state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
     trained = jax.tree.map(jnp.copy, state.student) if parts.server_first else ()
     return state.replace(server=AtServer(parts.global_step.init(trainable(state.student)), trained))
 
