@@ -108,7 +108,7 @@ def train(
     shared = config.parallel.devices if len(trials) > 1 else 1
     tell(events.Described([*describe(trials, shared), f'form       {form}'], folder))
     batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
-    run = Run(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
+    run = Training(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)
     seen = files.contents(run.homes)
     stream = batch.inputs(progress.round)
@@ -116,7 +116,7 @@ def train(
         return _train(run, progress, seen, stream, request)
 
 
-class Run(NamedTuple):
+class Training(NamedTuple):
     """A run that is about to train."""
 
     trials: list[Experiment]  # [R]
@@ -131,7 +131,7 @@ class Run(NamedTuple):
         _tell(self.listeners, event)
 
 
-class Progress(NamedTuple):
+class Standing(NamedTuple):
     """Where a run stands between two rounds."""
 
     round: int  # rounds completed
@@ -151,8 +151,8 @@ class Programs(NamedTuple):
 
 
 def _train(
-    run: Run,
-    progress: Progress,
+    run: Training,
+    progress: Standing,
     seen: list[tuple[list[int], bool]],
     stream: Iterator[tuple[Federation, Cohort]],
     request: Request,
@@ -194,7 +194,7 @@ def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
 
 
 @compilation.without_collecting()
-def _start(run: Run) -> Progress:
+def _start(run: Training) -> Standing:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
     init, controller = simulation.init_state(first), simulation.init_controller(first)
@@ -202,17 +202,17 @@ def _start(run: Run) -> Progress:
     if restored is None:
         states = [init(trial.key) for trial in run.trials]
         controllers, accounts = [controller for _ in states], [Account() for _ in states]
-        return Progress(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
+        return Standing(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
     run.tell(events.Resumed(restored.round))
     states = resume.on_devices(first, restored)
     controllers = [tree['frequency'] for tree in restored.state]
     accounts = list(map(totals.from_json, restored.notes))
     records = hosts.from_first(lambda: [metrics.read(home.lines, restored.round) for home in run.homes])
-    return Progress(restored.round, run.batch.stack(states), controllers, accounts, records)
+    return Standing(restored.round, run.batch.stack(states), controllers, accounts, records)
 
 
 @compilation.without_collecting()
-def _compile(run: Run, progress: Progress, inputs_of_round: tuple) -> Programs:
+def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     batch, config, first = run.batch, run.config, run.trials[0]
     jit = simulation.compile_with(config)
@@ -248,23 +248,23 @@ def _compiling(program: str, seconds: dict[str, float], tell: events.Listener) -
     tell(events.Compiled(program, seconds[program], cached=programs.hits > 0))
 
 
-def _iterations(run: Run, progress: Progress) -> Array | np.int32:
+def _iterations(run: Training, progress: Standing) -> Array | np.int32:
     """K_s of the next round, [R] for R trials."""
     return run.batch.stack([np.int32(controller.k_s) for controller in progress.controllers])
 
 
-def _parts(run: Run, tree: Any) -> list[Any]:
+def _parts(run: Training, tree: Any) -> list[Any]:
     """What belongs to each of the R trials."""
     return [run.batch.part(tree, r) for r in range(len(run.trials))]
 
 
 def _after_round(
-    run: Run,
+    run: Training,
     programs: Programs,
-    progress: Progress,
+    progress: Standing,
     measured: dict[str, np.ndarray],
     seconds: float,
-) -> Progress:
+) -> Standing:
     """Checks, evaluates and reports a round.
 
     Args:
@@ -310,7 +310,7 @@ def _after_round(
     )
 
 
-def _save(run: Run, progress: Progress, request: Request) -> None:
+def _save(run: Training, progress: Standing, request: Request) -> None:
     """Saves the state if it is due, or if the run was asked to stop.
 
     Raises:
@@ -329,16 +329,16 @@ def _save(run: Run, progress: Progress, request: Request) -> None:
         raise Stopped(f'stopped after round {number}; {advice}', signum)
 
 
-def _names(run: Run) -> list[str]:
+def _names(run: Training) -> list[str]:
     """What messages about each trial begin with: 'seed 3: ', or '' if there is only one."""
     return [f'seed {seed}: ' for seed in run.config.seeds] or ['']
 
 
-def _folders(run: Run) -> list[Path | None]:
+def _folders(run: Training) -> list[Path | None]:
     return [home.folder for home in run.homes] or [None for _ in run.trials]
 
 
-def _summarize(run: Run, programs: Programs, progress: Progress) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _summarize(run: Training, programs: Programs, progress: Standing) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
         own_files.seal(summary.of_trial(trial, account, programs.seconds, len(run.trials)))

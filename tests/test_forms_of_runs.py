@@ -99,7 +99,7 @@ def test_seeds_of_other_forms_are_one_group_that_is_told(tmp_path, choices_file,
     assert runs_lib.different_forms(members) == 'patches (seed 1), winograd (seed 0)'
     assert runs_lib.different_forms(members[:1]) == ''
     made = [{'device': 'cpu', 'machine': 'a box', 'commit': 'c'}]
-    found = collect.Found(dict(enumerate(members)), (0, 1), [], '', made)
+    found = collect.CellResult(dict(enumerate(members)), (0, 1), [], '', made)
     assert report._hardware(found) == 'cpu, a box; programs in different forms: patches (seed 1), winograd (seed 0)'
     assert report._hardware(found._replace(runs={0: members[0]})) == 'cpu, a box'
     assert compare.main(['compare', str(tmp_path / 'a'), str(tmp_path / 'b')]) == 0

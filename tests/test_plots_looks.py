@@ -213,7 +213,7 @@ def study_of(rows, columns, measures=(ACCURACY,)):
         for cell in cells:
             members = {seed: run(cell.row + cell.column, seed) for seed in (0, 1)}
             reference = {seed: run('another', seed) for seed in (0, 1)}
-            results[measure.kind, cell.row, cell.column] = collect.Found(members, (0, 1), [], '', [], reference)
+            results[measure.kind, cell.row, cell.column] = collect.CellResult(members, (0, 1), [], '', [], reference)
     return tables, results
 
 

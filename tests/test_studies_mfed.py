@@ -10,7 +10,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import collect, plan, report
-from semisfl_jax.studies.collect import Found
+from semisfl_jax.studies.collect import CellResult
 from semisfl_jax.studies.spec import Measure
 from tests import runs
 from tests.studies_cells import CELLS_OF_MFED
@@ -128,7 +128,7 @@ def test_delta_m_is_the_gain_over_the_run_of_the_same_seed():
     """Of .4 over .5, of a depth error of .2 over .4, and no change: (-20 % + 50 % + 0 %) / 3. Seed 1 has no reference,
     and over a score of 0 there is no relative gain."""
     runs_, reference = {0: run(0, 0.4, 0.2), 1: run(1, 0.4, 0.2), 2: run(2, 0.4, 0.2)}, {0: run(0, 0.5, 0.4)}
-    found = Found(runs_, (0, 1, 2), [], '', [], reference | {2: run(2, 0.0, 0.4)})
+    found = CellResult(runs_, (0, 1, 2), [], '', [], reference | {2: run(2, 0.0, 0.4)})
     assert collect.values(found, Measure('delta_m', reference='Local')) == {0: pytest.approx(10.0)}
 
 
@@ -140,7 +140,7 @@ def test_a_gain_waits_for_its_reference(tmp_path):
     found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
     assert found['Table 3: stuff', 'M-Fed', 'Stuff'].missing == 'not run yet'
     result = collect._beside(
-        Found({0: run(0, 0.4, 0.2)}, (0,), [], '', []), found['Table 3: stuff', 'Local', 'Stuff'], 'Local'
+        CellResult({0: run(0, 0.4, 0.2)}, (0,), [], '', []), found['Table 3: stuff', 'Local', 'Stuff'], 'Local'
     )
     assert result.missing == 'Local: failed: no memory'
 

@@ -8,7 +8,7 @@ import pytest
 from semisfl_jax import own_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import engine, plan, tuned
-from semisfl_jax.studies.tuned import Found, Tuned
+from semisfl_jax.studies.tuned import Tuned, TunedMethod
 from tests import studies_toy
 
 
@@ -17,7 +17,7 @@ def found(algorithm='semisfl', title='SemiSFL', **more):
     untuned = {'lr': 0.02, 'lr_min': 0.005, 'threshold': 0.95}
     states = {'complete': 5, 'pruned': 1, 'diverged': 0}
     fields = (title, {'algorithm': algorithm}, settings, 4, 0.9, untuned, 0.8, 6, states, {'lr': '0.002 to 0.2'}, 'a-1')
-    return Found(*fields)._replace(**more)
+    return TunedMethod(*fields)._replace(**more)
 
 
 def result(*methods, seeds=(100, 101)):

@@ -24,7 +24,7 @@ FORMAT = 1
 NAMES = dict(zip(forms.KEYS, (parallel.CLIENT_MAPS, models.CONVOLUTIONS), strict=True))  # what the keys may have
 
 
-class Place(NamedTuple):
+class FormKey(NamedTuple):
     """What a choice holds for."""
 
     device: Device
@@ -43,9 +43,9 @@ class Choice(NamedTuple):
     date: str  # '2026-11-23'
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FormKey:
         """What it holds for."""
-        return Place(self.device, self.jax, self.settings)
+        return FormKey(self.device, self.jax, self.settings)
 
 
 def file() -> Path:
@@ -77,9 +77,9 @@ def settings(config: ConfigDict) -> dict[str, Any]:
     }
 
 
-def place(config: ConfigDict, device: Device) -> Place:
+def place(config: ConfigDict, device: Device) -> FormKey:
     """What a choice for a configuration (resolved) on a device holds for."""
-    return Place(device, jax.__version__, settings(config))
+    return FormKey(device, jax.__version__, settings(config))
 
 
 def find(config: ConfigDict, device: Device) -> Choice | None:

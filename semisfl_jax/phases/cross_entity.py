@@ -60,7 +60,7 @@ class CrossEntity(NamedTuple):
     switched: bool  # whether each client's labeler may change from iteration to iteration
 
 
-class Round(NamedTuple):
+class RoundContext(NamedTuple):
     """What stays the same during the iterations of a round, for A' local clients."""
 
     key: Array  # `round_key`
@@ -175,7 +175,7 @@ def run(
     mask = jnp.repeat(weight > 0, hparams.batch_size)
     global_mask = axis.all_gather(mask)
     num_participating, num_rows = axis.psum((jnp.sum(weight), jnp.sum(mask.astype(jnp.float32))))
-    context = Round(
+    context = RoundContext(
         key=round_key(key, state.round),
         teacher=state.teacher,
         federation=federation,
@@ -205,7 +205,7 @@ def run(
     return state.replace(student=student, memory=reset_queue), metrics
 
 
-def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
+def broadcast(phase: CrossEntity, context: RoundContext, state: State) -> Exchange:
     """The clients receive the bottoms of student and teacher; the optimizer starts afresh."""
     clients = context.ids.shape[0]
     student = state.student._replace(bottom=trees.replicate(state.student.bottom, clients))
@@ -219,7 +219,7 @@ def broadcast(phase: CrossEntity, context: Round, state: State) -> Exchange:
     )
 
 
-def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
+def iterations(phase: CrossEntity, context: RoundContext, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
     """All K_u iterations, of batches with a leading [K_u]; metrics and counts have it, too."""
     k_u, at_once = phase.hparams.k_u, iterations_at_once(phase, context, batches)
 
@@ -249,13 +249,13 @@ def iterations(phase: CrossEntity, context: Round, start: Exchange, batches: Bat
     return end, trees.unpack(packed.reshape(k_u, -1), jax.eval_shape(first, start, batches))
 
 
-def iterations_at_once(phase: CrossEntity, context: Round, batches: Batch) -> int:
+def iterations_at_once(phase: CrossEntity, context: RoundContext, batches: Batch) -> int:
     """The number of iterations whose views are computed together: a divisor of K_u."""
     k_u, most = phase.hparams.k_u, ahead.most_steps(context.federation.client_images, 2 * batches.rows[0].size)
     return max(divisor for divisor in range(1, k_u + 1) if k_u % divisor == 0 and divisor <= most)
 
 
-def see(phase: CrossEntity, context: Round, batch: Batch) -> Seen:
+def see(phase: CrossEntity, context: RoundContext, batch: Batch) -> Seen:
     """The views of a batch."""
     images = context.federation.client_images[batch.rows]
     keys = iteration_keys(context.key, context.ids, batch.t)
@@ -266,7 +266,7 @@ def see(phase: CrossEntity, context: Round, batch: Batch) -> Seen:
 
 @jax.named_scope('cross_entity_iteration')
 def iteration(
-    phase: CrossEntity, context: Round, exchange: Exchange, batch: Batch, seen: Seen
+    phase: CrossEntity, context: RoundContext, exchange: Exchange, batch: Batch, seen: Seen
 ) -> tuple[Exchange, Reported]:
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 

@@ -25,7 +25,7 @@ from semisfl_jax.training import inputs
 from semisfl_jax.training.experiment import Experiment
 
 
-class Work(NamedTuple):
+class DeviceWork(NamedTuple):
     """What one device does in a phase of a round."""
 
     operations: float
@@ -35,8 +35,8 @@ class Work(NamedTuple):
 class Floors(NamedTuple):
     """One round, on one device."""
 
-    supervised: Work  # K_s steps, which every device repeats
-    clients: Work  # of the clients of one device, with what the server does for them
+    supervised: DeviceWork  # K_s steps, which every device repeats
+    clients: DeviceWork  # of the clients of one device, with what the server does for them
 
 
 def of_round(experiment: Experiment) -> Floors | None:
@@ -50,12 +50,12 @@ def of_round(experiment: Experiment) -> Floors | None:
     here = parallel.padded_size(mesh, active, max(1, len(config.data.tasks))) // (mesh.size if mesh else 1)
     steps = int(np.max(clients.made)) if clients else 0
     return Floors(
-        Work(supervised, config.k_s * _supervised_bytes(experiment) if supervised else 0.0),
-        Work(of_clients * here / active, steps * _client_bytes(experiment, here)),
+        DeviceWork(supervised, config.k_s * _supervised_bytes(experiment) if supervised else 0.0),
+        DeviceWork(of_clients * here / active, steps * _client_bytes(experiment, here)),
     )
 
 
-def seconds(work: Work, target: Target, precision: str) -> tuple[float, float]:
+def seconds(work: DeviceWork, target: Target, precision: str) -> tuple[float, float]:
     """The two floors of some work on a device whose rates are known: of arithmetic, and of bytes."""
     assert target.bandwidth
     return work.operations / target.peak[precision], work.bytes / target.bandwidth

@@ -17,11 +17,11 @@ from semisfl_jax.training import metrics, workdir
 
 PROVENANCE = 'provenance.json'  # in the folder of a run: the machines and commits it was made with
 ENTRY = {'commit', 'machine'}  # keys of its entries
-Place = tuple[str, str, str]  # title of a table, row, column
+CellKey = tuple[str, str, str]  # title of a table, row, column
 LAST = 10  # rounds over which pseudo-labels are averaged, and evaluations over which accuracies are
 
 
-class Found(NamedTuple):
+class CellResult(NamedTuple):
     """The available results of a cell."""
 
     runs: dict[int, Run]  # by seed, finished ones
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     faults: Mapping[str, str] = MappingProxyType({})  # name of a finished job -> what is wrong with its files
 
 
-def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Found]:
+def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, CellResult]:
     """Reads all available results of a study.
 
     Args:
@@ -61,7 +61,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
             if fault:
                 damaged[job.name] = fault
         seeds = tuple(seed for job in jobs for seed in job.seeds)
-        results[title, cell.row, cell.column] = Found(members, seeds, jobs, _why(missing), made, faults=damaged)
+        results[title, cell.row, cell.column] = CellResult(members, seeds, jobs, _why(missing), made, faults=damaged)
     for table in study.tables:
         for cell in table.cells:
             if row := cell.measure.reference:
@@ -70,12 +70,12 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[Place, Fou
     return results
 
 
-def damaged(found: Mapping[Place, Found]) -> dict[str, str]:
+def damaged(found: Mapping[CellKey, CellResult]) -> dict[str, str]:
     """What is wrong with the files of finished runs, by job."""
     return {name: fault for result in found.values() for name, fault in result.faults.items()}
 
 
-def _beside(result: Found, other: Found, row: str) -> Found:
+def _beside(result: CellResult, other: CellResult, row: str) -> CellResult:
     """The results of a cell that is a gain over `row`, with those of that row."""
     missing = result.missing or (other.missing and f'{row}: {other.missing}')
     return result._replace(reference=other.runs, missing=missing)
@@ -239,7 +239,7 @@ KINDS = {
 }
 
 
-def values(result: Found, measure: Measure) -> dict[int, float]:
+def values(result: CellResult, measure: Measure) -> dict[int, float]:
     """Seed -> value, for the seeds that have one."""
     read = KINDS[measure.kind].read
     seeds = sorted(result.runs.keys() & result.reference.keys() if measure.reference else result.runs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax.studies import collect, statistics
-from semisfl_jax.studies.collect import Found, Place
+from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import Grid
 from semisfl_jax.studies.spec import Study, Table
 
@@ -23,7 +23,7 @@ KEYS = (  # of differences.csv
 Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
-def rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any]]:
+def rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
     """A row of differences.csv for every row except the reference, and every column."""
     lines: list[dict[str, Any]] = []
     for table in study.tables:
@@ -72,7 +72,7 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
     return f'{mean} [{low}, {high}], {p} ({difference["pairs"]})'
 
 
-def power_beforehand(study: Study, results: Mapping[Place, Found]) -> str:
+def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str:
     """How many seeds a difference of a point needs, before the missing runs are made; '' if nothing is known of it.
 
     From the runs that are there, if three seeds of some comparison are, else from the pilot of the study.

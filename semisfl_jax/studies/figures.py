@@ -17,7 +17,7 @@ from semisfl_jax.plots import curves, grids, legends, looks, style
 from semisfl_jax.plots.curves import Curve
 from semisfl_jax.plots.looks import Look
 from semisfl_jax.studies import collect, statistics
-from semisfl_jax.studies.collect import Found, Place
+from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.spec import Cell, Study, Table
 from semisfl_jax.tasks import Score
 
@@ -49,7 +49,7 @@ class Figure(NamedTuple):
     svg: bytes
 
 
-def draw(study: Study, results: Mapping[Place, Found]) -> Iterator[Figure]:
+def draw(study: Study, results: Mapping[CellKey, CellResult]) -> Iterator[Figure]:
     """All figures of a study that its finished runs have the data for, in the order of its tables."""
     with style.context():
         for number, table in enumerate(study.tables, 1):
@@ -65,7 +65,9 @@ def draw(study: Study, results: Mapping[Place, Found]) -> Iterator[Figure]:
                     yield Figure(stem, table.title, warned, content(figure, 'png'), content(figure, 'svg'))
 
 
-def _of_table(name: str, table: Table, results: Mapping[Place, Found]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def _of_table(
+    name: str, table: Table, results: Mapping[CellKey, CellResult]
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Suffix of the file name, title, and drawing function: a figure for each kind of values or column of curves."""
     if name == 'values':
         quantities = dict.fromkeys(_quantity(cell) for cell in table.cells)
@@ -99,7 +101,7 @@ def _quantity(cell: Cell) -> str:
     return collect.KINDS[kind].group or kind
 
 
-def _run(table: Table, results: Mapping[Place, Found], quantity: str) -> list[Cell]:
+def _run(table: Table, results: Mapping[CellKey, CellResult], quantity: str) -> list[Cell]:
     """Cells of a quantity, in columns where any has a value; columns with only the paper's are omitted."""
     cells = [cell for cell in table.cells if _quantity(cell) == quantity]
     columns = {
@@ -108,7 +110,7 @@ def _run(table: Table, results: Mapping[Place, Found], quantity: str) -> list[Ce
     return [cell for cell in cells if cell.column in columns]
 
 
-def _values(table: Table, results: Mapping[Place, Found], chosen: list[Cell]) -> Any:
+def _values(table: Table, results: Mapping[CellKey, CellResult], chosen: list[Cell]) -> Any:
     if not chosen:
         raise UserError('nothing to draw')
     cells = {(cell.row, cell.column): cell for cell in chosen}

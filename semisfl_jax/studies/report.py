@@ -8,7 +8,7 @@ from typing import Any
 
 from semisfl_jax import own_files, runs
 from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
-from semisfl_jax.studies.collect import Found, Place
+from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import (
     Block,
     Grid,
@@ -33,7 +33,7 @@ PAPER_KEYS = {  # omitted if no cell has such a value from the paper
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
 
 
-def write(folder: Path, study: Study, results: Mapping[Place, Found]) -> None:
+def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> None:
     """Writes report.md, report.html, cells.csv, runs.csv, differences.csv and figures/ into `folder`.
 
     Figures of an earlier report that are not in this one are removed.
@@ -53,7 +53,7 @@ def write(folder: Path, study: Study, results: Mapping[Place, Found]) -> None:
 
 
 def build(
-    study: Study, results: Mapping[Place, Found], differences: comparisons.Rows, drawn: Sequence[Figure] = ()
+    study: Study, results: Mapping[CellKey, CellResult], differences: comparisons.Rows, drawn: Sequence[Figure] = ()
 ) -> list[Block]:
     """The report as a document, with the `comparisons.rows` of the study."""
     blocks: list[Block] = [Heading(1, _title(study))]
@@ -90,7 +90,7 @@ def build(
     return blocks
 
 
-def cell_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any]]:
+def cell_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
     """A row of cells.csv for every cell, with all of CELL_KEYS; None becomes an empty field."""
     rows = []
     for table, cell, result in _cells(study, results):
@@ -117,7 +117,7 @@ def cell_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, An
     return rows
 
 
-def run_rows(study: Study, results: Mapping[Place, Found]) -> list[dict[str, Any]]:
+def run_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
     """A row of runs.csv for every cell and seed that has a value."""
     return [
         {**_place(table, cell), 'seed': seed, 'value': value}
@@ -130,7 +130,7 @@ def _title(study: Study) -> str:
     return f'{study.title} (scale {study.scale})'
 
 
-def _cells(study: Study, results: Mapping[Place, Found]) -> list[tuple[Table, Cell, Found]]:
+def _cells(study: Study, results: Mapping[CellKey, CellResult]) -> list[tuple[Table, Cell, CellResult]]:
     return [
         (table, cell, results[table.title, cell.row, cell.column]) for table in study.tables for cell in table.cells
     ]
@@ -147,7 +147,7 @@ def _place(table: Table, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _state(results: Mapping[Place, Found]) -> str:
+def _state(results: Mapping[CellKey, CellResult]) -> str:
     return f'{sum(not result.missing for result in results.values())} of {len(results)} cells are done.'
 
 
@@ -179,7 +179,7 @@ def _caption(table: Table) -> str:
     return ' '.join(filter(None, (numbers, table.caption)))
 
 
-def _values(table: Table, results: Mapping[Place, Found]) -> Grid:
+def _values(table: Table, results: Mapping[CellKey, CellResult]) -> Grid:
     """Our values, with the paper's beside them if it used the same data."""
     rows = []
     for row in table.rows:
@@ -191,14 +191,14 @@ def _values(table: Table, results: Mapping[Place, Found]) -> Grid:
     return Grid((table.row_name, *table.columns), tuple(rows))
 
 
-def _cell(cell: Cell, result: Found) -> str:
+def _cell(cell: Cell, result: CellResult) -> str:
     paper = f'paper {_paper(cell.paper, collect.KINDS[cell.measure.kind].unit)}' if cell.paper else ''
     values = collect.values(result, cell.measure)
     ours = _ours(values, result, cell)
     return '; '.join(filter(None, (ours, paper)))
 
 
-def _ours(values: dict[int, float], result: Found, cell: Cell) -> str:
+def _ours(values: dict[int, float], result: CellResult, cell: Cell) -> str:
     summary = statistics.summary(values)
     notes = []
     if result.missing:
@@ -217,9 +217,9 @@ def _ours(values: dict[int, float], result: Found, cell: Cell) -> str:
     return ', '.join(filter(None, (head, *notes)))
 
 
-def _making(study: Study, results: Mapping[Place, Found]) -> Grid:
+def _making(study: Study, results: Mapping[CellKey, CellResult]) -> Grid:
     """A row for every set of runs, with all cells that are computed from it."""
-    groups: dict[tuple[str, ...], list[tuple[str, Found]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, CellResult]]] = {}
     for table, cell, result in _cells(study, results):
         names = tuple(job.name for job in result.jobs)
         groups.setdefault(names, []).append((f'{table.title}: {cell.row}, {cell.column}', result))
@@ -232,11 +232,11 @@ def _making(study: Study, results: Mapping[Place, Found]) -> Grid:
     return Grid(('Cells', 'State', 'Commit', 'Hardware', 'Runs', 'Command'), tuple(rows), code=(4, 5))
 
 
-def _commits(result: Found) -> str:
+def _commits(result: CellResult) -> str:
     return ', '.join(dict.fromkeys(entry['commit'] for entry in result.made))
 
 
-def _hardware(result: Found) -> str:
+def _hardware(result: CellResult) -> str:
     machines = ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made))
     different = runs.different_forms(list(result.runs.values()))
     return f'{machines}; programs in different forms: {different}' if different else machines

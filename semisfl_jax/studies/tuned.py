@@ -24,7 +24,7 @@ ABOUT = (  # keys that say what settings were tuned on
 )
 
 
-class Found(NamedTuple):
+class TunedMethod(NamedTuple):
     """The best settings of a method."""
 
     title: str
@@ -51,7 +51,7 @@ class Tuned(NamedTuple):
     about: dict[str, Any]  # ABOUT -> value
     commits: tuple[str, ...]  # that its runs were made with
     optuna: str  # version
-    methods: tuple[Found, ...]
+    methods: tuple[TunedMethod, ...]
 
     def text(self, value: float) -> str:
         """A validation score as reports show it."""
@@ -82,7 +82,7 @@ def read(path: Path) -> Tuned:
     if not own_files.is_sealed(content):
         raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
     fields = {name: content[name] for name in Tuned._fields if name != 'methods'}
-    methods = tuple(Found(**entry) for entry in content['methods'])
+    methods = tuple(TunedMethod(**entry) for entry in content['methods'])
     fields |= {'seeds': tuple(content['seeds']), 'commits': tuple(content['commits']), 'methods': methods}
     return Tuned(**fields)
 
@@ -104,7 +104,7 @@ def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Stu
     """
     kept = {found.title: _varied(study, found) for found in result.methods}
     changed: dict[int, Cell] = {}
-    used: dict[str, Found] = {}
+    used: dict[str, TunedMethod] = {}
     for cell in study.cells():
         if found := of_cell(cell, result.methods):
             changed[id(cell)] = _with(cell, found, kept[found.title])
@@ -119,7 +119,7 @@ def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Stu
     return dataclasses.replace(study, name=f'{study.name}-tuned-{mark}', tables=tables, notes=notes)
 
 
-def of_cell(cell: Cell, methods: Sequence[Found]) -> Found | None:
+def of_cell(cell: Cell, methods: Sequence[TunedMethod]) -> TunedMethod | None:
     """The tuned settings for a cell, None if there are none: the method with most fixed keys that the cell has."""
     values = config_lib.flatten(cell.config)  # as in the file of the sweep
     if values['setting'] != 'harmonized':
@@ -128,13 +128,13 @@ def of_cell(cell: Cell, methods: Sequence[Found]) -> Found | None:
     return max(fitting, key=lambda found: len(found.fixed), default=None)
 
 
-def _varied(study: Study, found: Found) -> list[str]:
+def _varied(study: Study, found: TunedMethod) -> list[str]:
     """The tuned keys of a method that differ between its cells in the study."""
     cells = [keys.flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
     return [key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1]
 
 
-def _with(cell: Cell, found: Found, kept: Sequence[str]) -> Cell:
+def _with(cell: Cell, found: TunedMethod, kept: Sequence[str]) -> Cell:
     settings = {key: value for key, value in found.settings.items() if key not in kept}
     if 'lr' in kept:  # its floor belongs to it
         settings.pop('lr_min', None)
@@ -172,7 +172,7 @@ def check_seeds(study: Study, result: Tuned, source: str) -> None:
         )
 
 
-def _notes(result: Tuned, used: Sequence[Found], kept: Mapping[str, list[str]], left: Sequence[str]) -> list[str]:
+def _notes(result: Tuned, used: Sequence[TunedMethod], kept: Mapping[str, list[str]], left: Sequence[str]) -> list[str]:
     """What the report says about the settings."""
     about = ', '.join(f'{key}={value}' for key, value in result.about.items())
     budgets = sorted({found.trials for found in used})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from semisfl_jax.config import keys
 from semisfl_jax.studies import collect
 from semisfl_jax.studies import plan as studies_plan
-from semisfl_jax.studies.tuned import ABOUT, Found, Tuned
+from semisfl_jax.studies.tuned import ABOUT, Tuned, TunedMethod
 from semisfl_jax.sweeps import measure, plan, search
 from semisfl_jax.sweeps.measure import Judge
 from semisfl_jax.sweeps.search import STATES, Trial
@@ -83,13 +83,13 @@ def provenance(result: Result, home: Path) -> list[dict[str, str]]:
     return entries
 
 
-def _found(sweep: Sweep, result: Result) -> Found:
+def _found(sweep: Sweep, result: Result) -> TunedMethod:
     number = result.best
     assert number is not None
     entry, first, chosen = result.entry, result.trials[0], result.trials[number]
     assert chosen.score is not None
     assert first.score is not None
-    return Found(
+    return TunedMethod(
         title=entry.title,
         fixed=dict(entry.fixed),
         settings=plan.settings(sweep, chosen.values),

@@ -31,7 +31,7 @@ class Share(NamedTuple):
     on_host: bool = False  # rather than on the device; on a CPU both are the same memory
 
 
-class Method(NamedTuple):
+class MethodShapes(NamedTuple):
     """What the footprint depends on in a method."""
 
     state: Any  # shapes of the state carried from round to round
@@ -67,7 +67,7 @@ def of_run(config: ConfigDict, trials: int = 1, loaded: Outline | None = None) -
     algorithm = algorithms.build(config.algorithm, networks.build(config, outline, read_weights=False), unseen, hparams)
     state = jax.eval_shape(algorithm.init, rng.root(0))
     uploads_whole_model = method.separate_clients and not method.sequential(keys.flat(config))
-    method_shapes = Method(
+    method_shapes = MethodShapes(
         state=state,
         uses_clients=method.clients,
         reads_sets=method.reads == 'sets',
@@ -79,7 +79,7 @@ def of_run(config: ConfigDict, trials: int = 1, loaded: Outline | None = None) -
     return shares(config, outline, hparams, method_shapes, trials)
 
 
-def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method, trials: int = 1) -> list[Share]:
+def shares(config: ConfigDict, images: Outline, hparams: HParams, method: MethodShapes, trials: int = 1) -> list[Share]:
     """The shares of a run's memory; with several devices, those of one device.
 
     Args:
@@ -118,7 +118,7 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
     return [share for share in all_shares if share.nbytes]
 
 
-def _images(config: ConfigDict, images: Outline, method: Method, trials: int) -> int:
+def _images(config: ConfigDict, images: Outline, method: MethodShapes, trials: int) -> int:
     """Number of images on the device: those of evaluation, and the images of server and clients."""
     train, evaluated = max(0, images.train - config.data.num_validation), images.test
     if config.data.eval_split == 'validation':
@@ -133,7 +133,7 @@ def _images(config: ConfigDict, images: Outline, method: Method, trials: int) ->
     return train + evaluated
 
 
-def _server_steps(hparams: HParams, method: Method) -> int:
+def _server_steps(hparams: HParams, method: MethodShapes) -> int:
     """Bytes of the gradient of supervised training, and of its momentum if not carried from round to round."""
     if not method.server_trains:
         return 0
@@ -142,7 +142,7 @@ def _server_steps(hparams: HParams, method: Method) -> int:
     return (1 + moments) * trees.nbytes([piece['params'] for piece in method.state.student])
 
 
-def _client_steps(active: int, method: Method) -> int:
+def _client_steps(active: int, method: MethodShapes) -> int:
     """Bytes of the models that the clients of a round have trained, before averaging."""
     return active * trees.nbytes(method.uploads) // method.tasks if method.uses_clients else 0
 
@@ -159,7 +159,7 @@ def _windows(config: ConfigDict) -> int:
     return 4 * 8 * (config.frequency.horizon // config.frequency.period + 1)
 
 
-def _batches(config: ConfigDict, images: Outline, method: Method) -> int:
+def _batches(config: ConfigDict, images: Outline, method: MethodShapes) -> int:
     """Bytes of one floating-point batch: of the server, of one client, or of evaluation, whichever is largest."""
     rows = [method.rows_at_once, min(config.eval_batch_size, images.test)]
     rows += [config.server_batch_size] if method.server_trains else []

@@ -57,7 +57,7 @@ R = TypeVar('R')
 Shares = Callable[[ConfigDict], Sequence[Share]]
 
 
-class Place(NamedTuple):
+class Pool(NamedTuple):
     """A memory, and a run's shares in it."""
 
     name: str
@@ -133,20 +133,20 @@ def explained(
     return decorate
 
 
-def _places(config: ConfigDict, shares: Sequence[Share]) -> Iterator[Place]:
+def _places(config: ConfigDict, shares: Sequence[Share]) -> Iterator[Pool]:
     """The memories that limit a run, as far as known; the devices of a CPU share the host's."""
     on_host, on_device = machine.host_memory(), machine.device_memory()
     if on_device:
-        yield Place('the device', on_device, [share for share in shares if not share.on_host])
+        yield Pool('the device', on_device, [share for share in shares if not share.on_host])
         shares = [share for share in shares if share.on_host]
     elif machine.platform() == 'cpu' and not config.parallel.coordinator:
         each = max(1, config.parallel.devices)
         shares = [share if share.on_host else share._replace(nbytes=each * share.nbytes) for share in shares]
     if on_host:
-        yield Place('this machine', on_host, list(shares))
+        yield Pool('this machine', on_host, list(shares))
 
 
-def _refusal(config: ConfigDict, shares_of: Shares, place: Place, need: str, advice: str, most: float) -> str:
+def _refusal(config: ConfigDict, shares_of: Shares, place: Pool, need: str, advice: str, most: float) -> str:
     """One line: memory needed, memory available, and the key responsible, or `advice` if no single key is.
 
     The recommended value of the key is one with which the known shares take at most `most` bytes, leaving room for the

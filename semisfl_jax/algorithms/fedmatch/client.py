@@ -87,7 +87,7 @@ def train_parts(
     federation: Federation,
     lr: Array,
     sent: Sent | None,
-) -> tuple[Array, tuple[disjoint.Parts, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]]:
+) -> tuple[Array, tuple[disjoint.SigmaPsi, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]]:
     """A client's iterations, with the helpers `sent` to it or without.
 
     Returns:
@@ -99,7 +99,7 @@ def train_parts(
     helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
 
     def term(loss: Callable, *others: disjoint.Helpers | None) -> disjoint.Loss:
-        def of_iteration(part: SplitParams, both: disjoint.Parts, batch_stats: SplitParams, t: Array) -> LossValue:
+        def of_iteration(part: SplitParams, both: disjoint.SigmaPsi, batch_stats: SplitParams, t: Array) -> LossValue:
             batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
             return loss(part, both, batch_stats, batch, step_key, *others)
 
@@ -112,7 +112,9 @@ def train_parts(
     return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
 
 
-def arriving(parts: Parts, trained: disjoint.Parts, state: phases.State) -> tuple[disjoint.Parts, dict[str, Array]]:
+def arriving(
+    parts: Parts, trained: disjoint.SigmaPsi, state: phases.State
+) -> tuple[disjoint.SigmaPsi, dict[str, Array]]:
     """sigma and psi as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
     options = parts.options
     if not options.delta_threshold:
@@ -126,7 +128,7 @@ def arriving(parts: Parts, trained: disjoint.Parts, state: phases.State) -> tupl
     return trained, shares
 
 
-def upload(parts: Parts, trained: disjoint.Parts, batch_stats: SplitParams) -> dict[str, SplitParams]:
+def upload(parts: Parts, trained: disjoint.SigmaPsi, batch_stats: SplitParams) -> dict[str, SplitParams]:
     """What the server averages."""
     sigma = {'sigma': trained['sigma']} if parts.labels_at_clients else {}
     return sigma | {'psi': trained['psi'], 'statistics': batch_stats}

@@ -23,10 +23,10 @@ from semisfl_jax.phases.local import Batch, iterate
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, LossValue, Reported, SplitParams, Variables, Views
 
-Parts = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
+SigmaPsi = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
 # loss(part, parts, statistics, t) -> loss [], (updated statistics, means, counts), for descent on `part`
 Loss = Callable[..., LossValue]
-_State = tuple[Parts, SplitParams, dict[str, Any]]  # parts, statistics, optimizer states
+_State = tuple[SigmaPsi, SplitParams, dict[str, Any]]  # parts, statistics, optimizer states
 
 
 class Helpers(NamedTuple):
@@ -102,7 +102,7 @@ def build_label_loss(model: SplitModel, views: Views, hparams: HParams) -> Calla
     """
     head, scale = hparams.labeled_rows, hparams.options.lambda_s
 
-    def loss(sigma: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array) -> LossValue:
+    def loss(sigma: SplitParams, parts: SigmaPsi, batch_stats: SplitParams, batch: Batch, key: Array) -> LossValue:
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
         logits, new_batch_stats = _run(
             model, total(sigma, parts['psi']), batch_stats, x, rng.fold(key, 'sigma_dropout')
@@ -133,7 +133,12 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     options = hparams.options
 
     def loss(
-        psi: SplitParams, parts: Parts, batch_stats: SplitParams, batch: Batch, key: Array, helpers: Helpers | None
+        psi: SplitParams,
+        parts: SigmaPsi,
+        batch_stats: SplitParams,
+        batch: Batch,
+        key: Array,
+        helpers: Helpers | None,
     ) -> LossValue:
         theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
         logits, _ = _run(model, theta, batch_stats, x)
@@ -164,12 +169,12 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
 
 def alternating_sgd(
     terms: dict[str, Loss],
-    parts: Parts,
+    parts: SigmaPsi,
     batch_stats: SplitParams,
     client_state: dict[str, Any],
     sgd: dict[str, optax.GradientTransformation],
     steps: Array | int,
-) -> tuple[Parts, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
+) -> tuple[SigmaPsi, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
     """The optimizer steps of one client: in each iteration one step of every part that has a loss, in order.
 
     Args:
