@@ -154,10 +154,7 @@ def build(
         state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
         return state, {'lr': lr, **metrics, **client_metrics}
 
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {'student': phases.predict(model, views, state.student, images)}
-
-    return Algorithm(init, round_, predict, headline='student')
+    return Algorithm(init, round_, phases.predict_by(model, views, 'student'), headline='student')
 
 
 def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round_index: Array) -> phases.Objective:

@@ -12,7 +12,7 @@ from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases.state import trainable
 from semisfl_jax.types import (
@@ -20,10 +20,8 @@ from semisfl_jax.types import (
     Algorithm,
     Array,
     ClientAxis,
-    Cohort,
     Federation,
     LossValue,
-    Metrics,
     SplitParams,
     Views,
 )
@@ -85,19 +83,8 @@ def fedavg(
         clients = phases.init_clients(key, model, hparams)
         return phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=clients)
 
-    def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = server(key, state, federation, k_s, lr)
-        student, clients, client_metrics = local(key, state, federation, cohort, lr)
-        state = state.replace(round=state.round + 1, student=student, clients=clients)
-        return state, {'lr': lr, **metrics, **client_metrics}
-
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {'student': phases.predict(model, views, state.student, images)}
-
-    return Algorithm(init, round_, predict, headline='student')
+    round_ = phases.server_then_clients(hparams, server, local)
+    return Algorithm(init, round_, phases.predict_by(model, views, 'student'), headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import objective, pseudo_label, regulators
 from semisfl_jax.phases.state import num_classes, trainable, with_parameters
@@ -27,10 +27,8 @@ from semisfl_jax.types import (
     Algorithm,
     Array,
     ClientAxis,
-    Cohort,
     Federation,
     LossValue,
-    Metrics,
     Reported,
     SplitParams,
     Views,
@@ -117,19 +115,8 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     local = phases.build_local(partial(train_client, parts), hparams, axis, rates=regulators.rates)
     local = phases.skip_during_warmup(hparams, local)
 
-    def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = server(key, state, federation, k_s, lr)
-        student, clients, client_metrics = local(key, state, federation, cohort, lr)
-        state = state.replace(round=state.round + 1, student=student, clients=clients)
-        return state, {'lr': lr, **metrics, **client_metrics}
-
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {'student': phases.predict(model, views, state.student, images)}
-
-    return Algorithm(partial(init, parts), round_, predict, headline='student')
+    round_ = phases.server_then_clients(hparams, server, local)
+    return Algorithm(partial(init, parts), round_, phases.predict_by(model, views, 'student'), headline='student')
 
 
 def init(parts: Parts, key: Array) -> phases.State:

@@ -21,7 +21,7 @@ from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label, switching
 from semisfl_jax.types import (
@@ -29,10 +29,8 @@ from semisfl_jax.types import (
     Algorithm,
     Array,
     ClientAxis,
-    Cohort,
     Federation,
     LossValue,
-    Metrics,
     SplitParams,
     Views,
 )
@@ -122,22 +120,8 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
         clients = phases.init_clients(key, model, hparams)
         return phases.init_state(key, model, memory=(), projection=False, clients=clients)
 
-    def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = server(key, state, federation, k_s, lr)
-        student, clients, client_metrics = local(key, state, federation, cohort, lr)
-        state = state.replace(round=state.round + 1, student=student, clients=clients)
-        return state, {'lr': lr, **metrics, **client_metrics}
-
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {
-            'teacher': phases.predict(model, views, state.teacher, images),
-            'student': phases.predict(model, views, state.student, images),
-        }
-
-    return Algorithm(init, round_, predict, headline='teacher')
+    round_ = phases.server_then_clients(hparams, server, local)
+    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='teacher')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -6,18 +6,9 @@ from semisfl_jax import costs, phases, queue
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams, learning_rate
+from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import (
-    LOCAL_CLIENTS,
-    Algorithm,
-    Array,
-    ClientAxis,
-    Cohort,
-    Federation,
-    Metrics,
-    Views,
-)
+from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Views
 
 
 def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -46,21 +37,8 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     def init(key: Array) -> phases.State:
         return phases.init_state(key, model, memory.start(key))
 
-    def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = supervised(key, state, federation, k_s, lr)
-        state, unlabeled = cross_entity(key, state, federation, cohort, lr)
-        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
-
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {
-            'teacher': phases.predict(model, views, state.teacher, images),
-            'student': phases.predict(model, views, state.student, images),
-        }
-
-    return Algorithm(init, round_, predict, headline='teacher')
+    round_ = phases.supervised_then_cross_entity(hparams, supervised, cross_entity)
+    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='teacher')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -130,10 +130,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     def init(key: Array) -> phases.State:
         return phases.init_state(key, model, memory=(), projection=False, teacher=False)
 
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {'student': phases.predict(model, views, state.student, images)}
-
-    return Algorithm(init, round_, predict, headline='student')
+    return Algorithm(init, round_, phases.predict_by(model, views, 'student'), headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:

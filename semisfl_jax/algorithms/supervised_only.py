@@ -41,13 +41,7 @@ def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: Cli
         state, metrics = supervised(key, state, federation, k_s, lr)
         return state.replace(round=state.round + 1), {'lr': lr, **metrics, **phases.no_cross_entity()}
 
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {
-            'teacher': phases.predict(model, views, state.teacher, images),
-            'student': phases.predict(model, views, state.student, images),
-        }
-
-    return Algorithm(init, round_, predict, headline='student')
+    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='student')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -19,6 +19,7 @@ from semisfl_jax.phases.local import (
     weigh,
 )
 from semisfl_jax.phases.objective import Objective, build_objective, plain, semi_supervised
+from semisfl_jax.phases.rounds import predict_by, server_then_clients, supervised_then_cross_entity
 from semisfl_jax.phases.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
 from semisfl_jax.phases.statistics import build_statistics
 from semisfl_jax.phases.supervised import build_supervised
@@ -54,8 +55,11 @@ __all__ = [
     'plain',
     'plan',
     'predict',
+    'predict_by',
     'read',
     'semi_supervised',
+    'server_then_clients',
     'skip_during_warmup',
+    'supervised_then_cross_entity',
     'weigh',
 ]
