@@ -118,8 +118,8 @@ def build(
             batch = phases.read(federation, inputs, t)
             return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
-        sgd = optax.chain(_add(correction), optimizer(hparams, lr))
-        student, _, means, counts = phases.local_sgd(loss, state.student, (), sgd, inputs.steps)
+        tx = optax.chain(_add(correction), optimizer(hparams, lr))
+        student, _, means, counts = phases.local_sgd(loss, state.student, (), tx, inputs.steps)
         update = jax.tree.map(jnp.subtract, start, trainable(student))
         if form.corrected:
             means['correction_norm'] = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(correction)))

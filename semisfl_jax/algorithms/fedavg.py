@@ -72,9 +72,9 @@ def fedavg(
             return ema.update(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
 
         teacher = state.student if has_teacher else ()
-        sgd = optimizer(hparams, lr)
+        tx = optimizer(hparams, lr)
         return phases.ClientOutput(
-            *phases.local_sgd(loss, state.student, client_state, sgd, inputs.steps, teacher, follow)
+            *phases.local_sgd(loss, state.student, client_state, tx, inputs.steps, teacher, follow)
         )
 
     local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis))

@@ -249,9 +249,9 @@ def regulate(
     return training, effect
 
 
-def descend(sgd: optax.GradientTransformation, moments: Any, parameters: Any, gradient: Any) -> tuple[Any, Any]:
-    """Parameters and optimizer state after one step of `sgd` along `gradient`."""
-    updates, moments = sgd.update(gradient, moments, parameters)
+def descend(tx: optax.GradientTransformation, moments: Any, parameters: Any, gradient: Any) -> tuple[Any, Any]:
+    """Parameters and optimizer state after one step of `tx` along `gradient`."""
+    updates, moments = tx.update(gradient, moments, parameters)
     return optax.apply_updates(parameters, updates), moments
 
 

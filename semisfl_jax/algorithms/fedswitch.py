@@ -106,9 +106,9 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
         def follow(teacher: SplitParams, student: SplitParams) -> SplitParams:
             return ema.update(teacher, student, hparams.ema_decay)
 
-        sgd = optimizer(hparams, lr)
+        tx = optimizer(hparams, lr)
         student, client_state, means, counts = phases.local_sgd(
-            loss, state.student, client_state, sgd, inputs.steps, companion=state.teacher, follow=follow
+            loss, state.student, client_state, tx, inputs.steps, companion=state.teacher, follow=follow
         )
         return phases.ClientOutput(
             student, client_state, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts

@@ -72,7 +72,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         inputs: phases.ClientInput,
         student: SplitParams,
         client_state: Any,
-        sgd: optax.GradientTransformation,
+        tx: optax.GradientTransformation,
         data: Federation,
     ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
         """Runs one client's steps and returns the trained model, optimizer state, means and counts."""
@@ -81,7 +81,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             batch = phases.read(data, inputs, t)
             return objective(parameters, student, student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
-        return phases.local_sgd(loss, student, client_state, sgd, inputs.steps)
+        return phases.local_sgd(loss, student, client_state, tx, inputs.steps)
 
     def with_its_own_top(
         inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
@@ -92,7 +92,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array
     ) -> tuple[SplitParams, tuple[()], Metrics]:
         transformation = optimizer(hparams, lr)
-        sgd = optax.partition(
+        tx = optax.partition(
             {'client': transformation, 'server': transformation}, SplitParams('client', 'server', 'server')
         )
         inputs, part = phases.plan(key, state, federation, cohort, hparams)
@@ -104,14 +104,14 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         ) -> tuple[tuple[Variables, optax.OptState], phases.ClientOutput]:
             top, momentum = server
             student = state.student._replace(top=top)
-            fresh = sgd.init(trainable(student))
+            fresh = tx.init(trainable(student))
             client_state = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
-            student, client_state, *reported = train(inputs, student, client_state, sgd, federation)
+            student, client_state, *reported = train(inputs, student, client_state, tx, federation)
             return (student.top, client_state.inner_states['server']), phases.ClientOutput(
                 student.bottom, (), *reported
             )
 
-        first = state.student.top, sgd.init(trainable(state.student)).inner_states['server']
+        first = state.student.top, tx.init(trainable(state.student)).inner_states['server']
         (top, _), work = jax.lax.scan(serve, first, inputs)
         bottom, metrics = phases.collect(work, part, otherwise=state.student.bottom)
         return state.student._replace(bottom=bottom, top=top), (), metrics

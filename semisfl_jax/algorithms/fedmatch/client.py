@@ -95,7 +95,7 @@ def train_parts(
     """
     sigma, batch_stats = trainable(state.student), disjoint.statistics(state.student)
     has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
-    sgd = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
+    tx = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
     helpers = sent and disjoint.Helpers(disjoint.total(sigma, sent.psi), batch_stats, sent.valid)
 
     def term(loss: Callable, *others: disjoint.Helpers | None) -> disjoint.Loss:
@@ -108,7 +108,7 @@ def train_parts(
     terms = {'sigma': term(parts.label_loss)} if parts.labels_at_clients else {}
     terms['psi'] = term(parts.agreement_loss, helpers)
     start = {'sigma': sigma, 'psi': state.server}
-    trained = disjoint.alternating_sgd(terms, start, batch_stats, record.momentum, sgd, inputs.steps)
+    trained = disjoint.alternating_sgd(terms, start, batch_stats, record.momentum, tx, inputs.steps)
     return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
 
 

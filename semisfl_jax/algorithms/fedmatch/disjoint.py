@@ -172,7 +172,7 @@ def alternating_sgd(
     parts: SigmaPsi,
     batch_stats: SplitParams,
     client_state: dict[str, Any],
-    sgd: dict[str, optax.GradientTransformation],
+    tx: dict[str, optax.GradientTransformation],
     steps: Array | int,
 ) -> tuple[SigmaPsi, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
     """The optimizer steps of one client: in each iteration one step of every part that has a loss, in order.
@@ -182,7 +182,7 @@ def alternating_sgd(
       parts: all parts at the start.
       batch_stats: the statistics at the start.
       client_state: each trained part's optimizer state from the client's last round, () for a fresh one.
-      sgd: the optimizers.
+      tx: the optimizers.
       steps: iterations; 0 changes nothing.
 
     Returns:
@@ -196,7 +196,7 @@ def alternating_sgd(
         counts: dict[str, Array] = {}
         for name, loss in terms.items():
             gradient, (batch_stats, *reported) = jax.grad(loss, has_aux=True)(parts[name], parts, batch_stats, t)
-            updates, momentum = sgd[name].update(gradient, momenta[name], parts[name])
+            updates, momentum = tx[name].update(gradient, momenta[name], parts[name])
             parts = parts | {name: optax.apply_updates(parts[name], updates)}
             momenta = momenta | {name: momentum}
             for sums, new in zip((means, counts), reported, strict=True):
@@ -204,6 +204,6 @@ def alternating_sgd(
         return (parts, batch_stats, momenta), (means, counts)
 
     fresh = {name: not jax.tree.leaves(client_state[name]) for name in terms}
-    momenta = {name: sgd[name].init(parts[name]) if fresh[name] else client_state[name] for name in terms}
+    momenta = {name: tx[name].init(parts[name]) if fresh[name] else client_state[name] for name in terms}
     (parts, batch_stats, momenta), means, counts = iterate(iteration, (parts, batch_stats, momenta), steps)
     return parts, batch_stats, {name: () if fresh[name] else momenta[name] for name in terms}, means, counts

@@ -33,8 +33,8 @@ def train_client(
     loss = partial(client_loss, parts, inputs, sets, labels, federation)
 
     def train() -> tuple[SplitParams, Any, dict[str, Array]]:
-        sgd = optimizer(parts.hparams, lr)
-        student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, sgd, steps)
+        tx = optimizer(parts.hparams, lr)
+        student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, tx, steps)
         means['client_steps'] = jnp.float32(steps)
         if epochs:
             means['client_images'] = jnp.float32(epochs * sets.num_confident)
