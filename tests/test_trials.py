@@ -252,6 +252,19 @@ def test_a_trial_can_go_on_alone_and_all_can_go_further(tmp_path, capsys):
         assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
 
 
+def test_fewer_rounds_than_one_trial_has_are_refused(tmp_path, capsys):
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=1, **CHEAP) == 0
+    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
+    before = runs.files(tmp_path)
+    capsys.readouterr()
+    for rounds in (1, 2):  # finished without it, and to be trained further
+        assert runs.run(tmp_path, seeds=(0, 1), rounds=rounds, **CHEAP) == 2
+        error = capsys.readouterr().err
+        assert re.match(rf'error: .*seed_1 has already completed round 3, beyond config\.rounds={rounds}; use', error)
+        assert error.count('\n') == 1
+        assert runs.files(tmp_path) == before
+
+
 def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
     settings = {'seeds': (0, 1), **CHEAP}
     assert runs.run(tmp_path, rounds=2, **settings) == 0

@@ -63,7 +63,7 @@ def finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
       config: resolved.
 
     Raises:
-      UserError: the folder is not usable, or the run has more rounds than are asked for.
+      UserError: the folder is not usable, or the run or one of its trials has more rounds than are asked for.
     """
     workdir.check(folder, config)
     summary, _ = workdir.summary_of(folder, config)
@@ -78,6 +78,7 @@ def finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
         return None
     for home, written, _ in trials:
         if written:
+            _check_not_beyond(home, written['rounds'], config.rounds)  # it went on alone
             _compare_lines(home, written['rounds'], written['metrics_sha256'])
     if config.diagnostics_every:
         _compare_diagnostics([home for home, *_ in trials], config)
@@ -123,15 +124,17 @@ def restore(homes: Sequence[Home], rounds: int, template: Any) -> checkpoint.Res
       template: the state of one trial, see `checkpoint.restore_all`.
 
     Raises:
-      UserError: the checkpoints are beyond `rounds` or unusable, or metrics.jsonl or summary.json does not go with
-        them.
+      UserError: the checkpoints, of any trial, are beyond `rounds` or unusable, or metrics.jsonl or summary.json does
+        not go with them.
     """
+    # The last of each trial, as one may have gone on alone: what is newer than the round that all share is cut back.
+    last = [(checkpoint.rounds_saved(home.checkpoints) or [0])[-1] for home in homes]
+    saved = max(last)
+    _check_not_beyond(homes[last.index(saved)].folder, saved, rounds)
     restored = checkpoint.restore_all([home.checkpoints for home in homes], template, [home.identity for home in homes])
     # If some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
     # these rounds had been written for all. Anything else is not such a run, and must not be overwritten.
-    saved = max((checkpoint.rounds_saved(home.checkpoints) or [0])[-1] for home in homes)
     completed = restored.round if restored else saved
-    _check_not_beyond(homes[0].folder, completed, rounds)
     for home in homes:
         if not completed and os.path.lexists(home.folder / workdir.SUMMARY):
             raise UserError(
