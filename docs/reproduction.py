@@ -9,18 +9,23 @@ intervals and tests, and verdicts, and says where every number is from. Nothing 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax.studies import statistics
+from semisfl_jax import commands, own_files
+from semisfl_jax.errors import UserError
+from semisfl_jax.studies import spec, statistics
+from semisfl_jax.wording import did_you_mean, use_one_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, CLAIMS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml'
+PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'
 MACHINE = re.compile(r'\S+ \(\S+\), [^,]+, \d+ cores?')  # in the column `hardware` of cells.csv
 LEVEL = 0.05
 WIDTH = 110  # of a command
@@ -28,6 +33,11 @@ SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a
 HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
 FEW = 'too few seeds reached it'  # an accuracy, in a claim of what is needed for it
 KINDS = (HOLDS, OPPOSITE, NONE, OPEN, FEW)
+EXPECTED = ('above', 'below', 'same')
+NEEDED = ('name', 'paper', 'where', 'study', 'table', 'expect')  # keys of a claim
+TEXTS = (*NEEDED, 'words', 'numbers', 'tuned', 'part', 'options', 'row', 'unit', 'learned', 'figure', 'alt')
+PAIRS = ('rows', 'column_pairs')
+NOT_OURS = 'does not hold what a study writes; restore it from a copy, or repeat the command of the study'
 
 
 class Place(NamedTuple):
@@ -57,6 +67,7 @@ class Judged(NamedTuple):
 
     claim: dict[str, Any]
     comparisons: list[Comparison]
+    folder: Path | None = None  # of the results; None if the study has not been run
 
     @property
     def verdict(self) -> str:
@@ -76,7 +87,7 @@ def judge(difference: statistics.Difference, p: float, expect: str, unit: str) -
       difference: of what the claim says is larger (`expect` 'above'), smaller ('below') or the same ('same'), in points
         or, for ratios, of logarithms.
       p: corrected.
-      expect: see above.
+      expect: see above, one of EXPECTED.
       unit: 'points' or 'ratio'.
     """
     small = math.log1p(SMALL[unit]) if unit == 'ratio' else SMALL[unit]
@@ -90,20 +101,78 @@ def judge(difference: statistics.Difference, p: float, expect: str, unit: str) -
     return NONE if none else OPEN
 
 
-def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
+def read(file: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The introduction and the claims of a file like claims.toml.
+
+    Raises:
+      UserError: it cannot be read, or a claim lacks a key, or has one that nothing reads or with a wrong value.
+    """
+    try:
+        content = tomllib.loads(own_files.content(file).decode())
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise UserError(f'{file} is not TOML ({error}); correct it') from error
+    intro, claims = content.get('intro'), content.get('claim')
+    if not isinstance(intro, str) or not isinstance(claims, list) or not all(isinstance(item, dict) for item in claims):
+        raise UserError(f"{file} needs a text `intro` and claims, each under a line '[[claim]]'; add them")
+    for number, claim in enumerate(claims, 1):
+        if fault := _fault(claim):
+            raise UserError(f'{file}, claim {number}, {claim.get("name", "without a name")!r}: {fault}')
+    return intro, claims
+
+
+def _fault(claim: dict[str, Any]) -> str:
+    """What is wrong with a claim by itself, '' if nothing."""
+    known = (*TEXTS, *PAIRS, 'columns')
+    for key, value in claim.items():
+        if key not in known:
+            return f'{key!r} is not a key of a claim{did_you_mean(key, known) or "; leave it out"}'
+        if key in TEXTS and not isinstance(value, str):
+            return f'{key}={value!r} is not a text; write it in quotes'
+        if key == 'columns' and not _texts(value):
+            return f"columns={value!r} is not a list of columns; write ['…', '…']"
+        if key in PAIRS and not (isinstance(value, list) and all(_texts(pair) and len(pair) == 2 for pair in value)):
+            return f"{key}={value!r} is not a list of pairs; write [['…', '…'], …]"
+    if lacking := [key for key in NEEDED if key not in claim]:
+        return f'{lacking[0]!r} is missing; add it'
+    for key, value, choices in (('expect', claim['expect'], EXPECTED), ('unit', _unit(claim), SMALL)):
+        if value not in choices:
+            return f'{key}={value!r} is unknown; {use_one_of(value, choices)}'
+    name, _, scale = claim['study'].partition(':')
+    studies = [file.stem for file in (ROOT / 'configs/studies').glob('*.py')]
+    if name not in studies or scale not in spec.SCALES:
+        near = did_you_mean(name, studies) if name not in studies else ''
+        return f'study={claim["study"]!r} is not NAME:SCALE of a file in configs/studies; correct it{near}'
+    if not any(claim.get(key) for key in PAIRS) or ('column_pairs' in claim and 'row' not in claim):
+        return 'there is nothing to compare; give pairs of `rows`, or `column_pairs` and the `row` that they are in'
+    return '`figure` needs `alt`, what it shows; add it' if 'figure' in claim and 'alt' not in claim else ''
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def judged(claim: dict[str, Any], results: Path) -> Judged:
     """What the results say of a claim.
 
     Raises:
-      ValueError: the study's results have no such table, row or column.
+      UserError: the study's results have no such table, row or column, or are not those of a study.
     """
     folder = folder_of(claim, results)
     if not folder:
         return Judged(claim, [])
     table = values(folder, claim['table'])
+    if not table:
+        titles = dict.fromkeys(line['table'] for line in _lines(folder / 'cells.csv'))
+        raise UserError(
+            f'{claim["name"]}: {folder.name} has no table {claim["table"]!r}; {use_one_of(claim["table"], titles)}'
+        )
     pairs = list(_pairs(claim, table))
     found = [_difference(claim, *(table[place] for place in pair)) for pair in pairs]
     if not pairs or not all(difference or pair[0].target for pair, difference in zip(pairs, found, strict=True)):
-        raise ValueError(f'{claim["name"]}: no pair of runs for a comparison in {folder.name}, {claim["table"]}')
+        raise UserError(
+            f'{claim["name"]}: no pair of runs for a comparison in {folder.name}, {claim["table"]!r}; run more seeds, '
+            'or correct the claim'
+        )
     p = iter(statistics.corrected([difference.p for difference in found if difference]))
     comparisons = []
     for (first, second), difference in zip(pairs, found, strict=True):
@@ -117,7 +186,7 @@ def judged(claim: dict[str, Any], results: Path = ROOT / 'results') -> Judged:
             numbers = tuple(math.expm1(number) for number in numbers)
         verdict = judge(difference, corrected, claim['expect'], _unit(claim))
         comparisons.append(Comparison(first, second, *numbers, difference.seeds, corrected, verdict))
-    return Judged(claim, comparisons)
+    return Judged(claim, comparisons, folder)
 
 
 def _difference(claim: dict[str, Any], *both: dict[int, float]) -> statistics.Difference | None:
@@ -126,11 +195,11 @@ def _difference(claim: dict[str, Any], *both: dict[int, float]) -> statistics.Di
     return difference if difference and difference.seeds >= statistics.FEWEST else None
 
 
-def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path | None:
+def folder_of(claim: dict[str, Any], results: Path) -> Path | None:
     """The results of a claim's study, with tuned methods if the claim is of these, or a part of it; None: not there.
 
     Raises:
-      ValueError: there are results of several sweeps, or of a part with several seeds or options.
+      UserError: there are results of several sweeps, or of a part with several seeds or options.
     """
     name, scale = claim['study'].split(':')
     pattern = f'{name}-{scale}'
@@ -140,13 +209,18 @@ def folder_of(claim: dict[str, Any], results: Path = ROOT / 'results') -> Path |
         pattern = f'{name}-tuned-*-{scale}'
     found = sorted(results.glob(pattern))
     if len(found) > 1:
-        raise ValueError(f'{claim["name"]}: several results, {", ".join(folder.name for folder in found)}')
+        names = ', '.join(folder.name for folder in found)
+        raise UserError(f'{claim["name"]}: several results, {names}; leave one of them in {results}')
     return found[0] if found else None
 
 
 @cache
 def values(folder: Path, title: str) -> dict[Place, dict[int, float]]:
-    """The values of a table by place and seed, from runs.csv; none at a place of cells.csv that has no values."""
+    """The values of a table by place and seed, from runs.csv; none at a place of cells.csv that has no values.
+
+    Raises:
+      UserError: one of these files is missing, or was not written by a study.
+    """
 
     def place(line: dict[str, str]) -> Place:
         return Place(line['row'], line['column'], line['measure'], line['target'])
@@ -154,15 +228,24 @@ def values(folder: Path, title: str) -> dict[Place, dict[int, float]]:
     found: dict[Place, dict[int, float]] = {
         place(line): {} for line in _lines(folder / 'cells.csv') if line['table'] == title
     }
-    for line in _lines(folder / 'runs.csv'):
+    for line in _lines(folder / 'runs.csv', ('seed', 'value')):
         if line['table'] == title:
-            found[place(line)][int(line['seed'])] = float(line['value'])
+            try:
+                found[place(line)][int(line['seed'])] = float(line['value'])
+            except (KeyError, ValueError) as error:
+                raise UserError(f'{folder / "runs.csv"} {NOT_OURS} ({error})') from error
     return found
 
 
-def _lines(file: Path) -> list[dict[str, str]]:
-    with file.open(newline='') as stream:
-        return list(csv.DictReader(stream))
+def _lines(file: Path, others: Sequence[str] = ()) -> list[dict[str, str]]:
+    """The lines of a CSV file that have a place in a table, and `others`."""
+    try:
+        lines = list(csv.DictReader(io.StringIO(own_files.content(file).decode(), newline='')))
+    except (UserError, ValueError, csv.Error) as error:
+        raise UserError(f'{file} {NOT_OURS} ({error})') from error
+    if not lines or any(line.get(key) is None for line in lines for key in ('table', *Place._fields, *others)):
+        raise UserError(f'{file} {NOT_OURS}')
+    return lines
 
 
 def _unit(claim: dict[str, Any]) -> str:
@@ -170,7 +253,13 @@ def _unit(claim: dict[str, Any]) -> str:
 
 
 def _scaled(claim: dict[str, Any], seeds: dict[int, float]) -> dict[int, float]:
-    return {seed: math.log(value) for seed, value in seeds.items()} if _unit(claim) == 'ratio' else seeds
+    if _unit(claim) != 'ratio':
+        return seeds
+    if any(value <= 0 for value in seeds.values()):
+        raise UserError(
+            f'{claim["name"]}: {claim["table"]!r} has values of 0, which no ratio can be of; leave them out'
+        )
+    return {seed: math.log(value) for seed, value in seeds.items()}
 
 
 def _pairs(claim: dict[str, Any], table: dict[Place, Any]) -> Iterator[tuple[Place, Place]]:
@@ -185,14 +274,24 @@ def _pairs(claim: dict[str, Any], table: dict[Place, Any]) -> Iterator[tuple[Pla
 
 def _place(claim: dict[str, Any], table: dict[Place, Any], row: str, column: str) -> Place:
     found = [place for place in table if (place.row, place.column) == (row, column)]
-    if len(found) != 1:
-        raise ValueError(f'{claim["name"]}: {len(found)} cells {row!r}, {column!r} in {claim["table"]!r}')
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    for kind, name in (('row', row), ('column', column)):
+        names = dict.fromkeys(getattr(place, kind) for place in table)
+        if name not in names:
+            raise UserError(f'{claim["name"]}: {claim["table"]!r} has no {kind} {name!r}; {use_one_of(name, names)}')
+    raise UserError(f'{claim["name"]}: {len(found)} cells {row!r}, {column!r} in {claim["table"]!r}; name others')
 
 
-def page(claims: Sequence[dict[str, Any]], intro: str) -> str:
-    """docs/reproduction.md."""
-    found = [judged(claim) for claim in claims]
+def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
+    """docs/reproduction.md.
+
+    Raises:
+      UserError: `results` is missing, or a claim does not fit what is there.
+    """
+    if not results.is_dir():
+        raise UserError(f'there are no results in {results}; restore this folder from the repository')
+    found = [judged(claim, results) for claim in claims]
     rows = ['| claim | of | verdict here | tested with |', '|---|---|---|---|']
     for item in found:
         claim = item.claim
@@ -218,9 +317,12 @@ def section(item: Judged) -> str:
         parts.append(_table(item))
     if 'learned' in claim:
         parts.append(claim['learned'].strip())
-    folder = folder_of(claim)
-    if folder and 'figure' in claim:
-        figure = f'../results/{folder.name}/figures/{claim["figure"]}.png'
+    if item.folder and 'figure' in claim:
+        figures = sorted(file.stem for file in (item.folder / 'figures').glob('*.png'))
+        if claim['figure'] not in figures:
+            advice = use_one_of(claim['figure'], figures) if figures else 'leave it out'
+            raise UserError(f'{claim["name"]}: {item.folder.name} has no figure {claim["figure"]!r}; {advice}')
+        figure = f'../results/{item.folder.name}/figures/{claim["figure"]}.png'
         parts.append(f'<img src="{figure}" width="465" alt="{claim["alt"]}">')
     parts.append(_source(item))
     return '\n\n'.join(parts)
@@ -253,13 +355,13 @@ def _source(item: Judged) -> str:
     command = f'python launch.py --config=configs/studies/{name}.py:{scale}'
     if 'tuned' in claim:
         command += f' \\\n--config.study_tuned={claim["tuned"]}'
-    folder = folder_of(claim)
+    folder = item.folder
     if not folder:
         return f'```sh\n{command}\n```'
     used = {(c.row, c.column) for item_ in item.comparisons for c in (item_.first, item_.second)}
     lines = [
         line
-        for line in _lines(folder / 'cells.csv')
+        for line in _lines(folder / 'cells.csv', ('commits', 'hardware'))
         if line['table'] == claim['table'] and (line['row'], line['column']) in used
     ]
     rows = list(dict.fromkeys(line['row'] for line in lines))
@@ -287,10 +389,26 @@ def _anchor(name: str) -> str:
     return kept.replace(' ', '-')
 
 
-def main() -> str:
-    content = tomllib.loads(CLAIMS.read_text())
-    return page(content['claim'], content['intro'])
+def text() -> str:
+    """docs/reproduction.md, of the claims and results in this repository.
+
+    Raises:
+      UserError: a mistake in one of them.
+    """
+    intro, claims = read(CLAIMS)
+    return page(claims, intro, RESULTS)
+
+
+def main(argv: list[str]) -> int:
+    """Writes the page, unless there is a mistake; returns the exit status."""
+
+    def write() -> None:
+        if argv[1:]:
+            raise UserError(f"'{argv[1]}': this script takes no arguments; leave it out (see --help)")
+        own_files.write(PAGE, text().encode())
+
+    return commands.main(argv, __doc__, write)
 
 
 if __name__ == '__main__':
-    PAGE.write_text(main())
+    sys.exit(main(sys.argv))

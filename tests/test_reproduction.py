@@ -5,7 +5,9 @@ import math
 
 import pytest
 
+from semisfl_jax.errors import UserError
 from semisfl_jax.studies.statistics import Difference
+from tests.one_line import assert_one_line
 from tests.runs import ROOT
 
 SPEC = importlib.util.spec_from_file_location('reproduction', ROOT / 'docs/reproduction.py')
@@ -99,7 +101,7 @@ def test_a_target_that_few_seeds_reach(tmp_path):
 
 def test_an_accuracy_without_pairs_is_a_mistake(tmp_path):
     lines = [f'T,{row},u,accuracy,,%,{seed},1' for row, seed in (('a', 0), ('b', 1))]
-    with pytest.raises(ValueError, match='no pair of runs'):
+    with pytest.raises(UserError, match='no pair of runs'):
         reproduction.judged(claim(), results(tmp_path, lines))
 
 
@@ -112,7 +114,7 @@ def test_columns_are_compared_within_a_row(tmp_path):
 
 
 def test_a_row_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match="0 cells 'b', 'u'"):
+    with pytest.raises(UserError, match="'T' has no row 'b'; use one of a"):
         reproduction.judged(claim(), results(tmp_path, ['T,a,u,accuracy,,%,0,1']))
     assert reproduction.judged(claim(study='none:cpu'), tmp_path).verdict == 'not run yet'
 
@@ -128,7 +130,7 @@ def test_tuned_methods_have_results_of_their_own(tmp_path):
     assert reproduction.folder_of(tuned, tmp_path).name == 'toy-tuned-0a1b2c-cpu'
     assert reproduction.folder_of(claim(), tmp_path) is None
     (tmp_path / 'toy-tuned-0a1b2d-cpu').mkdir()
-    with pytest.raises(ValueError, match='several results'):
+    with pytest.raises(UserError, match='several results'):
         reproduction.folder_of(tuned, tmp_path)
 
 
@@ -150,4 +152,88 @@ def test_several_verdicts_are_counted():
 
 
 def test_the_page_is_what_its_script_makes():
-    assert reproduction.PAGE.read_text() == reproduction.main(), 'run python docs/reproduction.py'
+    assert reproduction.PAGE.read_text() == reproduction.text(), 'run python docs/reproduction.py'
+
+
+def toy_page(tmp_path, monkeypatch, text=None, **changes):
+    """A page of one claim, with results of two rows, in `tmp_path`; returns the page's path."""
+    folder = tmp_path / 'results' / 'table2-digits'
+    (folder / 'figures').mkdir(parents=True)
+    (folder / 'figures' / '1-values.png').touch()
+    places = [f'T,{row},u,accuracy,,%' for row in 'ab']
+    head = HEAD.removesuffix(',seed,value')
+    cells = [f'{place},0a1b2c,"cpu (x), a machine, 2 cores"' for place in places]
+    (folder / 'cells.csv').write_text('\n'.join([f'{head},commits,hardware', *cells]) + '\n')
+    values = [f'{place},{seed},{seed}' for place in places for seed in range(3)]
+    (folder / 'runs.csv').write_text('\n'.join([HEAD, *values]) + '\n')
+    entries = claim(study='table2:digits', paper='P', where='W') | changes
+    lines = [f'{key} = {value!r}' for key, value in entries.items() if value is not None]
+    (tmp_path / 'claims.toml').write_text(text or '\n'.join(["intro = 'I'", '[[claim]]', *lines]))
+    (tmp_path / 'page.md').write_text('as it was')
+    for name, path in {'PAGE': 'page.md', 'CLAIMS': 'claims.toml', 'RESULTS': 'results'}.items():
+        monkeypatch.setattr(reproduction, name, tmp_path / path)
+    return tmp_path / 'page.md'
+
+
+def test_the_script_writes_the_page(tmp_path, monkeypatch):
+    page = toy_page(tmp_path, monkeypatch, figure='1-values', alt='values')
+    assert reproduction.main(['reproduction.py']) == 0
+    assert '| a − b | u |' in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ('changes', 'words'),
+    [
+        ({'expect': 'abov'}, ["'x'", "expect='abov' is unknown", "did you mean 'above'?"]),
+        ({'expect': None}, ["'x'", "'expect' is missing"]),
+        ({'expct': 'above'}, ["'x'", "'expct' is not a key of a claim; did you mean 'expect'?"]),
+        ({'unit': 'rato'}, ["unit='rato' is unknown", "did you mean 'ratio'?"]),
+        ({'study': 'table2digits'}, ["study='table2digits' is not NAME:SCALE"]),
+        ({'study': 'tabel2:digits'}, ["did you mean 'table2'?"]),
+        ({'table': 'U'}, ["x: table2-digits has no table 'U'; use one of T"]),
+        ({'rows': [['a', 'c']]}, ["x: 'T' has no row 'c'; use one of a, b"]),
+        ({'rows': [['a']]}, ["'x'", 'is not a list of pairs']),
+        ({'rows': None}, ["'x'", 'nothing to compare']),
+        ({'columns': ['v']}, ["x: 'T' has no column 'v'; use one of u"]),
+        ({'figure': 'nofig', 'alt': ''}, ["x: table2-digits has no figure 'nofig'; use one of 1-values"]),
+        ({'figure': '1-values'}, ["'x'", '`alt`']),
+        ({'unit': 'ratio'}, ["x: 'T' has values of 0"]),
+        ({'text': "[[claim]\nname = 'x'"}, ['claims.toml is not TOML', 'line 1']),
+        ({'text': "[[claim]]\nname = 'x'"}, ['claims.toml needs a text `intro`']),
+    ],
+)
+def test_a_mistake_in_a_claim_is_one_line_and_leaves_the_page(tmp_path, monkeypatch, capsys, changes, words):
+    page = toy_page(tmp_path, monkeypatch, **changes)
+    assert reproduction.main(['reproduction.py']) == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert page.read_text() == 'as it was'
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'words'),
+    [
+        ('cells.csv', '', ['cells.csv does not hold what a study writes']),
+        ('cells.csv', None, ['cells.csv does not hold what a study writes', 'cannot be read']),
+        ('runs.csv', f'{HEAD}\nT,a,u,accuracy,,%,0,much\n', ['runs.csv does not hold what a study writes', 'much']),
+        ('runs.csv', f'{HEAD}\nT,c,u,accuracy,,%,0,1\n', ['runs.csv does not hold what a study writes', "'c'"]),
+        ('', None, ['there are no results in', 'restore this folder']),
+    ],
+)
+def test_results_that_are_none_are_one_line(tmp_path, monkeypatch, capsys, name, content, words):
+    page = toy_page(tmp_path, monkeypatch)
+    if not name:
+        (tmp_path / 'results').rename(tmp_path / 'elsewhere')
+    elif content is None:
+        (tmp_path / 'results' / 'table2-digits' / name).unlink()
+    else:
+        (tmp_path / 'results' / 'table2-digits' / name).write_text(content)
+    assert reproduction.main(['reproduction.py']) == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert page.read_text() == 'as it was'
+
+
+def test_the_script_takes_no_arguments(tmp_path, monkeypatch, capsys):
+    page = toy_page(tmp_path, monkeypatch)
+    assert reproduction.main(['reproduction.py', 'foo']) == 2
+    assert_one_line(capsys.readouterr().err, ["'foo'", 'takes no arguments'])
+    assert page.read_text() == 'as it was'
