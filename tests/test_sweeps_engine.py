@@ -153,6 +153,28 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path):
     assert '\n' not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ('name', 'end', 'why'),
+    [
+        (
+            'optuna.journal',
+            b'garbage\n',
+            r'optuna\.journal is damaged .*; restore it from a copy, or remove it: runs are',
+        ),
+        ('sweep.json', b'garbage', r'sweep\.json is not JSON .*; restore it from a copy, or choose another --workdir'),
+    ],
+)
+def test_a_damaged_file_of_a_sweep_is_one_line(tmp_path, name, end, why):
+    root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
+    path = make(root, launcher, given={'sweep_trials': 1}) / name
+    for damaged in (path.read_bytes() + end, end):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=why) as caught:
+            make(root, launcher, given={'sweep_trials': 2})
+        assert '\n' not in str(caught.value)
+        assert path.read_bytes() == damaged
+
+
 def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypatch):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     monkeypatch.setenv('TOY_FAILS', '1')

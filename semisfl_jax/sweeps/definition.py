@@ -48,10 +48,14 @@ def keep(folder: Path, sweep: Sweep) -> None:
 
 def _completed(file: Path) -> dict[str, Any]:
     """The content of a file, with the keys of configurations that it is too old to have."""
-    content = own_files.read_object(file)
+    advice = 'restore it from a copy, or choose another --workdir'
+    try:
+        content = own_files.read_object(file)
+    except UserError as error:
+        raise UserError(f'{error}; {advice}') from error
     methods = content.get('methods')
     if not isinstance(methods, dict) or not all(isinstance(entry, dict) for entry in methods.values()):
-        raise UserError(f'{file} was not written by a sweep; restore it from a copy, or choose another --workdir')
+        raise UserError(f'{file} was not written by a sweep; {advice}')
     for entry in methods.values():
         entry['settings'] = keys.completed(entry.get('settings', {}))
     return content

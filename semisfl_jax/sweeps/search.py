@@ -8,6 +8,7 @@ down, each in one line, so that a search that was killed proposes the same again
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,11 +71,14 @@ def open_journal(folder: Path) -> Any:
       UserError: the file is not readable, or not a journal.
     """
     library, file = optuna(), folder / JOURNAL
+    whole: list[bytes] = []
     if file.exists():
-        content = own_files.content(file)
-        metrics.cut_back(file, content.count(b'\n'))
+        *whole, _ = own_files.content(file).split(b'\n')
+        metrics.cut_back(file, len(whole))
     backend = importlib.import_module('optuna.storages.journal').JournalFileBackend(str(file), lock_obj=_Held())
     try:
+        for line in whole:
+            json.loads(line)  # Optuna forgives the last one, until it has written another behind it
         return library.storages.JournalStorage(backend)
     except Exception as error:  # whatever Optuna finds in a line that it did not write
         raise UserError(f'{file} is damaged ({error}); restore it from a copy, or remove it: runs are kept') from error
