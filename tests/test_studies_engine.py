@@ -1,5 +1,6 @@
 """What a study makes, what it leaves alone, and that a kill leaves no trace in the report."""
 
+import dataclasses
 import fcntl
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import engine, execute, plan
+from semisfl_jax.studies.spec import Measure
 from tests import runs, studies_toy
 from tests.marks import slow_but
 
@@ -114,6 +116,47 @@ def test_no_run_at_all_is_an_error_in_one_line(tmp_path, monkeypatch):
     ) as caught:
         make(tmp_path)
     assert '\n' not in str(caught.value)
+
+
+def with_table(**changes):
+    """The toy study with changes in its first table."""
+    whole = studies_toy.study()
+    return dataclasses.replace(whole, tables=(dataclasses.replace(whole.tables[0], **changes), *whole.tables[1:]))
+
+
+ACCURACIES = studies_toy.study().tables[0]
+GAIN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('delta_m', reference='FedSGD'))
+UNKNOWN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('acuracy'))
+
+
+@pytest.mark.parametrize(
+    ('study', 'why'),
+    [
+        (
+            with_table(figures=('values', 'foo')),
+            "toy:smoke, Accuracies: its figure 'foo' is unknown; use one of values,",
+        ),
+        (with_table(figures='values'), r"write \('values',\)"),
+        (with_table(reference='SemiFSL'), "its reference 'SemiFSL' is not a row; .*; did you mean 'SemiSFL'"),
+        (with_table(cells=2 * ACCURACIES.cells), r'it has two cells at SemiSFL / Dir\(1\); give each a row or column'),
+        (with_table(cells=()), 'toy:smoke, Accuracies: it has no cells; give it some'),
+        (with_table(cells=(UNKNOWN,)), "measures 'acuracy', which is unknown; .*; did you mean 'accuracy'"),
+        (with_table(cells=(GAIN,), reference=''), "is a gain over 'FedSGD', which has no cell in that column; add it"),
+        (with_table(title='Minutes'), "two tables called 'Minutes'"),
+        (dataclasses.replace(studies_toy.study(), tables=()), 'toy:smoke has no tables; give it some'),
+        (
+            dataclasses.replace(studies_toy.study(), name='../toy'),
+            r"a study is named '\.\./toy', which is no name of a folder",
+        ),
+        (dataclasses.replace(studies_toy.study(), name='.toy'), 'use letters, digits'),
+        (dataclasses.replace(studies_toy.study(), scale=''), "the scale of the study toy is named ''"),
+    ],
+)
+def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, study, why):
+    with pytest.raises(UserError, match=why) as caught:
+        engine.run(study, {'study_columns': ('Dir(1)',)}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+    assert '\n' not in str(caught.value)
+    assert not (tmp_path / 'root').exists()
 
 
 def test_a_root_that_cannot_be_written(tmp_path):

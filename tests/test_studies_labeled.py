@@ -12,7 +12,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.runs import Run
-from semisfl_jax.studies import collect, plan, report
+from semisfl_jax.studies import checks, collect, plan, report
 from semisfl_jax.studies.spec import Measure, Paper
 from tests import runs
 from tests.studies_cells import CELLS_OF_LABELED
@@ -23,6 +23,7 @@ from tests.studies_words import study
 @pytest.mark.parametrize('name', CELLS_OF_LABELED)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
+    checks.check(definition)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())

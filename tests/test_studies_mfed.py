@@ -9,7 +9,7 @@ from configs.studies import mfed
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.runs import Run
-from semisfl_jax.studies import collect, plan, report
+from semisfl_jax.studies import checks, collect, plan, report
 from semisfl_jax.studies.collect import CellResult
 from semisfl_jax.studies.spec import Measure
 from tests import runs
@@ -28,6 +28,7 @@ RUNS = {
 @pytest.mark.parametrize('name', CELLS_OF_MFED)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
+    checks.check(definition)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())

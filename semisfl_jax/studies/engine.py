@@ -13,7 +13,18 @@ from typing import Any
 
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
-from semisfl_jax.studies import board, collect, comparisons, execute, plan, provenance, report, statistics, tuned
+from semisfl_jax.studies import (
+    board,
+    checks,
+    collect,
+    comparisons,
+    execute,
+    plan,
+    provenance,
+    report,
+    statistics,
+    tuned,
+)
 from semisfl_jax.studies.board import Board
 from semisfl_jax.studies.spec import OWN_KEYS, Study
 from semisfl_jax.training import interrupt
@@ -47,6 +58,7 @@ def run(
     """
     style.matplotlib()  # fail now rather than after hours of runs
     statistics.check()
+    checks.check(study)
     study, given = _with_given(study, given)
     plan.check(study)
     home, jobs = Path(root or ROOT), plan.jobs(study)

@@ -104,7 +104,7 @@ class Table:
 class Study:
     """A table or figure of the paper at one scale."""
 
-    name: str
+    name: str  # with the scale that of its folder: letters, digits, '_', '-' and '.'
     scale: str  # of SCALES
     title: str
     tables: tuple[Table, ...]

@@ -16,6 +16,7 @@ from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.config import compatibility, keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import shared_defaults
+from semisfl_jax.studies import checks
 from semisfl_jax.studies import plan as studies_plan
 from semisfl_jax.studies import spec as studies_spec
 from semisfl_jax.studies.plan import Job
@@ -105,6 +106,9 @@ def check(sweep: Sweep) -> None:
     Raises:
       UserError: for the first mistake.
     """
+    checks.check_name('a sweep', sweep.name)
+    if sweep.scale:
+        checks.check_name(f'the scale of the sweep {sweep.name}', sweep.scale)
     named, config = f'{sweep.name}:{sweep.scale}'.rstrip(':'), sweep.config
     if sweep.trials < 1:
         raise UserError(f'config.sweep_trials={sweep.trials} leaves nothing to try; use 1 (untuned) or more')

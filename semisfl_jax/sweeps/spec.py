@@ -31,7 +31,7 @@ class Entry:
 class Sweep:
     """A search of the settings of several methods."""
 
-    name: str
+    name: str  # with the scale that of its folder: letters, digits, '_', '-' and '.'
     scale: str
     title: str
     base: str  # file in configs/ without .py, or the path of another one with it
