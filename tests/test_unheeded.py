@@ -8,9 +8,12 @@ import launch
 import semisfl_jax as sfl
 from semisfl_jax import loop
 from semisfl_jax.config import unheeded
+from semisfl_jax.models import zoo
 from semisfl_jax.training import events
 from tests import runs
 
+NO_HELPERS = {'algorithm': 'fedmatch', 'fedmatch.helpers': 0}
+SUPERVISED = {'algorithm': 'fedavg', 'local.objective': 'supervised'}
 IDLE = [
     ({'federation.partition': 'uniform', 'federation.alpha': 3.0}, "federation.partition='uniform' draws from no "),
     ({'federation.max_images': 90}, "federation.partition='dirichlet' does not read it"),
@@ -25,7 +28,26 @@ IDLE = [
     ({'k_s_rule': 'fixed', 'frequency.beta': 2.0}, "k_s_rule='fixed'"),
     ({'cost.enabled': False, 'cost.efficiency': 0.5}, 'cost.enabled=False'),
     ({'algorithm': 'fedavg', 'local.epochs': 1, 'k_u': 7}, 'clients make local.epochs=1 passes'),
+    (
+        {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.server_teraflops': 1.0},
+        'cost.enabled=False',
+    ),
+    ({'algorithm': 'fedavg', 'k_s_rule': 'fixed', 'local.epochs': 1, 'k_u': 7}, 'clients make local.epochs=1 passes'),
     ({'augment.operations': 0, 'augment.magnitude': 5}, 'augment.operations=0'),
+    ({'queue': 'single_ring', 'queue_stride': 3}, "queue='single_ring'"),
+    ({'model.projection': 'none', 'model.projection_dim': 8}, "model.projection='none'"),
+    ({'model.batch_norm_variance': 'unbiased'}, "model.name='small_cnn' has no BatchNorm"),
+    ({'algorithm': 'semifl', 'semifl.batch_norm_data': 'server'}, "model.name='small_cnn' has no BatchNorm"),
+    ({**NO_HELPERS, 'fedmatch.helper_every': 3}, 'fedmatch.helpers=0'),
+    ({**NO_HELPERS, 'fedmatch.lambda_i': 0.5}, 'fedmatch.helpers=0'),
+    ({**SUPERVISED, 'data.client_labels': -1, 'federation.mu': 3}, 'the clients train on labeled images alone'),
+    ({**SUPERVISED, 'data.client_labels': 20, 'federation.mu': 3}, 'the clients train on labeled images alone'),
+    ({'data.data_dir': 'a'}, "data.name='digits' does not read it"),
+    ({'data.cache_dir': 'a'}, "data.name='digits' does not read it"),
+    ({'data.name': 'pascal_context', 'data.data_dir': 'a'}, "data.name='pascal_context' does not read it"),
+    ({'data.name': 'cinic10', 'data.image_folder': 'a', 'data.data_dir': 'b'}, 'the images are those in data.image_'),
+    ({'data.name': 'image100', 'data.fake': True, 'data.class_list': 'a'}, 'the images are synthetic (data.fake)'),
+    ({'data.name': 'image100', 'data.fake': True, 'data.image_folder': 'a'}, 'the images are synthetic (data.fake)'),
     ({'parallel.trials': 'loop'}, 'it is about several seeds (seeds)'),
 ]
 HEEDED = [
@@ -37,6 +59,15 @@ HEEDED = [
     {'cost.enabled': False},
     {'algorithm': 'fedavg', 'frequency.period': 4},  # where K_s does not change either, but by the method alone
     {'pseudo_labels': 'none', 'queue': 'off', 'k_s_rule': 'fixed'},
+    {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.efficiency': 1e-4, 'cost.client_out': (1.0, 2.0)},
+    {'algorithm': 'fedavg', 'local.epochs': 1, 'k_s_rule': 'paper', 'k_u': 7},  # K_min is a share of K_u
+    {'pseudo_labels': 'true', 'diagnostics_every': 1, 'threshold': 0.8},  # of the pseudo-labels in the diagnostics
+    {'model.name': 'cnn13', 'model.batch_norm_variance': 'unbiased'},
+    {'algorithm': 'semifl', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'},  # 'all' is refused there
+    {'algorithm': 'fedmatch', 'fedmatch.helper_every': 3, 'fedmatch.lambda_i': 0.5},
+    {'data.name': 'cifar10', 'data.data_dir': 'a', 'data.cache_dir': 'b'},
+    {'data.name': 'image100', 'data.image_folder': 'a', 'data.class_list': 'b'},
+    {'pre_rounds': 149},
     {'seeds': (0, 1), 'parallel.trials': 'loop'},
 ]
 
@@ -57,6 +88,19 @@ def test_a_key_without_effect_is_told(changes, why, caplog):
 @pytest.mark.parametrize('changes', HEEDED)
 def test_no_other_key_is(changes, caplog):
     assert told(changes, caplog) == []
+
+
+def test_clients_that_never_train_are_told(caplog):
+    (message,) = told({'rounds': 5, 'pre_rounds': 5}, caplog)
+    assert message == (
+        'config.pre_rounds=5 leaves the clients none of rounds=5: none of them ever trains; use fewer of them, or more '
+        'rounds'
+    )
+
+
+def test_a_users_own_model_may_have_batch_norm(monkeypatch, caplog):
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda num_classes, compute: zoo.small_cnn(num_classes, compute))
+    assert told({'model.name': 'own', 'model.batch_norm_variance': 'unbiased'}, caplog) == []
 
 
 def test_the_command_tells_it_and_goes_on(monkeypatch, capsys):

@@ -10,20 +10,28 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from semisfl_jax import algorithms
 from semisfl_jax.config.resolve import flatten
-from semisfl_jax.data import partition_settings
+from semisfl_jax.data import cinic10, image100, partition_settings, pascal_context, sources
 from semisfl_jax.errors import warn
+from semisfl_jax.models import zoo
+from semisfl_jax.models.layers import FLOAT32
 
 _OF_PARTITION = ('min_images', 'max_images', 'min_labeled', 'classes_per_client', 'labeled_alpha')
 _OF_LABELS = ('labeled_partition', 'ignored_labeled')
 
 
 def tell(config: ConfigDict, given: Iterable[str]) -> None:
-    """Warns of every dotted key of `given` that has no effect in a configuration.
+    """Warns of every dotted key of `given` that has no effect in a configuration, and of clients that never train.
 
     What 'auto' stands for depends on the method, which may be changed alone, so it makes no key idle.
     """
     flat, idle = flatten(config), dict(_idle(config))
+    if algorithms.get(config.algorithm).clients and config.pre_rounds >= config.rounds:
+        warn(
+            f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}: none of them '
+            'ever trains; use fewer of them, or more rounds'
+        )
     for key in given:
         if key in idle:
             warn(f'config.{key}={flat[key]} has no effect: {idle[key]}')
@@ -33,17 +41,56 @@ def _idle(config: ConfigDict) -> Iterator[tuple[str, str]]:
     """The idle keys, and why they are."""
     yield from _idle_in_partition(config)
     flat = flatten(config)
+    yield from _idle_in_data(flat)
+    method, pseudo_labels = algorithms.get(flat['algorithm']), flat['pseudo_labels']
+    cost, no_norm = _group(flat, 'cost'), f"model.name='{flat['model.name']}' has no BatchNorm"
+    if flat['failures.deadline_seconds']:  # the other costs decide which clients are late
+        cost = ['cost.server_teraflops']
     for keys, is_idle, why in (
-        (('queue_size', 'queue_stride', 'queue_empty_slots'), flat['queue'] == 'off', "queue='off'"),
-        (('threshold',), flat['pseudo_labels'] != 'method', f"pseudo_labels='{flat['pseudo_labels']}' needs none"),
+        (('queue_size', 'queue_empty_slots'), flat['queue'] == 'off', "queue='off'"),
+        (('queue_stride',), flat['queue'] != 'two_level', f"queue='{flat['queue']}'"),
+        (
+            ('threshold',),
+            pseudo_labels != 'method' and not flat['diagnostics_every'],  # which apply it in any case
+            f"pseudo_labels='{pseudo_labels}' needs none",
+        ),
         (_group(flat, 'frequency'), flat['k_s_rule'] == 'fixed', "k_s_rule='fixed'"),
-        (_group(flat, 'cost'), not flat['cost.enabled'], 'cost.enabled=False'),
-        (('k_u',), bool(flat['local.epochs']), f'clients make local.epochs={flat["local.epochs"]} passes'),
+        (cost, not flat['cost.enabled'], 'cost.enabled=False'),
+        (
+            ('k_u',),
+            flat['local.epochs'] and not _adapts_k_s(flat, method),  # K_min is a share of K_u
+            f'clients make local.epochs={flat["local.epochs"]} passes',
+        ),
+        (('federation.mu',), method.labels_alone(flat), 'the clients train on labeled images alone'),
+        (('model.projection_dim',), flat['model.projection'] == 'none', "model.projection='none'"),
+        (('model.batch_norm_variance',), _has_no_batch_norm(flat['model.name']), no_norm),
+        (
+            ('semifl.batch_norm_data',),
+            _has_no_batch_norm(flat['model.name']) and flat['data.residency'] != 'host',  # which 'all' contradicts
+            no_norm,
+        ),
+        (('fedmatch.helper_every', 'fedmatch.lambda_i'), flat.get('fedmatch.helpers') == 0, 'fedmatch.helpers=0'),
         (('augment.magnitude',), not flat['augment.operations'], 'augment.operations=0'),
         (('parallel.trials',), not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:
             yield from ((key, why) for key in keys)
+
+
+def _idle_in_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where the images come from; `data.load` refuses some that would be idle."""
+    name = sources.ALIASES.get(flat['data.name'], flat['data.name'])
+    idle: tuple[str, ...] = ()
+    why = f"data.name='{name}' does not read it"
+    if flat['data.fake']:
+        idle, why = ('data_dir', 'cache_dir', 'image_folder', 'class_list'), 'the images are synthetic (data.fake)'
+    elif name in sources.READERS:
+        idle = ('data_dir', 'cache_dir')
+    elif name == pascal_context.NAME:
+        idle = ('data_dir',)
+    elif flat['data.image_folder'] and name in (image100.NAME, cinic10.NAME):
+        idle, why = ('data_dir',), 'the images are those in data.image_folder'
+    yield from ((f'data.{key}', why) for key in idle)
 
 
 def _idle_in_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
@@ -67,3 +114,17 @@ def _idle_in_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
 
 def _group(flat: dict[str, Any], name: str) -> list[str]:
     return [key for key in flat if key.startswith(f'{name}.') and key != 'cost.enabled']
+
+
+def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
+    """Whether K_s may change in the course of a run."""
+    by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
+    return by_rule and flat['pseudo_labels'] != 'none'
+
+
+def _has_no_batch_norm(model: str) -> bool:
+    """Whether a model for classification has no BatchNorm; False for a user's own, which may have it anywhere."""
+    make = zoo.ARCHITECTURES.get(model)
+    if make is None or make.__module__ != zoo.__name__:
+        return False
+    return not any(getattr(layer(name='probe'), 'norm', False) for layer in make(1, FLOAT32).layers)
