@@ -6,6 +6,7 @@ from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, presets
+from semisfl_jax.errors import UserError
 from tests import needs, runs
 
 OFFICIAL_METHODS = [name for name, method in algorithms.METHODS.items() if not isinstance(method.official, str)]
@@ -106,6 +107,12 @@ def test_the_command_line_goes_before():
     assert (config.lr_min, config.federation.num_active) == (5e-4, 5)
     same = parse(*OFFICIAL, '--config.lr=0.02', '--config.rounds=150')  # given as they were
     assert (same.lr, same.rounds) == (0.02, 150)
+
+
+@pytest.mark.parametrize('words', [(), OFFICIAL])
+def test_the_official_keys_of_a_user_are_refused(words):
+    with pytest.raises(UserError, match=r"official_keys holds 'lr': setting='official' fills it in.*leave it out"):
+        parse(*words, '--config.official_keys=lr')
 
 
 def test_harmonized_changes_nothing():

@@ -8,7 +8,7 @@ the run uses, and in `official_keys` the names of those that came from the paper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -28,10 +28,12 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
       given: dotted keys to leave unchanged.
 
     Raises:
-      UserError: the method has no 'official' setting.
+      UserError: the method has no 'official' setting, or `given` has what this fills in.
     """
     if config.get('setting') != 'official':  # which a user's file may lack; `check` says so
         return
+    if 'official_keys' in given and config.official_keys:
+        raise UserError(_filled_in(config.official_keys))
     values = {key: value for key, value in _official(keys.flat(config)).items() if key not in given}
     with config.unlocked():
         config.update_from_flattened_dict(values)
@@ -39,8 +41,11 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
 
 
 def check(flat: Mapping[str, Any]) -> None:
-    """Raises UserError if `setting` is 'official' but was never applied, as when a program sets only that key."""
+    """Raises UserError if `setting` is 'official' but was never applied, as when a program sets only that key, or if
+    another setting has `official_keys`."""
     if flat['setting'] != 'official':
+        if flat['official_keys']:
+            raise UserError(_filled_in(flat['official_keys']))
         return
     _official(flat)
     if not flat['official_keys']:
@@ -48,6 +53,13 @@ def check(flat: Mapping[str, Any]) -> None:
             "config.setting='official' is set, but the configuration has none of its values; call "
             'semisfl_jax.config.presets.apply(config)'
         )
+
+
+def _filled_in(named: Sequence[str]) -> str:
+    return (
+        f"config.official_keys holds {named[0]!r}: setting='official' fills it in, with keys that were set from the "
+        'papers; leave it out'
+    )
 
 
 def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:
