@@ -6,7 +6,7 @@ import os
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import exit_status
+from semisfl_jax.errors import Diverged, exit_status
 from semisfl_jax.training import interrupt
 
 
@@ -65,7 +65,12 @@ def _train(command: command_line.Command) -> None:
             if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
                 unheeded.tell(config, command.given)
 
-        loop.train(config, folder, tell, interrupts=interrupt.listen)
+        try:
+            loop.train(config, folder, tell, interrupts=interrupt.listen)
+        except Diverged as error:
+            if command.workdir:  # where only the same configuration resumes
+                raise Diverged(f'{error}, with another --workdir') from error
+            raise
 
 
 def command() -> int:

@@ -278,8 +278,8 @@ def _after_round(
     clients = [inputs.participation(trial, index) for trial in trials]
     results = map(simulation.after_round, trials, progress.controllers, _parts(run, measured), clients)
     of_trials, controllers = map(list, zip(*results, strict=True))
-    for prefix, folder, *checked in zip(_names(run), _folders(run), of_trials, clients, strict=True):
-        finite.check_losses(prefix, folder, index, *checked)
+    for prefix, folder, values, cohort in zip(_names(run), _folders(run), of_trials, clients, strict=True):
+        finite.check_losses(prefix, folder, index, values, cohort, config)
 
     k_s = [int(controller.k_s) for controller in progress.controllers]
     scores: list[Scores] = [{} for _ in trials]
@@ -322,7 +322,7 @@ def _save(run: Training, progress: Standing, request: Request) -> None:
     if last or signum or number % run.config.checkpoint_every == 0:
         states = _parts(run, progress.state)
         for prefix, folder, state in zip(_names(run), _folders(run), states, strict=True):
-            finite.check_weights(prefix, folder, number, state)
+            finite.check_weights(prefix, folder, number, state, run.config)
         run.tell(events.Snapshot(number, states, progress.controllers, progress.accounts))
     if signum:
         advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'

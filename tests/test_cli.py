@@ -11,9 +11,9 @@ import pytest
 
 import launch
 import semisfl_jax.__main__
-from semisfl_jax import errors
+from semisfl_jax import errors, loop
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import Diverged, UserError
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -69,6 +69,18 @@ def test_home_in_a_workdir(monkeypatch, tmp_path):
     monkeypatch.setattr(semisfl_jax.__main__, '_train', seen.append)
     assert launch.main(['launch.py', runs.DIGITS, '--workdir=~/x']) == 0
     assert seen[0].workdir == str(tmp_path / 'x')
+
+
+@pytest.mark.parametrize(('words', 'end'), [([], ''), (['--workdir=x'], ', with another --workdir')])
+def test_advice_that_a_folder_of_ones_own_would_refuse(monkeypatch, capsys, words, end):
+    """Another configuration has another default folder, but not another --workdir."""
+
+    def train(*_, **__):
+        raise Diverged('loss_supervised is nan; a lower config.lr may help')
+
+    monkeypatch.setattr(loop, 'train', train)
+    assert launch.main(['launch.py', runs.DIGITS, *words]) == Diverged.status
+    assert capsys.readouterr().err == f'error: loss_supervised is nan; a lower config.lr may help{end}\n'
 
 
 def test_overrides_arrive_with_their_type():

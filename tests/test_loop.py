@@ -10,7 +10,7 @@ import pytest
 import semisfl_jax as sfl
 from semisfl_jax import loop
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import events, interrupt
+from semisfl_jax.training import events, finite, interrupt
 from semisfl_jax.training.arguments import folder_of
 from tests import runs
 
@@ -221,6 +221,13 @@ def test_diagnostics_without_a_folder_are_reported(tmp_path):
 def test_a_loss_that_is_not_finite_ends_a_run_without_a_folder():
     with pytest.raises(sfl.UserError, match=r'(?s)loss_.* is (nan|inf) in round \d: stopped\. A lower config\.lr'):
         sfl.train(config(lr=1e30, algorithm='supervised_only'))
+
+
+def test_a_temperature_below_the_default_may_be_why():
+    with pytest.raises(
+        sfl.UserError, match=r'stopped\. A higher config\.temperature \(it is 1e-30\) or a lower config'
+    ):
+        finite.check_losses('', None, 0, {'loss_supervised': np.nan}, None, config(temperature=1e-30))
 
 
 def test_experiments_in_ten_lines(trained):

@@ -125,6 +125,16 @@ def test_images_too_small(name, shape, lowering):
         models.build(name, 10, shape, convolution=lowering)
 
 
+@pytest.mark.parametrize(
+    ('name', 'side', 'advice'), [('cnn', 8, 'model.name=small_cnn or '), ('cnn', 3, ''), ('small_cnn', 3, '')]
+)
+def test_what_helps_images_that_are_too_small(name, side, advice):
+    """The model for small images, where it is another one and its own pooling leaves something."""
+    with pytest.raises(UserError, match=rf'nothing of them; use {advice}larger images \('):
+        models.build(name, 10, (side, side, 1))
+    models.build('small_cnn', 10, (4, 4, 1))
+
+
 def test_batch_norm_moves_in_training_alone():
     architecture = zoo.Architecture(
         (

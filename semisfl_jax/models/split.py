@@ -69,6 +69,7 @@ _KEPT = jax.checkpoint_policies.save_from_both_policies(
     jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.save_only_these_names(CONVOLVED)
 )
 _CLIENT = 'client'  # the axis over which `tops` is mapped
+_SMALLEST, _SMALLEST_SIDE = 'small_cnn', 4  # the model for small images, and the pixels that it needs
 
 
 class Stack(nn.Module):
@@ -152,7 +153,7 @@ def cut(
         contract.check_features(features, index, name)
         logits = contract.shapes(top, features)
     except NoPixels as error:
-        raise UserError(_too_small(image_shape)) from error
+        raise UserError(_too_small(image_shape, name)) from error
     contract.check_logits(logits, num_classes, name)
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
@@ -259,9 +260,10 @@ def filled(variables: Variables) -> Variables:
     return {'params': {}, **variables}
 
 
-def _too_small(image_shape: tuple[int, int, int]) -> str:
+def _too_small(image_shape: tuple[int, int, int], name: str) -> str:
     height, width, _ = image_shape
+    other = '' if name == _SMALLEST or min(height, width) < _SMALLEST_SIDE else f'model.name={_SMALLEST} or '
     return (
-        f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use '
-        'model.name=small_cnn or larger images (data.image_size, data.pad_to)'
+        f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use {other}'
+        'larger images (data.image_size, data.pad_to)'
     )
