@@ -15,16 +15,16 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from absl import app, flags
+from absl import flags
 from ml_collections import ConfigDict
 
+from benchmarks import commands
 from benchmarks.method_cases import Method, methods
 from semisfl_jax import config as config_lib
 from semisfl_jax import machine, models
@@ -200,24 +200,22 @@ def run(todo: list[Cell], by_name: dict[str, Method], precision: str, file: Path
         yield cell
 
 
-def main(argv: list[str]) -> None:
-    del argv
+def main() -> None:
     options = flags.FLAGS
     jax.config.update('jax_platforms', 'cpu')
+    targets.get(options.target)
     try:
-        targets.get(options.target)
         chosen_methods = methods(tuple(options.methods))
-    except UserError as error:
-        sys.exit(f'error: {error}')
     except KeyError as error:
-        sys.exit(f'error: --methods={error.args[0]} is not a method; use names such as semisfl or fedavg:uda')
+        raise UserError(
+            f'--methods={error.args[0]} is not a method; use names such as semisfl or fedavg:uda'
+        ) from error
     families = options.families or list(models.ARCHITECTURES)
     if unknown := set(families) - set(models.ARCHITECTURES):
-        sys.exit(f'error: --families={min(unknown)} is not a family; use one of {", ".join(models.ARCHITECTURES)}')
+        raise UserError(f'--families={min(unknown)} is not a family; use one of {", ".join(models.ARCHITECTURES)}')
     if not all(word.isdecimal() and int(word) for word in options.devices):
-        sys.exit(f'error: --devices={",".join(options.devices)} must be numbers of devices; use numbers such as 1,8')
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
+        raise UserError(f'--devices={",".join(options.devices)} must be numbers of devices; use numbers such as 1,8')
+    out = commands.folder(options.out)
     file = out / 'compiled.jsonl'
     every = cells(options.target, [int(word) for word in options.devices], chosen_methods, families)
     if options.cross:
@@ -238,4 +236,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)

@@ -11,15 +11,14 @@ then the median of some more. A point that does not fit in memory is left out an
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks import growth_plot, growth_report, processes
+from benchmarks import commands, growth_plot, growth_report, processes
 from benchmarks.growth_points import STUDIES, Point, points
 from benchmarks.growth_runs import run_points
 from benchmarks.programs import CONFIGURATIONS
+from semisfl_jax.errors import UserError
 from semisfl_jax.parallel.compilation import PRECISIONS
 
 SIZES = {'cpu': {'k_s': 1, 'k_u': 2, 'batch_size': 8}, 'gpu': {'k_s': 100, 'k_u': 50, 'batch_size': 64}}
@@ -62,13 +61,15 @@ for _study in VALUES:
     )
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     values = flags.FLAGS
-    if len(argv) > 1:
-        sys.exit(f"error: '{argv[1]}' is not a flag")
     numbers = {study: sorted(map(int, values[study].value)) for study in STUDIES}
     if 'total' in values.studies and numbers['total'][0] < values.clients:
-        sys.exit(f'error: --total={numbers["total"][0]} is less than --clients={values.clients}, which are active')
+        raise UserError(
+            f'--total={numbers["total"][0]} is less than --clients={values.clients}, which are active; use more in '
+            'total, or fewer active ones'
+        )
+    out = commands.folder(values.out)
     sizes = SIZES[processes.backend()]
     base = Point(
         model=values.model,
@@ -79,8 +80,6 @@ def main(argv: list[str]) -> None:
         precision=values.precision,
         memory_limit=int(values.memory_limit * 2**30),
     )
-    out = Path(values.out)
-    out.mkdir(parents=True, exist_ok=True)
     todo = [
         point
         for study in STUDIES
@@ -99,4 +98,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from absl import app, flags, logging
+from absl import flags, logging
 
+from benchmarks import commands
 from semisfl_jax import models, parallel
 from semisfl_jax.forms import Form
 from semisfl_jax.models import CONVOLUTIONS
@@ -47,9 +48,7 @@ def task(form: Form):
     )
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"'{argv[1]}' is not a flag")
+def main() -> None:
     logging.set_verbosity(logging.WARNING)
     convolutions = [name for name in CONVOLUTIONS if name != 'auto']
     tasks = {}
@@ -65,4 +64,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)

@@ -19,12 +19,13 @@ import sys
 import time
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks import method_report, processes, report
+from benchmarks import commands, method_report, processes, report
 from benchmarks.method_cases import Case, methods
 from benchmarks.method_side import measure
 from semisfl_jax import models
+from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import CLIENT_MAPS
 from semisfl_jax.parallel.compilation import PRECISIONS
 
@@ -77,14 +78,14 @@ def run(case: Case, repeats: int, out: Path) -> dict:
     return result
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     values = flags.FLAGS
-    if len(argv) > 1:
-        sys.exit(f"error: '{argv[1]}' is not a flag")
     try:
         chosen = methods(tuple(values.methods))
     except KeyError as error:
-        sys.exit(f'error: --methods={error.args[0]} is not a method; use {", ".join(m.name for m in methods())}')
+        names = ', '.join(method.name for method in methods())
+        raise UserError(f'--methods={error.args[0]} is not a method; use {names}') from error
+    out = commands.folder(values.out)
     k_s, k_u = SIZES[processes.backend()]
     case = Case(
         methods=tuple(chosen),
@@ -100,8 +101,6 @@ def main(argv: list[str]) -> None:
         client_map=values.client_map,
         client_chunk=values.client_chunk,
     )
-    out = Path(values.out)
-    out.mkdir(parents=True, exist_ok=True)
     try:
         result = run(case, values.repeats, out)
     except processes.Failed as error:
@@ -114,4 +113,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)

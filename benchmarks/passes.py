@@ -15,14 +15,13 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
-import sys
-from pathlib import Path
 
 import jax
-from absl import app, flags
+from absl import flags
 
-from benchmarks import report
+from benchmarks import commands, report
 from benchmarks.layers import LAYERS, measure
+from semisfl_jax.errors import UserError
 
 flags.DEFINE_list('models', list(LAYERS), 'whose layers: ' + ', '.join(LAYERS))
 flags.DEFINE_integer('repeats', 7, 'measurements of every pass; the median counts', lower_bound=1)
@@ -46,15 +45,12 @@ def table(results: list[dict]) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     values = flags.FLAGS
-    if len(argv) > 1:
-        sys.exit(f"error: '{argv[1]}' is not a flag")
     if not values.no_torch and importlib.util.find_spec('torch') is None:
-        sys.exit("error: torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
+        raise UserError("torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
     jax.config.update('jax_platforms', 'cpu')
-    out = Path(values.out)
-    out.mkdir(parents=True, exist_ok=True)
+    out = commands.folder(values.out)
     layers = list(itertools.chain.from_iterable(LAYERS[name] for name in dict.fromkeys(values.models)))
     results = []
     for number, layer in enumerate(layers, start=1):
@@ -67,4 +63,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)

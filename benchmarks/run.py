@@ -19,15 +19,14 @@ import importlib.util
 import json
 import platform
 import statistics
-import sys
-from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks import processes, report
+from benchmarks import commands, processes, report
 from benchmarks.arithmetic import FORWARD
 from benchmarks.processes import Remote
 from benchmarks.sides import SIDES, Case
+from semisfl_jax.errors import UserError
 from semisfl_jax.models import CONVOLUTIONS
 from semisfl_jax.parallel import CLIENT_MAPS
 from semisfl_jax.parallel.compilation import PRECISIONS
@@ -92,15 +91,12 @@ def choose_mode(case: Case) -> tuple[str, dict[str, list[float]]]:
     return min(seconds, key=lambda mode: statistics.median(seconds[mode])), seconds
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     values = flags.FLAGS
-    if len(argv) > 1:
-        raise app.UsageError(f"'{argv[1]}' is not a flag")
     sides = ['jax'] if values.no_torch else ['jax', 'torch']
     if not values.no_torch and importlib.util.find_spec('torch') is None:
-        sys.exit("error: torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
-    backend, out = processes.backend(), Path(values.out)
-    out.mkdir(parents=True, exist_ok=True)
+        raise UserError("torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
+    out, backend = commands.folder(values.out), processes.backend()
     result = {'machine': report.machine(), 'python': platform.python_version(), 'trials_s': {}, 'cases': []}
     for model in values.models:
         k_s, k_u, repeats = SIZES[backend][model]
@@ -136,4 +132,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)

@@ -392,6 +392,9 @@ def copy(root):
 
 
 def main(words):
+    if {'-h', '--help'} & set(words):
+        print(__doc__)
+        return 0
     chosen = [m for m in MUTANTS if not words or any(word in f'{m.file} {m.name}' for word in words)]
     survivors = 0
     with tempfile.TemporaryDirectory() as root:

@@ -96,6 +96,6 @@ def test_what_is_there_is_not_compiled_again(tmp_path, name):
 )
 def test_mistakes_are_one_line(tmp_path, words, message):
     result = command(tmp_path, f'--target={targets.HERE}', *words)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert message in result.stderr.strip().splitlines()[-1]
     assert not list(tmp_path.iterdir())

@@ -20,12 +20,13 @@ import tempfile
 from pathlib import Path
 
 import jax
-from absl import app, flags
+from absl import flags
 
-from benchmarks import report
+from benchmarks import commands, report
 from benchmarks.peers import environments, measure, plot, tables, turns, workloads
 from benchmarks.peers.catalog import OURS, PEERS, Peer
 from semisfl_jax import data
+from semisfl_jax.errors import UserError
 
 LOGS = 'peers-logs'
 
@@ -56,19 +57,13 @@ def prepared(peers: list[Peer], folder: Path) -> tuple[dict[Peer, Path], dict[st
     return sides, facts, left_out
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     values = flags.FLAGS
-    if len(argv) > 1:
-        sys.exit(f"error: '{argv[1]}' is not a flag")
     known = {peer.name: peer for peer in PEERS}
     if unknown := [name for name in values.peers if name not in known]:
-        sys.exit(f'error: --peers={unknown[0]} is not known; use {", ".join(known)}')
+        raise UserError(f'--peers={unknown[0]} is not known; use {", ".join(known)}')
     jax.config.update('jax_platforms', 'cpu')  # only data are made here
-    out = Path(values.out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        sys.exit(f'error: cannot write to --out={out} ({error}); choose another folder')
+    out = commands.folder(values.out)
     envs = Path(values.envs).expanduser().resolve() if values.envs else data.default_cache_dir() / 'peers'
     sides, facts, left_out = prepared([known[name] for name in dict.fromkeys(values.peers)], envs)
     if OURS not in sides:
@@ -105,4 +100,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    commands.run(main, __doc__)
