@@ -18,7 +18,7 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
       argv: the command line, program name first.
       text: the help.
       command: what to run.
-      needs_words: whether a command line without words is a mistake that the help answers.
+      needs_words: whether a command line without words is a mistake, before whose line the help is printed.
 
     Returns:
       The exit status.
@@ -28,7 +28,6 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
         return 0
     if needs_words and len(argv) < 2:
         print(text)
-        return 2
     return exit_status(command)
 
 

@@ -99,6 +99,13 @@ def test_mistakes_end_in_one_line(tmp_path, capsys, broken):
     assert captured.count('\n') == 1
 
 
+def test_no_words_at_all_are_a_mistake_and_the_help_comes_along(capsys):
+    assert compare.main(['compare']) == 2
+    out, error = capsys.readouterr()
+    assert out.strip() == compare.__doc__.strip()
+    assert error == 'error: no run to compare; give the folders of runs\n'
+
+
 def test_flags_without_a_run_are_a_mistake(capsys):
     assert compare.main(['compare', '--last=5']) == 2
     assert capsys.readouterr().err == 'error: no run to compare; give the folders of runs\n'
