@@ -175,8 +175,9 @@ def _train(
             state, measured = programs.round(batch.key, progress.state, *upcoming, _iterations(run, progress))
             if index + 1 < config.rounds:
                 upcoming = next(stream)  # gathered while the device computes
-            measured = jax.device_get(measured)
+            measured, counted = jax.device_get((measured, state.round))
             seconds = time.monotonic() - start
+            contract.check_counted(run.trials[0].method.name, counted, index + 1)
             progress = _after_round(run, programs, progress._replace(state=state), measured, seconds)
             _save(run, progress, request)
         summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
@@ -220,8 +221,6 @@ def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Progr
     with _compiling('round', seconds, run.tell):
         arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
         lowered = jit(batch.round, donate_argnums=1).lower(*arguments)
-        trials = (len(run.trials),) if len(run.trials) > 1 else ()
-        contract.check_round(first.method.name, lowered.out_info, trials)
         with ThreadPoolExecutor(1) as beside:  # XLA leaves Python free
             beside.submit(costs.prepare, first.costs)
             round_ = lowered.compile()

@@ -16,7 +16,7 @@ from semisfl_jax import algorithms, costs, losses, phases, rng, tasks
 from semisfl_jax import config as config_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import learning_rate, optimizer
-from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.phases.state import State, with_parameters
 from semisfl_jax.training import contract, inputs
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.types import LOCAL_CLIENTS, Algorithm
@@ -295,6 +295,21 @@ def added(**metrics):
     return dataclasses.replace(METHOD, build=build)
 
 
+def carrying(change):
+    """The method whose rounds return what `change` makes of the states before and after."""
+
+    def build(*arguments):
+        algorithm = one_pass(*arguments)
+
+        def round_(key, state, *inputs):
+            after, found = algorithm.round(key, state, *inputs)
+            return change(state, after), found
+
+        return algorithm._replace(round=round_)
+
+    return dataclasses.replace(METHOD, build=build)
+
+
 @pytest.mark.parametrize(
     ('method', 'message'),
     [
@@ -304,6 +319,13 @@ def added(**metrics):
             'predict returns {}; return a dict of outputs, by some of teacher, ',
         ),
         (dataclasses.replace(METHOD, price=lambda context: 3), 'its price returns 3; return a ClientCost, such as '),
+        (added(loss_local='small'), "metric 'loss_local' is 'small'; return a scalar, such as a mean"),
+        (spoiled(init=lambda key: None), 'init returns None; return a state with round [] int32 and student, such as '),
+        (carrying(lambda before, after: after.replace(round=before.round)), 'a round returns the state.round that it'),
+        (
+            carrying(lambda before, after: after.replace(student=jax.tree.map(jnp.bfloat16, after.student))),
+            "a round takes float32 [16] as state.student.bottom['params']['layer_0']['bias'] and returns bfloat16 [16]",
+        ),
     ],
 )
 def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch, tmp_path, capsys, method, message):
@@ -313,6 +335,18 @@ def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch
     assert error.startswith(f"error: method 'one_pass': {message}")
     assert error.count('\n') == 1
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('seeds', [{}, {'seeds': '0,1', 'parallel__trials': 'loop'}], ids=['one', 'two'])
+def test_rounds_that_are_not_counted_end_the_run(monkeypatch, tmp_path, capsys, seeds):
+    method = carrying(lambda before, after: after.replace(round=before.round * 2))  # known only once it is computed
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', method)
+    assert runs.run(tmp_path / 'run', **TOY, **seeds) == 2
+    assert capsys.readouterr().err == (
+        "error: method 'one_pass': after round 1 its state has round=0; return state.replace(round=state.round + 1, "
+        '...)\n'
+    )
+    assert not list((tmp_path / 'run').rglob('checkpoints/*'))
 
 
 @pytest.mark.parametrize(
@@ -333,22 +367,73 @@ def shape(*sizes):
 
 
 @pytest.mark.parametrize(
-    ('returned', 'trials', 'message'),
+    ('returned', 'message'),
     [
-        ((3, {'round': shape()}), (), "the loop itself writes 'round'; give the metric another name"),
-        ((3, {'wall_seconds': shape()}), (), "the loop itself writes 'wall_seconds'"),
-        ((3, {'bytes_up': shape()}), (), "the loop itself writes 'bytes_up'"),
-        ((3, {'student_accuracy': shape()}), (), "the loop itself writes 'student_accuracy'"),
-        ((3, {'depths': shape(2)}), (), r"metric 'depths' is float32 \[2\]; return a scalar"),
-        ((3, {'depths': shape(5, 2)}), (5,), r"metric 'depths' is float32 \[2\]; return a scalar"),
-        (3, (), 'a round returns 3; return the state and a dict of metrics'),
-        ((3, None), (), r'a round returns \(3, None\); return the state and a dict of metrics'),
+        ((3, {'round': shape()}), "the loop itself writes 'round'; give the metric another name"),
+        ((3, {'wall_seconds': shape()}), "the loop itself writes 'wall_seconds'"),
+        ((3, {'bytes_up': shape()}), "the loop itself writes 'bytes_up'"),
+        ((3, {'student_accuracy': shape()}), "the loop itself writes 'student_accuracy'"),
+        ((3, {'depths': shape(2)}), r"metric 'depths' is float32 \[2\]; return a scalar"),
+        ((3, {'depths': 'deep'}), "metric 'depths' is 'deep'; return a scalar"),
+        ((3, {'depths': {'a': 1}}), "metric 'depths' is a dict; return a scalar"),
+        ((3, {'depths': None}), "metric 'depths' is None; return a scalar"),
+        (3, 'a round returns 3; return the state and a dict of metrics'),
+        ((3, None), r'a round returns \(3, None\); return the state and a dict of metrics'),
     ],
 )
-def test_a_round_returns_a_state_and_scalars(returned, trials, message):
-    assert contract.check_round('mine', (3, {'depth': shape(*trials)}), trials) == (3, {'depth': shape(*trials)})
+def test_a_round_returns_a_state_and_scalars(returned, message):
+    right = 3, {'depth': shape(), 'constant': 1.5}
+    assert contract.check_round('mine', right) == right
     with pytest.raises(UserError, match=f"method 'mine': {message}"):
-        contract.check_round('mine', returned, trials)
+        contract.check_round('mine', returned)
+
+
+def state(**changes):
+    return State(
+        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'memory': ()}
+        | changes
+    )
+
+
+@pytest.mark.parametrize(
+    ('returned', 'message'),
+    [
+        (None, r'init returns None; return a state with round \[\] int32 and student, such as phases\.init_state'),
+        ({'round': 0}, 'init returns a dict; return a state'),
+        (state(round=jnp.float32(0)), r'init returns a state whose round is float32 \[\]; return a state'),
+        (state(server='mine'), r"init returns 'mine' as state\.server; return arrays"),
+    ],
+)
+def test_init_returns_a_state(returned, message):
+    contract.check_state('mine', state(server=3))
+    with pytest.raises(UserError, match=f"method 'mine': {message}"):
+        contract.check_state('mine', returned)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (
+            {'student': {'w': jax.ShapeDtypeStruct((2, 3), jnp.bfloat16)}},
+            r"a round takes float32 \[2, 3\] as state\.student\['w'\] and returns bfloat16 \[2, 3\]; return a state of",
+        ),
+        (
+            {'student': {'w': shape(3)}},
+            r"a round takes float32 \[2, 3\] as state\.student\['w'\] and returns float32 \[3\]",
+        ),
+        ({'student': {}}, r"a round takes float32 \[2, 3\] as state\.student\['w'\] and returns nothing"),
+        ({'server': {'sum': shape()}}, r'a round takes a tuple as state\.server and returns nothing'),
+        ({'teacher': None}, r'a round takes a tuple as state\.teacher and returns None'),
+        ({'clients': [shape(5)]}, 'a round returns a state of another structure than it takes'),
+        ({'round': jnp.zeros((), jnp.float32)}, r'a round takes int32 \[\] as state\.round and returns float32 \[\]'),
+        ({}, r'a round returns the state\.round that it takes; return state\.replace\(round=state\.round \+ 1'),
+    ],
+)
+def test_a_state_that_cannot_be_carried_on_is_refused(changes, message):
+    before = state(clients=(shape(5),))
+    contract.check_carried('mine', before, before.replace(round=before.round + 1))
+    with pytest.raises(UserError, match=f"method 'mine': {message}"):
+        contract.check_carried('mine', before, before.replace(**changes))
 
 
 @pytest.mark.parametrize(

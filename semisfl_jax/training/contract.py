@@ -2,26 +2,74 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import jax
+import numpy as np
 
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import metrics as metrics_lib
-from semisfl_jax.types import MODELS, Algorithm, Predict
+from semisfl_jax.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
 from semisfl_jax.wording import found
 
 # What the loop itself writes to a line of metrics.jsonl, beside scores
 WRITTEN = ('round', 'k_s', *metrics_lib.COSTS, *metrics_lib.TIMES, 'clients', 'clients_failed', 'fake', 'validation')
+_COUNT = 'return state.replace(round=state.round + 1, ...)'
 
 
-def check_round(method: str, returned: Any, trials: tuple[int, ...] = ()) -> tuple[Any, dict[str, Any]]:
+def checked(method: str, algorithm: Algorithm) -> Algorithm:
+    """`algorithm` of a method, whose `init` and `round` are checked while they are traced; its numbers are the same.
+
+    Args:
+      method: its name.
+      algorithm: as built.
+
+    Raises:
+      UserError: when called: `init` returns no state; a round returns something else than a state and scalars, a state
+        of other shapes, types or structure than it takes, or the number of rounds that it takes.
+    """
+
+    @functools.wraps(algorithm.init)
+    def init(key: Array) -> MethodState:
+        state = algorithm.init(key)
+        check_state(method, state)
+        return state
+
+    @functools.wraps(algorithm.round)
+    def round_(key: Array, state: MethodState, *inputs: Any) -> tuple[MethodState, Metrics]:
+        after, metrics = check_round(method, algorithm.round(key, state, *inputs))
+        check_carried(method, state, after)
+        return after, metrics
+
+    return algorithm._replace(init=init, round=round_)
+
+
+def check_state(method: str, state: Any) -> None:
+    """Makes sure that `init` of a method returned a state.
+
+    Raises:
+      UserError: it has no `round` [] int32 or no `student`, or a leaf is not an array.
+    """
+    advice = 'return a state with round [] int32 and student, such as phases.init_state(key, model, memory=())'
+    if not all(hasattr(state, name) for name in ('round', 'student')):
+        raise UserError(f"method '{method}': init returns {found(state)}; {advice}")
+    if (kind := _kind(state.round)) != 'int32 []':
+        raise UserError(f"method '{method}': init returns a state whose round is {kind}; {advice}")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if _shape_of(leaf) is None:
+            where = f'state{jax.tree_util.keystr(path)}'
+            raise UserError(f"method '{method}': init returns {found(leaf)} as {where}; return arrays")
+
+
+def check_round(method: str, returned: Any) -> tuple[Any, dict[str, Any]]:
     """Makes sure that a round returned a state and metrics, which are returned.
 
     Args:
       method: name of the method.
       returned: by `Algorithm.round`, or its shapes.
-      trials: (R,) if it is of R trials.
 
     Raises:
       UserError: it returned something else, a metric is not a scalar, or its name is one that the loop writes.
@@ -33,12 +81,48 @@ def check_round(method: str, returned: Any, trials: tuple[int, ...] = ()) -> tup
     for name, value in metrics.items():
         if name in WRITTEN or tasks_lib.split_key(name):
             raise UserError(f"method '{method}': the loop itself writes '{name}'; give the metric another name")
-        if getattr(value, 'shape', None) != trials:
-            shape = list(getattr(value, 'shape', ()))[len(trials) :]
-            raise UserError(
-                f"method '{method}': metric '{name}' is {value.dtype} {shape}; return a scalar, such as a mean"
-            )
+        if getattr(_shape_of(value), 'shape', None) != ():
+            raise UserError(f"method '{method}': metric '{name}' is {_kind(value)}; return a scalar, such as a mean")
     return state, dict(metrics)
+
+
+def check_carried(method: str, before: MethodState, after: Any) -> None:
+    """Makes sure that the state that a round returns can be passed to the next one.
+
+    Raises:
+      UserError: shapes, types or structure are not those of the state that it took, or `round` is the same.
+    """
+    taken, given = _kinds(before), _kinds(after)
+    for path in taken | given:
+        if (old := taken.get(path, 'nothing')) != (new := given.get(path, 'nothing')):
+            raise UserError(
+                f"method '{method}': a round takes {old} as state{path} and returns {new}; return a state of the same "
+                'structure, shapes and types'
+            )
+    structures: list[Any] = [jax.tree.structure(state) for state in (before, after)]
+    if structures[0] != structures[1]:  # such as a list in place of a tuple
+        raise UserError(
+            f"method '{method}': a round returns a state of another structure than it takes, though of the same "
+            'leaves; return state.replace(...), each field with the containers that it had'
+        )
+    if after.round is before.round:
+        raise UserError(f"method '{method}': a round returns the state.round that it takes; {_COUNT}")
+
+
+def check_counted(method: str, counted: Any, rounds: int) -> None:
+    """Makes sure that a method counts its rounds, on which learning rates and the keys of draws depend.
+
+    Args:
+      method: its name.
+      counted: `state.round`, on the host; [R] of several trials.
+      rounds: how many were completed.
+
+    Raises:
+      UserError: it has another number.
+    """
+    if np.any(counted != rounds):
+        wrong = int(np.ravel(counted)[np.argmax(np.ravel(counted) != rounds)])
+        raise UserError(f"method '{method}': after round {rounds} its state has round={wrong}; {_COUNT}")
 
 
 def checked_predict(method: str, algorithm: Algorithm, task_of: Callable[[str], tasks_lib.Task]) -> Predict:
@@ -78,3 +162,22 @@ def _check_names(whose: str, algorithm: Algorithm, outputs: Any) -> None:
             f"{whose} headline='{algorithm.headline}' is none of the outputs of predict; use one of "
             + ', '.join(outputs)
         )
+
+
+def _shape_of(value: Any) -> Any:
+    """Shape and dtype of an array or a number, traced or not; None of anything else."""
+    try:
+        return value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
+    except TypeError:
+        return None
+
+
+def _kind(value: Any) -> str:
+    """A leaf as shown in a message: 'float32 [2, 10]', or what else it is."""
+    return found(value if (shape := _shape_of(value)) is None else shape)
+
+
+def _kinds(state: Any) -> dict[str, str]:
+    """The leaves of a state by path, and its parts without leaves, such as ()."""
+    leaves = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda part: not jax.tree.leaves(part))
+    return {jax.tree_util.keystr(path): _kind(leaf) for path, leaf in leaves}

@@ -26,7 +26,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import checkpoint, footprint, memory, networks
+from semisfl_jax.training import checkpoint, contract, footprint, memory, networks
 from semisfl_jax.types import Algorithm, Array, Federation, Views
 
 
@@ -138,7 +138,8 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
-    algorithm = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
+    built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
+    algorithm = contract.checked(method.name, built)
     algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
     return Parts(model, method, algorithm, hparams, mesh)
 

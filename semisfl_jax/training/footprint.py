@@ -17,7 +17,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
 from semisfl_jax.data import Outline
 from semisfl_jax.hparams import HParams, moments_kept
-from semisfl_jax.training import networks
+from semisfl_jax.training import contract, networks
 from semisfl_jax.types import Views
 
 INDEX = 4  # bytes of a row index
@@ -64,8 +64,8 @@ def of_run(config: ConfigDict, trials: int = 1, loaded: Outline | None = None) -
         return []
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
     unseen = Views(*[lambda *arguments: arguments[-1]] * len(Views._fields))  # the state does not depend on them
-    algorithm = algorithms.build(config.algorithm, networks.build(config, outline, read_weights=False), unseen, hparams)
-    state = jax.eval_shape(algorithm.init, rng.root(0))
+    built = algorithms.build(config.algorithm, networks.build(config, outline, read_weights=False), unseen, hparams)
+    state = jax.eval_shape(contract.checked(method.name, built).init, rng.root(0))
     uploads_whole_model = method.separate_clients and not method.sequential(keys.flat(config))
     method_shapes = MethodShapes(
         state=state,

@@ -62,10 +62,11 @@ class Simulation:
         experiment, index = self.experiment, carry.round
         federation, cohort = self._inputs(index)
         k_s = int(carry.controller.k_s)
-        returned = self._round(experiment.key, carry.state, federation, cohort, np.int32(k_s))
-        state, metrics = contract.check_round(experiment.method.name, returned)
+        state, metrics = self._round(experiment.key, carry.state, federation, cohort, np.int32(k_s))
+        metrics, counted = jax.device_get((metrics, state.round))
+        contract.check_counted(experiment.method.name, counted, index + 1)
         clients = inputs.participation(experiment, index)
-        metrics, controller = after_round(experiment, carry.controller, jax.device_get(metrics), clients)
+        metrics, controller = after_round(experiment, carry.controller, metrics, clients)
         values = {name: float(value) for name, value in metrics.items()}
         return Carry(state, controller), {'round': index + 1, 'k_s': k_s, **values}
 
