@@ -221,6 +221,8 @@ def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Progr
     with _compiling('round', seconds, run.tell):
         arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
         lowered = jit(batch.round, donate_argnums=1).lower(*arguments)
+        named = first.method.name, first.method.metrics, lowered.out_info[1]
+        hosts.on_first(lambda: contract.warn_misspelt(*named))
         with ThreadPoolExecutor(1) as beside:  # XLA leaves Python free
             beside.submit(costs.prepare, first.costs)
             round_ = lowered.compile()

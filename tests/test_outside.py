@@ -319,6 +319,15 @@ def carrying(change):
             'predict returns {}; return a dict of outputs, by some of teacher, ',
         ),
         (dataclasses.replace(METHOD, price=lambda context: 3), 'its price returns 3; return a ClientCost, such as '),
+        (
+            dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(download=-5)),
+            'its price has download=-5; bytes and operations are finite numbers, 0 or more',
+        ),
+        (
+            dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(step_work=np.array([1.0, np.inf, 2.0]))),
+            'its price has step_work=[ 1. inf 2.]; bytes',
+        ),
+        (dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(upload='a lot')), 'its price has upload=a'),
         (added(loss_local='small'), "metric 'loss_local' is 'small'; return a scalar, such as a mean"),
         (spoiled(init=lambda key: None), 'init returns None; return a state with round [] int32 and student, such as '),
         (carrying(lambda before, after: after.replace(round=before.round)), 'a round returns the state.round that it'),
@@ -335,6 +344,16 @@ def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch
     assert error.startswith(f"error: method 'one_pass': {message}")
     assert error.count('\n') == 1
     assert not (tmp_path / 'run').exists()
+
+
+def test_a_metric_that_the_record_misspells_is_told(monkeypatch, tmp_path, capsys):
+    record = dataclasses.replace(METHOD, metrics={'loss_lokal': 'loss', 'depth': 'in other configurations'})
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', record)
+    assert runs.run(tmp_path / 'run', **TOY | {'rounds': 1}) == 0
+    assert capsys.readouterr().err == (
+        "warning: method 'one_pass': its record has the metric 'loss_lokal', but its rounds return 'loss_local'; "
+        'correct metrics of the record\n'
+    )
 
 
 @pytest.mark.parametrize('seeds', [{}, {'seeds': '0,1', 'parallel__trials': 'loop'}], ids=['one', 'two'])

@@ -19,7 +19,7 @@ from semisfl_jax.costs.pieces import DenseSpec, ModelSpec, Pieces, measure, meas
 from semisfl_jax.costs.prices import PAPER_SIZES, ClientCost, CostContext, supervised_work
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
-from semisfl_jax.wording import found
+from semisfl_jax.wording import found, shorten
 
 
 class Bill(NamedTuple):
@@ -77,7 +77,7 @@ class CostModel:
         """A client's part of a round, for methods whose price is known.
 
         Raises:
-          UserError: the price, of a user's method, is not a ClientCost.
+          UserError: the price, of a user's method, is not a ClientCost, or an amount in it is negative or not finite.
         """
         assert self.price is not None
         cost = self.price(context)
@@ -86,6 +86,15 @@ class CostModel:
                 f"method '{self.method}': its price returns {found(cost)}; return a ClientCost, such as "
                 'costs.whole_model(context)'
             )
+        for name, amount in cost._asdict().items():
+            if name == 'order':
+                continue
+            values = np.asarray(amount)
+            if values.dtype.kind not in 'biuf' or not np.all(np.isfinite(values) & (values >= 0)):
+                raise UserError(
+                    f"method '{self.method}': its price has {name}={shorten(amount)}; bytes and operations are finite "
+                    'numbers, 0 or more'
+                )
         return cost
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from semisfl_jax import tasks as tasks_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warn
 from semisfl_jax.training import metrics as metrics_lib
 from semisfl_jax.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
-from semisfl_jax.wording import found
+from semisfl_jax.wording import found, nearest
 
 # What the loop itself writes to a line of metrics.jsonl, beside scores
 WRITTEN = ('round', 'k_s', *metrics_lib.COSTS, *metrics_lib.TIMES, 'clients', 'clients_failed', 'fake', 'validation')
@@ -84,6 +84,24 @@ def check_round(method: str, returned: Any) -> tuple[Any, dict[str, Any]]:
         if getattr(_shape_of(value), 'shape', None) != ():
             raise UserError(f"method '{method}': metric '{name}' is {_kind(value)}; return a scalar, such as a mean")
     return state, dict(metrics)
+
+
+def warn_misspelt(method: str, recorded: Collection[str], returned: Collection[str]) -> None:
+    """Warns about metrics of a method's record that rounds do not return, where they return one of a similar name; what
+    has none may depend on the configuration.
+
+    Args:
+      method: its name.
+      recorded: names in `Method.metrics`.
+      returned: names of the metrics of a round.
+    """
+    unrecorded = [name for name in returned if name not in recorded]
+    for name in recorded:
+        if name not in returned and (meant := nearest(name, unrecorded, cutoff=0.75)):
+            warn(
+                f"method '{method}': its record has the metric '{name}', but its rounds return '{meant}'; correct "
+                'metrics of the record'
+            )
 
 
 def check_carried(method: str, before: MethodState, after: Any) -> None:
