@@ -29,6 +29,7 @@ class Run(NamedTuple):
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
     score: Score = ACCURACY  # by which it is judged
     form: str = ''  # of its programs, where the machine chose it: 'loop and direct'; '': as in its settings, or unknown
+    modified: bool = False  # its files are not what the run wrote
 
     @property
     def eval_split(self) -> str:
@@ -80,11 +81,13 @@ def read(folder: Path) -> Run:
     if len(records) < rounds or not any(headline.key in record for record in records):
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
-    _compare(folder, summary)
+    if fault := _modified(folder, summary):
+        warn(fault)
     given = chosen.identity(config)
     form = ' and '.join(str(config[key]) for key in forms.KEYS if given.get(key) != config.get(key))
     settings = {key: value for key, value in keys.completed(given).items() if key not in config_lib.INERT | {'seed'}}
-    return Run(folder, {**settings, 'rounds': rounds}, config['seed'], headline.output, records, headline.score, form)
+    settings['rounds'] = rounds
+    return Run(folder, settings, config['seed'], headline.output, records, headline.score, form, bool(fault))
 
 
 def different_forms(runs: Sequence[Run]) -> str:
@@ -101,15 +104,13 @@ def different_forms(runs: Sequence[Run]) -> str:
     return ', '.join(f'{form} (seed{"s" if "," in text else ""} {text})' for form, text in named.items())
 
 
-def _compare(folder: Path, summary: dict[str, Any]) -> None:
-    """Warns about files that differ from what the run wrote. Runs of earlier versions have no checksums."""
+def _modified(folder: Path, summary: dict[str, Any]) -> str:
+    """Which file differs from what the run wrote, '' if none. Runs of earlier versions have no checksums."""
     if not own_files.has_seal(summary):
-        return
-    fault = f'{folder / "summary.json"} was modified after the run wrote it'
-    if own_files.is_sealed(summary):
-        fault = metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
-    if fault:
-        warn(fault)
+        return ''
+    if not own_files.is_sealed(summary):
+        return f'{folder / "summary.json"} was modified after the run wrote it'
+    return metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
 
 
 def _is_count(value: Any) -> bool:

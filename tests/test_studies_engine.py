@@ -270,11 +270,31 @@ def test_a_file_of_a_run_that_is_none_is_named_in_the_report_and_left(tmp_path, 
     root, folder = make(tmp_path)
     path = spoil(root)
     before = path.read_bytes()
-    make(tmp_path)
+    with pytest.raises(
+        UserError, match=r'1 cannot be read and is not in the report; .*, or remove .*/cells/'
+    ) as caught:
+        make(tmp_path)
+    assert '\n' not in str(caught.value)
     text = (folder / 'report.md').read_text()
     assert f'failed: {path}' in text or f'{path} ' in text
     assert '80.00 ± 0.00 (3)' in text  # the others are there
     assert path.read_bytes() == before
+
+
+def test_a_number_that_was_modified_is_marked_in_the_report(tmp_path):
+    root, folder = make(tmp_path)
+    clean = (folder / 'report.md').read_text()
+    path = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name / 'seed_1' / 'metrics.jsonl'
+    path.write_text(path.read_text().replace('0.92', '0.99'))
+    make(tmp_path)
+    text = (folder / 'report.md').read_text()
+    assert 'modified' not in clean
+    # the cell of the table, those that read other figures off the same run, and the line of how it was made
+    assert '(3), modified after the run: seed 1; paper 85.5 (0.5) |' in text
+    assert '| done; modified after the run: seed 1 |' in text
+    assert '6 of 6 cells are done. In 3, files were modified after the run.' in text
+    cells = (folder / 'cells.csv').read_text().splitlines()
+    assert sum(',done; modified after the run: seed 1,' in line for line in cells) == 3
 
 
 def test_a_seed_whose_folder_is_gone_is_missed(tmp_path):
@@ -282,6 +302,7 @@ def test_a_seed_whose_folder_is_gone_is_missed(tmp_path):
     home = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name
     (home / 'seed_1').rename(tmp_path / 'elsewhere')
     said = []
-    engine.run(studies_toy.study(), {}, str(root), studies_toy.launcher(tmp_path), said.append)
+    with pytest.raises(UserError, match=f'has no run of seed 1; .* or remove {home}, and repeat the command'):
+        engine.run(studies_toy.study(), {}, str(root), studies_toy.launcher(tmp_path), said.append)
     assert f'failed: {home} has no run of seed 1; restore it' in (folder / 'report.md').read_text()
     assert any(line.startswith(f'{home.name} is finished, but not in the report: ') for line in said)

@@ -32,6 +32,18 @@ class CellResult(NamedTuple):
     reference: Mapping[int, Run] = MappingProxyType({})  # those of the row that its measure is a gain over
     faults: Mapping[str, str] = MappingProxyType({})  # name of a finished job -> what is wrong with its files
 
+    @property
+    def modified(self) -> str:
+        """'modified after the run: seeds 0, 2', of files that are not what the runs wrote; '' if there are none."""
+        seeds = sorted(seed for runs in (self.runs, self.reference) for seed in runs if runs[seed].modified)
+        names = list(dict.fromkeys(map(str, seeds)))
+        return f'modified after the run: seed{"s" * (len(names) > 1)} {", ".join(names)}' if names else ''
+
+    @property
+    def state(self) -> str:
+        """'done', or why runs are missing, and which were modified."""
+        return '; '.join(filter(None, (self.missing or 'done', self.modified)))
+
 
 def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, CellResult]:
     """Reads all available results of a study.

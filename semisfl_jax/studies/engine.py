@@ -52,8 +52,8 @@ def run(
       The folder of the report.
 
     Raises:
-      UserError: a mistake in the study or its changes, a folder that is not writable, no matplotlib, or no run
-        succeeded.
+      UserError: a mistake in the study or its changes, a folder that is not writable, no matplotlib, no run
+        succeeded, or a finished one cannot be read; in these two cases the report is there.
       Stopped: the study was asked to stop; the report says what is missing.
     """
     style.matplotlib()  # fail now rather than after hours of runs
@@ -66,17 +66,28 @@ def run(
     execute.make_folders(home, folder)
 
     with execute.hold(folder):
-        faults = _make(study, home, folder, jobs, launcher, say)
+        faults, damaged = _make(study, home, folder, jobs, launcher, say)
     say(f'report in {folder}/report.md and report.html')
     if faults and not any(execute.finished(home, job) for job in jobs):
         raise UserError(f'no run succeeded; the first failed with: {next(iter(faults.values()))}')
+    if damaged:
+        name, fault = next(iter(damaged.items()))
+        verb = 'is' if len(damaged) == 1 else 'are'
+        raise UserError(
+            f'of the finished runs, {len(damaged)} cannot be read and {verb} not in the report; the first: {fault}; '
+            f'restore its files from a copy, or remove {home / plan.RUNS / name}, and repeat the command'
+        )
     return folder
 
 
 def _make(
     study: Study, home: Path, folder: Path, jobs: list[plan.Job], launcher: Path | None, say: Callable[[str], None]
-) -> dict[str, str]:
-    """Executes what is missing of `jobs`, and writes the report, also if it is stopped; {run: error} of failed ones."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Executes what is missing of `jobs`, and writes the report, also if it is stopped.
+
+    Returns:
+      {run: error} of those that failed, and of those that are finished but cannot be read.
+    """
     missing = [job for job in jobs if not execute.finished(home, job)]
     say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
     if missing and (line := comparisons.power_beforehand(study, collect.find(study, home, {}))):
@@ -97,9 +108,10 @@ def _make(
         found = collect.find(study, home, faults)
         with execute.writing():
             report.write(folder, study, found)
-    for name, fault in collect.damaged(found).items():
+    damaged = collect.damaged(found)
+    for name, fault in damaged.items():
         say(f'{name} is finished, but not in the report: {fault}')
-    return faults
+    return faults, damaged
 
 
 def _free_first(home: Path, jobs: Sequence[plan.Job]) -> Iterator[plan.Job]:

@@ -107,7 +107,7 @@ def cell_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[
                 'paper_mean': cell.paper.mean if cell.paper else None,
                 'paper_standard_error': cell.paper.error if cell.paper else None,
                 'paper_standard_deviation': cell.paper.deviation if cell.paper else None,
-                'state': result.missing or 'done',
+                'state': result.state,
                 'runs': ' '.join(job.name for job in result.jobs),
                 'commits': _commits(result),
                 'hardware': _hardware(result),
@@ -148,7 +148,9 @@ def _place(table: Table, cell: Cell) -> dict[str, Any]:
 
 
 def _state(results: Mapping[CellKey, CellResult]) -> str:
-    return f'{sum(not result.missing for result in results.values())} of {len(results)} cells are done.'
+    done = f'{sum(not result.missing for result in results.values())} of {len(results)} cells are done.'
+    modified = sum(bool(result.modified) for result in results.values())
+    return f'{done} In {modified}, files were modified after the run.' if modified else done
 
 
 def _splits(study: Study) -> str:
@@ -205,6 +207,8 @@ def _ours(values: dict[int, float], result: CellResult, cell: Cell) -> str:
         notes.append(
             result.missing if not result.runs else f'{len(result.runs)} of {len(result.seeds)} seeds; {result.missing}'
         )
+    if result.modified:
+        notes.append(result.modified)
     if result.runs and len(values) < len(result.runs):
         to_target = ' to a target' in collect.KINDS[cell.measure.kind].title
         outcome = f'reached {100 * cell.measure.target:g} %' if to_target else 'had a value'
@@ -227,8 +231,9 @@ def _making(study: Study, results: Mapping[CellKey, CellResult]) -> Grid:
     for names, members in groups.items():
         result = members[0][1]
         cells = '; '.join(name for name, _ in members)
-        state = result.missing or 'done'
-        rows.append((cells, state, _commits(result), _hardware(result), ' '.join(names), plan.command(result.jobs)))
+        rows.append(
+            (cells, result.state, _commits(result), _hardware(result), ' '.join(names), plan.command(result.jobs))
+        )
     return Grid(('Cells', 'State', 'Commit', 'Hardware', 'Runs', 'Command'), tuple(rows), code=(4, 5))
 
 
