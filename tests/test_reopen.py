@@ -85,5 +85,10 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         load.state(tmp_path, trial)
     with pytest.raises(UserError, match='holds no run'):
         load.experiment(tmp_path)
+    for index, changes in enumerate(({'algorithm': 'mean_teacher'}, {'model__name': 'mine'})):
+        with pytest.raises(
+            UserError, match=f'{next(iter(changes.values()))}.* is not registered here; if it is yours, '
+        ):
+            load.experiment(copy(folder, tmp_path / f'foreign{index}', **changes))
     with pytest.raises(UserError, match='holds several seeds'):
         load.experiment(copy(folder, tmp_path / 'several', seeds=[0, 1]))

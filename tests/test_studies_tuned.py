@@ -98,13 +98,21 @@ def test_the_study_runs_with_them_and_its_report_says_so(tmp_path):
         (result(seeds=(1, 100)), {}, 'were tuned on seed 1, which toy.* has, too; use other --config.seeds'),
         (result(found('fedavg', 'FedAvg')), {}, 'has settings of FedAvg, but no cell of toy is of these'),
         (result(), {'lr': 0.1}, 'config.lr is not the same in all runs'),
-        (None, {}, 'there is no .*; the sweep has not ended yet'),
+        ('sweep.json', {}, 'there is no .*; the sweep has not ended yet'),
+        (
+            'config.json',
+            {},
+            r'config\.study_tuned=.*: there is no .*; give the path of a tuned.json, or the folder of a sweep',
+        ),
+        (tuned.NAME, {}, r'config\.study_tuned=.*: .*tuned\.json is not JSON .*; give the tuned\.json of a sweep'),
     ],
 )
 def test_what_does_not_fit_is_one_line(tmp_path, value, given, why):
     folder = tmp_path / 'sweep'
     folder.mkdir()
-    if value:
+    if isinstance(value, str):
+        (folder / value).touch()
+    else:
         write(folder, value)
     with pytest.raises(UserError, match=why) as caught:
         run(tmp_path, {'study_tuned': str(folder), **given})

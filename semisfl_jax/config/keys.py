@@ -23,6 +23,8 @@ ADDED: Mapping[str, Any] = {
     'pseudo_labels': 'method',
 }
 
+MANY_RUNS = {'study': 'studies', 'sweep': 'sweeps'}  # what begins the keys of configurations of many runs
+
 
 def completed(flat: Mapping[str, Any]) -> dict[str, Any]:
     """A flat configuration, possibly from a file, with the keys that it is too old to have."""
@@ -59,6 +61,9 @@ def unknown(key: object, known: Collection[str], where: str = '') -> str:
     inside = next((name for name in known if name.startswith(f'{key}.')), '')
     if inside:
         return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
+    for kind, plural in MANY_RUNS.items():
+        if str(key).startswith(f'{kind}_') and not any(name.startswith(f'{kind}_') for name in known):
+            return f'config.{key} belongs to {plural}; leave it out, or give one of configs/{plural}'
     name = nearest(str(key), known, cutoff=0.5)
     hint = f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
     return f'config.{key} is not a key{where}; {hint}'

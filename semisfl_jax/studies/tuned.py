@@ -16,6 +16,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAME = 'tuned.json'
+SWEEP = 'sweep.json'  # in the same folder, since the sweep began
 FORMAT = 1
 UNTUNED = ', untuned'  # end of the rows of untuned runs beside tuned ones
 ABOUT = (  # keys that say what settings were tuned on
@@ -72,9 +73,14 @@ def read(path: Path) -> Tuned:
     """
     file = path / NAME if path.is_dir() else path
     if not file.exists():
-        why = 'the sweep has not ended yet; run its command again' if path.is_dir() else 'give the path of a tuned.json'
+        why = f'give the path of a {NAME}, or the folder of a sweep'
+        if (path / SWEEP).exists():
+            why = 'the sweep has not ended yet; run its command again'
         raise UserError(f'config.study_tuned={path}: there is no {file}; {why}')
-    content = own_files.read_object(file)
+    try:
+        content = own_files.read_object(file)
+    except UserError as error:
+        raise UserError(f'config.study_tuned={path}: {error}; give the {NAME} of a sweep') from error
     if content.get('format') != FORMAT:
         raise UserError(
             f'{file} is not of format {FORMAT}, which this version of the package reads; run the sweep again'

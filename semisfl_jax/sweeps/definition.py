@@ -9,11 +9,12 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import own_files
 from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError
+from semisfl_jax.studies import tuned
 from semisfl_jax.sweeps import plan
 from semisfl_jax.sweeps.spec import Sweep
 from semisfl_jax.wording import shorten
 
-NAME = 'sweep.json'
+NAME = tuned.SWEEP
 FORMAT = 1
 _SHOWN = 3
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import data, frequency, own_files
+from semisfl_jax import algorithms, data, frequency, models, own_files
 from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint
@@ -45,12 +45,22 @@ def experiment(folder: Path) -> Experiment:
       folder: of a run of one seed.
 
     Raises:
-      UserError: no run, one of several seeds or of another version of this package, or its data are missing.
+      UserError: no run, one of several seeds or of another version of this package, its method or model is a user's
+        that no import has registered, or its data are missing.
     """
     run_config = config(folder)
     if run_config.get('seeds'):
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N')
     with _of_this_version(folder):
+        for what, name, known in (
+            ('method', run_config.algorithm, algorithms.METHODS),
+            ('model', run_config.model.name, models.EVERY_ARCHITECTURE),
+        ):
+            if name not in known:
+                raise UserError(
+                    f"{folder} has the {what} '{name}', which is not registered here; if it is yours, call this from a "
+                    'program that imports it'
+                )
         run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
         run_config.data.residency = 'host'
         return experiment_lib.build(chosen.for_this_machine(chosen.unfilled(run_config)))
