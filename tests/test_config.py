@@ -98,7 +98,7 @@ def test_k_s_adapts_in_semisfl_alone_unless_told(algorithm):
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_where_optimizers_are_kept_across_rounds_unless_told(algorithm):
-    """SemiFL's authors keep their momentum, and clients that train alone have no rounds; of no other method is it known."""
+    """SemiFL's authors keep their momentum, and clients that train alone have no rounds; of others it is not known."""
     config = changed(**{key.replace('.', '__'): value for key, value in needs.changes(algorithm).items()})
     resolved = config_lib.resolve(config)
     assert resolved.local.optimizer_state == ('kept' if algorithm in ('semifl', 'mfed_local') else 'fresh')
