@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
@@ -31,14 +31,19 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
     return exit_status(command)
 
 
-def own_flags(values: flags.FlagValues, argv: list[str]) -> list[str]:
+def own_flags(values: flags.FlagValues, argv: Sequence[str], others: bool = True) -> list[str]:
     """Reads the flags that `values` defines, the help of each completing 'must be …'; returns the other words.
 
+    Args:
+      values: which flags there are.
+      argv: the command line, program name first.
+      others: whether it may have other flags, which are then among the words.
+
     Raises:
-      UserError: one of them lacks its value, or has a wrong one.
+      UserError: one of them lacks its value, or has a wrong one; or there is another one that may not be.
     """
     try:
-        return values(argv, known_only=True)
+        return values(argv, known_only=others)
     except flags.Error as error:
         wrong = re.match(r'flag (--(\w+)=.*?): ', str(error), re.DOTALL)
         what = f'{wrong[1]}: must be {values[wrong[2]].help}' if wrong else first_line(error)

@@ -88,7 +88,7 @@ def _seeds(count: int) -> str:
 def main(argv: list[str]) -> int:
     """Prints the comparison that the command line `argv` (program name first) asks for; returns the exit status."""
     values = flags.FlagValues()
-    flags.DEFINE_integer('last', 10, 'evaluations that count', lower_bound=1, flag_values=values)
+    flags.DEFINE_integer('last', 10, 'a number of evaluations, 1 or more', lower_bound=1, flag_values=values)
 
     def compare() -> None:
         found = [trial for folder in folders(values, argv) for trial in trials(folder)]

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from semisfl_jax import commands, forms, own_files
 from semisfl_jax import config as config_lib
-from semisfl_jax import forms, own_files
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key
 from semisfl_jax.training import metrics, totals
-from semisfl_jax.wording import first_line
 
 
 class Run(NamedTuple):
@@ -48,10 +47,7 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
     Raises:
       UserError: a flag that `values` does not define, or with an invalid value.
     """
-    try:
-        return [Path(word).expanduser() for word in values(argv)[1:]]
-    except flags.Error as error:
-        raise UserError(first_line(error)) from error
+    return [Path(word).expanduser() for word in commands.own_flags(values, argv, others=False)[1:]]
 
 
 def trials(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import pytest
 
 from semisfl_jax import compare
 from semisfl_jax.averages import mean_and_error
+from tests.one_line import assert_one_line
 
 
 def write(folder, seed, algorithm, teacher, student, headline):
@@ -111,3 +112,11 @@ def test_flags_without_a_run_are_a_mistake(capsys):
     assert capsys.readouterr().err == 'error: no run to compare; give the folders of runs\n'
     assert compare.main(['compare', '--lats=5', 'folder']) == 2
     assert capsys.readouterr().err.startswith("error: Unknown command line flag 'lats'")
+
+
+@pytest.mark.parametrize('value', ['x', '0', '1.5'])
+def test_a_number_of_evaluations_that_is_none_is_one_line(capsys, value):
+    assert compare.main(['compare', f'--last={value}', 'folder']) == 2
+    assert_one_line(
+        capsys.readouterr().err, [f'--last={value}: must be a number of evaluations, 1 or more (see --help)']
+    )

@@ -10,6 +10,7 @@ from configs import cifar10
 from semisfl_jax.config import command_line
 from semisfl_jax.cuts import plot, prices
 from semisfl_jax.cuts.__main__ import main, pricing
+from tests.one_line import assert_one_line
 from tests.runs import DIGITS, ROOT
 
 PARAMETERS = np.cumsum([1_792, 110_784, 663_936, 884_992, 590_080, 4096 * 4097, 4096 * 4097])
@@ -111,6 +112,15 @@ def test_the_command(tmp_path, capsys):
     assert main(['costs', '--config=configs/nowhere.py']) == 2
     assert main(['costs', '--help']) == 0
     assert 'Prices every cut' in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_table(tmp_path, capsys):
+    file = tmp_path / 'file'
+    file.write_text('')
+    assert main(['cuts', DIGITS, f'--workdir={file}', '--config.algorithm=semisfl']) == 2
+    captured = capsys.readouterr()
+    assert_one_line(captured.err, [f'cannot write {file}: File exists; choose another --workdir'])
+    assert captured.out == ''
 
 
 def test_whole_models_at_the_papers_size():

@@ -53,6 +53,11 @@ def test_configurations_are_found_from_any_folder(tmp_path, capsys, monkeypatch)
     assert_one_line(capsys.readouterr().err, ['did you mean digits?'])
 
 
+def test_a_key_of_a_cell_of_a_study():
+    with pytest.raises(UserError, match=r'none / uniform: config\.queu is not a key; did you mean config\.queue\?'):
+        scales.cell('smoke', 'none', 'uniform', 'cifar10', {'queu': 'off'})
+
+
 def test_nothing_is_suggested_where_nothing_is_near():
     assert did_you_mean('fedavg', ('two_level', 'off')) == ''
     with pytest.raises(UserError, match=r'is unknown; use one of .*fedavg, ') as error:

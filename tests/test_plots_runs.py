@@ -14,6 +14,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, looks, style
 from tests import runs, toy
+from tests.one_line import assert_one_line
 from tests.plots_toy import GIB, made_up
 
 
@@ -124,6 +125,14 @@ def test_equal_data_make_equal_files(folder, tmp_path):
     for name in 'ab':
         command.write([folder], tmp_path / name, ('svg',), ('k_s',))
     assert (tmp_path / 'a' / 'k_s.svg').read_bytes() == (tmp_path / 'b' / 'k_s.svg').read_bytes()
+
+
+def test_no_name_of_a_figure_is_not_every_figure(tmp_path, capsys):
+    assert command.main(['plots', str(tmp_path), f'--out={tmp_path}/out', '--only=']) == 2
+    assert_one_line(
+        capsys.readouterr().err, ['--only is empty; give one or more of accuracy_rounds, ', 'or leave it out']
+    )
+    assert not (tmp_path / 'out').exists()
 
 
 def without(folder, target, *names):

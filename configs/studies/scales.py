@@ -16,6 +16,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from semisfl_jax.configs import default
 
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import (
@@ -132,10 +133,17 @@ def cell(
       published: the paper's number (`paper.number`), reported where the run has its data.
       measure: what is measured; where runs converge, an accuracy is the mean of the last ten.
       settings: of that file, 'paper' or 'code'.
+
+    Raises:
+      UserError: `changes` has a key that does not exist.
     """
     base = STAND_IN.get(scale, base)
     file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config(settings)
+    known = keys.flat(config)
+    for key in changes:
+        if key not in known:
+            raise UserError(f'{row} / {column}: {keys.unknown(key, known)}')
     config.update_from_flattened_dict(_settings(scale, config) | changes)
     if measure == ACCURACY and scale in CONVERGED:
         measure = LATE_ACCURACY

@@ -8,7 +8,9 @@ with a configuration.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -48,19 +50,28 @@ def _price(command: command_line.Command) -> None:
     priced = pricing(command.config)
     folder = Path(command.workdir or f'runs/cuts/{command.name}-{command.config.model.name}').expanduser()
     text = prices.as_text(priced)
-    print(text)
-    try:
+    with _writing():
         folder.mkdir(parents=True, exist_ok=True)
+    print(text)
+    with _writing():
         (folder / 'cuts.txt').write_text(text + '\n')
         (folder / 'cuts.csv').write_text(prices.as_csv(priced))
-        plot.plot(priced, folder)
-    except OSError as error:
-        raise UserError(f'cannot write to {folder} ({error}); choose another --workdir') from error
-    except ModuleNotFoundError as error:
-        if error.name != 'matplotlib':
-            raise
-        print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
+        try:
+            plot.plot(priced, folder)
+        except ModuleNotFoundError as error:
+            if error.name != 'matplotlib':
+                raise
+            print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
     print(f'written to {folder}')
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Says in one line what keeps a block from writing."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
 
 
 if __name__ == '__main__':

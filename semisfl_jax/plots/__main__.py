@@ -35,11 +35,13 @@ def main(argv: list[str]) -> int:
     values = flags.FlagValues()
     flags.DEFINE_string('out', '', 'folder of the figures', flag_values=values)
     flags.DEFINE_list('format', ['png'], 'of the files', flag_values=values)
-    flags.DEFINE_list('only', [], 'names of figures', flag_values=values)
+    flags.DEFINE_list('only', None, 'names of figures', flag_values=values)
 
     def draw_all() -> None:
         folders = runs.folders(values, argv)
-        write(folders, values.out, tuple(values.format), tuple(values.only))
+        if values.only == []:
+            raise UserError(f'--only is empty; give one or more of {", ".join(draw.NAMES)}, or leave it out')
+        write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     return commands.main(argv, __doc__, draw_all, needs_words=True)
 
