@@ -196,10 +196,6 @@ def get_config(settings: str = 'paper') -> ConfigDict:
 
     # --- options of individual methods, such as config.fedmatch.helpers; docs/options.md explains them
     for group, options in option_groups().items():
-        if group in config:
-            raise UserError(
-                f'config.{group} is already a key, so a method cannot use it for its options; choose another `group`'
-            )
         config[group] = ConfigDict({field.name: field.default for field in dataclasses.fields(options)})
 
     # --- memory queue

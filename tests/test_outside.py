@@ -254,6 +254,11 @@ def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, wi
         ({'server': 'never'}, "server='never'; use one of needed, optional, none"),
         ({'options': dict}, 'options must be a frozen dataclass'),
         ({'options': Options, 'group': 'fedmatch'}, 'config.fedmatch holds the options of fedmatch'),
+        (
+            {'options': Options, 'group': 'federation'},
+            "method 'one_pass': config.federation is a key of every configuration; choose another group",
+        ),
+        ({'options': Options, 'group': 'cost'}, 'config.cost is a key of every configuration'),
         ({'name': 3}, "method '3': a name has letters"),
         ({'metrics': None}, "method 'one_pass': metrics is None; give a dict, or leave it out"),
         ({'uses': 'teacher'}, "uses is 'teacher'; give a tuple, or leave it out"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 
 from semisfl_jax import sampling
@@ -141,6 +142,16 @@ def _taken_group(method: Method) -> str:
     return ''
 
 
+def _reserved_group(method: Method) -> str:
+    """A group of a user's method that is a key of every configuration: one would overwrite the other."""
+    if method.options is None or method.build.__module__.startswith(_OURS):
+        return ''
+    config = importlib.import_module('semisfl_jax.configs.default').get_config()
+    if method.option_group not in config.keys() - option_groups().keys():
+        return ''
+    return f'config.{method.option_group} is a key of every configuration; choose another group for the options'
+
+
 def _wrong_default(method: Method) -> str:
     """An option's default out of its own range: every run would be refused for it, those of other methods, too."""
     for key, field in _fields_of(method).items():
@@ -182,6 +193,7 @@ _FAULTS = (
     _unknown_choice,
     _wrong_options,
     _taken_group,
+    _reserved_group,
     _wrong_default,
     _wrong_range,
 )
