@@ -137,6 +137,26 @@ def test_a_wrong_file_of_a_configuration_says_so(name, text, message, tmp_path):
             read(f'{tmp_path}/{name}')
 
 
+MINE = 'from semisfl_jax import Method, algorithms\n\nalgorithms.register(Method({}))\n'
+
+
+@pytest.mark.parametrize(
+    ('record', 'message'),
+    [
+        ("'mine', build=print, uses=('teachers',)", "ValueError: method 'mine': 'teachers' in uses is not a feature"),
+        ("'mine', build=print, titel='Mine'", 'TypeError: '),
+    ],
+)
+def test_an_error_of_a_file_that_a_configuration_imports_names_it(record, message, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / 'imported_by_some.py').write_text(MINE.format(record))
+    (tmp_path / 'some.py').write_text('import imported_by_some\n')
+    with pytest.raises(sfl.UserError) as error:
+        sfl.get_config(tmp_path / 'some.py')
+    assert str(error.value).startswith(f'{tmp_path}/imported_by_some.py, line 3: {message}')
+    assert str(error.value).endswith('; correct the file')
+
+
 CHANGES = {**runs.TINY, 'failures.before': 0.3, 'rounds': 4}
 
 

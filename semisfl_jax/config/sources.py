@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
@@ -18,6 +19,8 @@ from semisfl_jax.wording import first_line
 
 _EXPECTED = 'a configuration is a Python file with get_config()'
 _RUN = 'config.json'
+_LIBRARIES = ('stdlib', 'platstdlib', 'purelib', 'platlib')
+_INSTALLED = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in _LIBRARIES))
 
 
 def load(path: Path, settings: str | None) -> ConfigDict:
@@ -73,10 +76,16 @@ def _check_arguments(path: Path, function: Callable[..., object], arguments: tup
 
 
 def _failed(path: Path, error: Exception) -> str:
-    """Where the user's code failed, and why: 'FILE, line 3: TypeError: …'."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    where = f'{path}, line {lines[-1]}' if lines else str(path)
+    """Where the user's code failed, in the file `path` or in one that it imports: 'FILE, line 3: TypeError: …'."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == str(path) or not _installed(frame.filename)]
+    where = f'{own[-1].filename}, line {own[-1].lineno}' if own else str(path)
     return f'{where}: {type(error).__name__}: {first_line(error)}; correct the file'
+
+
+def _installed(file: str) -> bool:
+    """Whether a file is of this package, of Python or of another library, rather than the user's."""
+    return file.startswith('<') or any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
 
 
 def _data(path: Path) -> str:
