@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import launch
-from configs.studies import paper, scales
+from configs.studies import feddure, mfed, paper, scales, shvr
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
@@ -288,6 +288,20 @@ def test_mistakes_on_the_command_line():
         parse('table4', 'smoke', '--config.study=x')
     with pytest.raises(UserError, match='table4 is a study of many runs'):
         command_line.parse(['costs', f'--config={runs.ROOT}/configs/studies/table4.py:smoke'])
+
+
+def test_a_misspelt_key_in_the_file_of_a_study_names_its_cell_and_the_nearest_key(monkeypatch):
+    wrong = {'algorithm': 'fedavg', 'local.epoch': 1}
+    message = r'^A / B: config\.local\.epoch is not a key; did you mean config\.local\.epochs\?$'
+    with pytest.raises(UserError, match=message):
+        scales.cell('smoke', 'A', 'B', 'cifar10', wrong)
+    with pytest.raises(UserError, match=message):
+        shvr.cell('smoke', 'A', 'B', wrong)
+    monkeypatch.setitem(feddure.METHODS, 'A', wrong)
+    with pytest.raises(UserError, match=message):
+        feddure.cell('smoke', 'A', 'B', 'cifar10', '(IID, IID)', None)
+    with pytest.raises(UserError, match=message.replace('A / B', 'A')):
+        mfed.cells('smoke', 'pascal_context', 'A', wrong, ('semseg',), 'Local')
 
 
 def test_runs_of_single_seeds_are_one_command():

@@ -171,7 +171,8 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     """The cell of a method and a setting on the data of `base`, a file in configs/."""
     file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config()
-    config.update_from_flattened_dict(OF_SCALE[scale] | SETTINGS[setting] | METHODS[row])
+    place = f'{row} / {column}'
+    scales.change(config, OF_SCALE[scale] | SETTINGS[setting] | METHODS[row], place)
     flat = keys.flat(config)
     protocol = of_feddure(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
     if config.algorithm == 'fedmatch':  # whose average is uniform, in its paper and its code
@@ -180,12 +181,14 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
         protocol |= {key: value for key, value in official.items() if key.startswith('fedmatch.')}
     rounds = OF_SCALE[scale].get('rounds', protocol['rounds'])
     padded = {'data.pad_to': 32} if scale == 'full' and base == 'fashion_mnist' else {}
-    config.update_from_flattened_dict(
+    scales.change(
+        config,
         protocol
         | {'eval_every': 1 if scale == 'smoke' else 5, 'checkpoint_every': rounds, 'seeds': SEEDS[scale]}
         | padded
         | OF_SCALE[scale]
-        | {'lr_rounds': 0, **SETTINGS[setting], **METHODS[row]}
+        | {'lr_rounds': 0, **SETTINGS[setting], **METHODS[row]},
+        place,
     )
     return spec.cell(row, column, base, config, unchanged, published, ACCURACY)
 

@@ -92,11 +92,10 @@ def cells(
     file = importlib.import_module(f'semisfl_jax.configs.{SCENES.get(scale, base)}')
     paper = keys.flat(importlib.import_module(f'semisfl_jax.configs.{base}').get_config())
     unchanged, config = file.get_config(), file.get_config()
-    config.update_from_flattened_dict({'data.tasks': tuple(names)} | changes)
+    scales.change(config, {'data.tasks': tuple(names)} | changes, row)
     protocol = official(keys.flat(config) | {'data.name': paper['data.name']})
-    config.update_from_flattened_dict(
-        protocol | {'seeds': SEEDS[scale]} | ({'data.image_size': SIDE} if scale in SCENES else {}) | changes
-    )
+    sizes = {'data.image_size': SIDE} if scale in SCENES else {}
+    scales.change(config, protocol | {'seeds': SEEDS[scale]} | sizes | changes, row)
     measures = {TITLES[name]: Measure(tasks.score_key(name, tasks.score(name).name)) for name in names}
     measures[DELTA] = Measure('delta_m', reference=over)
     made = []

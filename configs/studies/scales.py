@@ -140,14 +140,28 @@ def cell(
     base = STAND_IN.get(scale, base)
     file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config(settings)
-    known = keys.flat(config)
-    for key in changes:
-        if key not in known:
-            raise UserError(f'{row} / {column}: {keys.unknown(key, known)}')
-    config.update_from_flattened_dict(_settings(scale, config) | changes)
+    change(config, _settings(scale, config) | changes, f'{row} / {column}')
     if measure == ACCURACY and scale in CONVERGED:
         measure = LATE_ACCURACY
     return spec.cell(row, column, base, config, unchanged, published, measure)
+
+
+def change(config: ConfigDict, changes: Mapping[str, Any], place: str) -> None:
+    """Changes the configuration of a cell.
+
+    Args:
+      config: to be changed.
+      changes: dotted keys and their values.
+      place: of the cell, for the message.
+
+    Raises:
+      UserError: a key does not exist.
+    """
+    known = keys.flat(config)
+    for key in changes:
+        if key not in known:
+            raise UserError(f'{place}: {keys.unknown(key, known)}')
+    config.update_from_flattened_dict(dict(changes))
 
 
 def lines(scale: str, column: str, base: str, changes: Mapping[str, Any] = MappingProxyType({})) -> tuple[Cell, ...]:

@@ -94,17 +94,19 @@ def cell(
     usual, of_scale = OF_SCALE[scale]
     file = importlib.import_module(f'semisfl_jax.configs.{base or usual}')
     unchanged, config = file.get_config(), file.get_config()
-    config.update_from_flattened_dict({} if base else of_scale)
-    config.update_from_flattened_dict({'federation.partition': 'uniform'} | changes)
+    place = f'{row} / {column}'
+    scales.change(config, ({} if base else of_scale) | {'federation.partition': 'uniform'} | changes, place)
     protocol = official(keys.flat(config))
     rounds = protocol['rounds'] if base else ROUNDS[scale]
     sizes = SMALL_RANGE if scale == 'smoke' and changes.get('federation.partition') == 'dirichlet_class' else {}
-    config.update_from_flattened_dict(
+    scales.change(
+        config,
         dict(protocol)
         | {'rounds': rounds, 'lr_rounds': 0, 'eval_every': 1, 'checkpoint_every': rounds, 'seeds': SEEDS[scale]}
         | ({} if base else of_scale)
         | sizes
-        | changes
+        | changes,
+        place,
     )
     return spec.cell(row, column, base or usual, config, unchanged, published, measure)
 
