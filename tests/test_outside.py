@@ -333,6 +333,10 @@ def carrying(change):
             'its price has step_work=[ 1. inf 2.]; bytes',
         ),
         (dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(upload='a lot')), 'its price has upload=a'),
+        (
+            dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(order='sequentiel')),
+            "its price has order='sequentiel'; use one of independent, synchronized, sequential; did you mean 'seq",
+        ),
         (added(loss_local='small'), "metric 'loss_local' is 'small'; return a scalar, such as a mean"),
         (spoiled(init=lambda key: None), 'init returns None; return a state with round [] int32 and student, such as '),
         (carrying(lambda before, after: after.replace(round=before.round)), 'a round returns the state.round that it'),

@@ -48,6 +48,9 @@ class CostContext(NamedTuple):
         return round(float(self.metrics[name]) * self.survivors * scale) / self.survivors
 
 
+ORDERS = ('independent', 'synchronized', 'sequential')
+
+
 class ClientCost(NamedTuple):
     """One client's part of a round. Numbers, or arrays [A] where clients differ."""
 
@@ -63,7 +66,7 @@ class ClientCost(NamedTuple):
     inactive_upload: int = 0
     # 'independent': clients wait for each other only at the end | 'synchronized': in every iteration |
     # 'sequential': one trains after another
-    order: str = 'independent'
+    order: str = 'independent'  # one of ORDERS
 
 
 def supervised_work(context: CostContext, clustering: bool = False) -> float:

@@ -16,10 +16,10 @@ from ml_collections import ConfigDict
 from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
 from semisfl_jax.costs.pieces import DenseSpec, ModelSpec, Pieces, measure, measure_dense
-from semisfl_jax.costs.prices import PAPER_SIZES, ClientCost, CostContext, supervised_work
+from semisfl_jax.costs.prices import ORDERS, PAPER_SIZES, ClientCost, CostContext, supervised_work
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams
-from semisfl_jax.wording import found, shorten
+from semisfl_jax.wording import found, shorten, use_one_of
 
 
 class Bill(NamedTuple):
@@ -77,7 +77,8 @@ class CostModel:
         """A client's part of a round, for methods whose price is known.
 
         Raises:
-          UserError: the price, of a user's method, is not a ClientCost, or an amount in it is negative or not finite.
+          UserError: the price, of a user's method, is not a ClientCost, an amount in it is negative or not finite, or
+            its order is unknown.
         """
         assert self.price is not None
         cost = self.price(context)
@@ -85,6 +86,10 @@ class CostModel:
             raise UserError(
                 f"method '{self.method}': its price returns {found(cost)}; return a ClientCost, such as "
                 'costs.whole_model(context)'
+            )
+        if cost.order not in ORDERS:
+            raise UserError(
+                f"method '{self.method}': its price has order={cost.order!r}; {use_one_of(str(cost.order), ORDERS)}"
             )
         for name, amount in cost._asdict().items():
             if name == 'order':
