@@ -98,12 +98,14 @@ def test_a_part_of_it_from_the_command_line(tmp_path, rows):
 
 def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setenv('TOY_FAILS', 'fedswitch')
-    _, folder = make(tmp_path)
+    with pytest.raises(UserError, match='2 of 4 runs failed; the first failed with: the toy does not like fedswitch'):
+        make(tmp_path)
+    folder = tmp_path / 'root' / 'toy-smoke'
     text = (folder / 'report.md').read_text()
     assert 'failed: the toy does not like fedswitch' in text
     assert '92.00 ± 1.15 (3)' in text
     monkeypatch.delenv('TOY_FAILS')
-    make(tmp_path)
+    assert make(tmp_path)[1] == folder
     assert 'failed' not in (folder / 'report.md').read_text()
     _, other = make(tmp_path, 'other')
     assert (folder / 'report.md').read_bytes() == (other / 'report.md').read_bytes()

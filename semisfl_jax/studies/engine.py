@@ -52,8 +52,8 @@ def run(
       The folder of the report.
 
     Raises:
-      UserError: a mistake in the study or its changes, a folder that is not writable, no matplotlib, no run
-        succeeded, or a finished one cannot be read; in these two cases the report is there.
+      UserError: a mistake in the study or its changes, a folder that is not writable, no matplotlib, a run failed, or
+        a finished one cannot be read; in these two cases the report is there.
       Stopped: the study was asked to stop; the report says what is missing.
     """
     style.matplotlib()  # fail now rather than after hours of runs
@@ -68,8 +68,12 @@ def run(
     with execute.hold(folder):
         faults, damaged = _make(study, home, folder, jobs, launcher, say)
     say(f'report in {folder}/report.md and report.html')
-    if faults and not any(execute.finished(home, job) for job in jobs):
-        raise UserError(f'no run succeeded; the first failed with: {next(iter(faults.values()))}')
+    unfinished = [job.name for job in jobs if not execute.finished(home, job)]
+    if failed := [name for name in faults if name in unfinished]:
+        many = f'{len(failed)} of {len(jobs)} runs failed'
+        if len(unfinished) == len(jobs):
+            many = 'no run succeeded'
+        raise UserError(f'{many}; the first failed with: {faults[failed[0]]}; the same command makes what is missing')
     if damaged:
         name, fault = next(iter(damaged.items()))
         verb = 'is' if len(damaged) == 1 else 'are'
