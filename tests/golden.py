@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 import launch
+import semisfl_jax as sfl
 from semisfl_jax.config import tuned
 from semisfl_jax.training import load
 from tests import needs, runs
@@ -55,9 +56,27 @@ def settings(case):
     return ROUNDS | needs.changes(changes.get('algorithm', case)) | changes
 
 
+def _words(case):
+    return {key.replace('.', '__'): value for key, value in settings(case).items()}
+
+
 def run(case, folder):
     """Runs a case in this process."""
-    assert runs.run(folder, **{key.replace('.', '__'): value for key, value in settings(case).items()}) == 0, case
+    assert runs.run(folder, **_words(case)) == 0, case
+
+
+def state_of(case):
+    """The shapes of the state of a case, which nothing runs."""
+    simulation = sfl.build(runs.config(**_words(case)))
+    return jax.eval_shape(simulation.init).state
+
+
+def parts(state):
+    """The leaves of each part of a state, by its name."""
+    named = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        named.setdefault('.'.join(str(key).strip(".[]'") for key in path[:2]), []).append(leaf)
+    return named
 
 
 def measure(folder):
@@ -68,13 +87,9 @@ def measure(folder):
     """
     folder = Path(folder)
     state = jax.device_get(load.state(folder, load.experiment(folder))[1])
-    parts = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        name = '.'.join(str(key).strip(".[]'") for key in path[:2])
-        parts.setdefault(name, []).append(np.ravel(np.asarray(leaf, np.float64)))
     numbers = {}
-    for name, leaves in parts.items():
-        vector = np.concatenate(leaves)
+    for name, leaves in parts(state).items():
+        vector = np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in leaves])
         direction = np.random.default_rng(0).normal(size=vector.size)
         numbers[name] = [float(np.linalg.norm(vector)), float(vector @ direction)]
     return {'rounds': [json.loads(line) for line in runs.lines(folder)], 'state': numbers}

@@ -24,6 +24,12 @@ def test_the_cases_are_those_that_were_measured():
     assert names <= set(algorithms.METHODS)
 
 
+@pytest.mark.parametrize('case', golden.CASES)
+def test_parts_of_states_bear_the_names_that_were_measured(case):
+    """Not slow, as most of the runs below are: a field that bears another name is found by the default tests."""
+    assert golden.parts(golden.state_of(case)).keys() == expected()[case]['state'].keys()
+
+
 @pytest.mark.parametrize('case', slow_but(golden.CASES, 'semisfl'))
 def test_rounds_are_as_they_were(case, tmp_path):
     """Accuracies are shares of 360 images; one in a hundred may fall on the other side. Scores of maps likewise."""
