@@ -64,18 +64,20 @@ CASES = {
 @pytest.mark.parametrize('case', slow_but(CASES, 'sgd', 'adam, for an epoch, by images'))
 def test_rounds_equal_the_ones_in_numpy(case):
     run, state, hparams = start(**CASES[case])
+    # Adam's first steps are signs, which rounding may turn: ten times as much in what follows from them
+    small = 1e-4 if 'adam' in case else 1e-5
     first, server = state, feddure_twin.Server(rng.root(0), hparams, state.student, state.clients)
     for ids, visits in ROUNDS:
         state, metrics = one_round(run, state, ids, visits)
         for name, value in server.run_round(FEDERATION, ids, visits, 0).items():
-            np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=small, err_msg=name)
         linear.assert_close(state, server, ('student',))
         if hparams.options.fine:
             for found, expected in zip(feddure_twin.kept(state.clients), server.fine, strict=True):
                 for name, value in expected.items():
-                    np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+                    np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=20 * small, err_msg=name)
     if hparams.options.fine:  # far more than the tolerance
-        assert moves(first.clients, state.clients).max() > 1e-2
+        assert moves(first.clients, state.clients).max() > (0.1 if 'adam' in case else 1e-2)
 
 
 def moves(one, other):
