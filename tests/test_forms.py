@@ -38,7 +38,8 @@ vendor_id\t: Another
     [
         ('AuthenticAMD', 'avx2 avx512f avx512dq', 'avx512', True),
         ('GenuineIntel', 'avx2 avx512f', 'avx512', True),
-        ('AuthenticAMD', 'avx avx2', 'avx2', False),
+        ('AuthenticAMD', 'avx avx2', 'avx2', True),
+        ('GenuineIntel', 'avx avx2', 'avx2', False),
         ('Unheard', '', '', False),
     ],
 )
