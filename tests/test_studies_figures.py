@@ -1,6 +1,7 @@
 """The data that the figures of a study draw, and what its progress says."""
 
 import numpy as np
+import pytest
 
 from semisfl_jax import tasks
 from semisfl_jax.plots import curves, grids, looks, style
@@ -108,7 +109,9 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
         for record in run.records:
             record.update(bytes_up=0, bytes_down=0, simulated_seconds=0.0)
     with style.context():
-        axes = figures._prices(groups, looks.of(list(NAMES))).axes
+        figure, note = figures._prices(groups, looks.of(list(NAMES)))
+    axes = figure.axes
+    assert note == ''  # four evaluations
     assert [ax.get_xlabel() for ax in axes] == ['Round', 'Traffic (GiB)', 'Simulated time (min)']
     assert [len(ax.lines) for ax in axes] == [2, 2, 2]
     for ax in axes[1:]:
@@ -116,6 +119,20 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
         assert len(moving.get_xdata()) == 4
         np.testing.assert_allclose(level.get_ydata(), (88 + 91 + 90) / 3)
     np.testing.assert_allclose(axes[1].lines[0].get_xdata(), [2, 4, 6, 8])  # GiB: one up and one down in a round
+
+
+@pytest.mark.parametrize(('evaluations', 'ending'), [(150, ''), (151, ' (each point the mean of several evaluations)')])
+def test_a_caption_says_whether_its_points_are_means(tmp_path, evaluations, ending):
+    study = studies_toy.study()
+    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+    found = collect.find(study, tmp_path / 'root', {})
+    for run in (run for result in found.values() for run in result.runs.values()):
+        last = run.records[-1]
+        run.records[:] = [last | {'round': number} for number in range(1, evaluations + 1)]
+    captions = [figure.caption for figure in figures.draw(study, found) if 'accuracy_rounds' in figure.name]
+    assert captions
+    of_title = [caption.partition('Test accuracy against rounds, ')[2].partition('. ')[0] for caption in captions]
+    assert {text.partition(' (')[2] for text in of_title} == {ending.strip(' (')}
 
 
 def test_an_axis_of_scores_leaves_out_the_first_tenth():

@@ -24,15 +24,14 @@ from semisfl_jax.tasks import Score
 POINTS = 150  # of a curve of scores, at most
 PANEL_POINTS = 60  # in a small panel
 SCORE = plots_collect.SCORE
-_MEANS = f' (of more than {POINTS} evaluations, means of successive ones)'
+MEANS = ' (each point the mean of several evaluations)'
 NAMES = {
     'values': 'All values with standard errors',
-    'accuracy_rounds': f'Test accuracy against rounds{_MEANS}',
-    'score_rounds': f"A task's score on the test set against rounds{_MEANS}",
-    'accuracy_gigabytes': f'Test accuracy against traffic{_MEANS}',
-    'accuracy_minutes': f'Test accuracy against simulated time{_MEANS}',
-    'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time (each point the mean of several '
-    'evaluations; level: a method without traffic)',
+    'accuracy_rounds': 'Test accuracy against rounds',
+    'score_rounds': "A task's score on the test set against rounds",
+    'accuracy_gigabytes': 'Test accuracy against traffic',
+    'accuracy_minutes': 'Test accuracy against simulated time',
+    'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time (level: a method without traffic)',
     'k_s': 'Supervised steps per round',
     'loss_rounds': "Clients' training loss against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
@@ -56,19 +55,20 @@ def draw(study: Study, results: Mapping[CellKey, CellResult]) -> Iterator[Figure
             for name in table.figures:
                 for ending, title, make in _of_table(name, table, results):
                     try:
-                        figure = make()
+                        figure, note = make()
                     except UserError:  # no run recorded this quantity
                         continue
                     stem = '-'.join(filter(None, (str(number), name, ending)))
-                    caption = f'{NAMES[name]}{f", {title}" if title else ""}'
+                    caption = f'{NAMES[name]}{f", {title}" if title else ""}{note}'
                     warned = f'{caption}. {study.warning.split(":")[0].rstrip(".")}.' if study.warning else caption
                     yield Figure(stem, table.title, warned, content(figure, 'png'), content(figure, 'svg'))
 
 
 def _of_table(
     name: str, table: Table, results: Mapping[CellKey, CellResult]
-) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Suffix of the file name, title, and drawing function: a figure for each kind of values or column of curves."""
+) -> Iterator[tuple[str, str, Callable[[], tuple[Any, str]]]]:
+    """A figure for each kind of values or column of curves: suffix of the file name, title, and the function that draws
+    it and says how the caption ends."""
     if name == 'values':
         quantities = dict.fromkeys(_quantity(cell) for cell in table.cells)
         for quantity in quantities:
@@ -110,7 +110,7 @@ def _run(table: Table, results: Mapping[CellKey, CellResult], quantity: str) -> 
     return [cell for cell in cells if cell.column in columns]
 
 
-def _values(table: Table, results: Mapping[CellKey, CellResult], chosen: list[Cell]) -> Any:
+def _values(table: Table, results: Mapping[CellKey, CellResult], chosen: list[Cell]) -> tuple[Any, str]:
     if not chosen:
         raise UserError('nothing to draw')
     cells = {(cell.row, cell.column): cell for cell in chosen}
@@ -131,13 +131,22 @@ def _values(table: Table, results: Mapping[CellKey, CellResult], chosen: list[Ce
     kind = collect.KINDS[chosen[0].measure.kind]
     title = kind.group or kind.title
     grids.points(ax, columns, ours, paper, f'{title[0].upper()}{title[1:]} ({kind.unit})')
-    return figure
+    return figure, ''
 
 
-def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str = '') -> Any:
+def _curves(
+    name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str = ''
+) -> tuple[Any, str]:
     """Curves of a column; rows have the same looks in all columns, even if a column lacks some of them.
 
-    `of_task`: key of a task's score, '' for that of the headline.
+    Args:
+      name: of NAMES.
+      groups: runs of each row.
+      row_looks: of each row of the table.
+      of_task: key of a task's score, '' for that of the headline.
+
+    Returns:
+      The figure, and MEANS if its points are some, or ''.
     """
     if name == 'accuracy_prices':
         return _prices(groups, row_looks)
@@ -147,11 +156,12 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
         curves.spread(
             ax, [curve._replace(look=row_looks[curve.label]) for curve in spreads], plots_collect.score(groups)
         )
-        return figure
+        return figure, ''
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
     key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, SCORE)
     group_curves = plots_collect.curves(groups, key, x)
     group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
+    note = ''
     if name == 'k_s':
         curves.k_s(ax, group_curves)
     elif name == 'loss_rounds':
@@ -159,14 +169,15 @@ def _curves(name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Loo
     else:
         task = tasks.split_key(of_task)
         score = task.score if task else plots_collect.score(groups)
+        note = _note(group_curves, POINTS)
         group_curves = [curves.binned(curve, POINTS) for curve in group_curves]
         curves.score(ax, group_curves, x, score)
         _begin_late([ax], group_curves, score)
-    return figure
+    return figure, note
 
 
-def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
-    """A panel for each of rounds, traffic and time, on one axis of accuracies."""
+def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> tuple[Any, str]:
+    """A panel for each of rounds, traffic and time, on one axis of accuracies; returns what `_curves` does."""
     figure, axes = style.figure(1, 3, width='page', height=2.5)
     score = plots_collect.score(groups)
     shown = []
@@ -186,7 +197,11 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> Any:
     _begin_late(axes, shown, score)
     axes[0].set_ylabel(f'Test {score.label} (%)')
     legends.below(figure)
-    return figure
+    return figure, _note(first, PANEL_POINTS)
+
+
+def _note(found: Sequence[Curve], points: int) -> str:
+    return MEANS if max(len(curve.x) for curve in found) > points else ''
 
 
 def _begin_late(axes: Sequence[Any], shown: Sequence[Curve], score: Score) -> None:
