@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from configs import cifar10
-from semisfl_jax import algorithms, costs, data, rng
+from semisfl_jax import algorithms, costs, data, machine, rng
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.costs.pieces import Work
@@ -64,8 +64,9 @@ CASES = {
 @pytest.mark.parametrize('case', slow_but(CASES, 'sgd', 'adam, for an epoch, by images'))
 def test_rounds_equal_the_ones_in_numpy(case):
     run, state, hparams = start(**CASES[case])
-    # Adam's first steps are signs, which rounding may turn: ten times as much in what follows from them
-    small = 1e-4 if 'adam' in case else 1e-5
+    # Adam's first steps are signs, which rounding turns with AVX2: ten times as much in what follows from them
+    turned = 'adam' in case and machine.device().vectors != 'avx512'
+    small = 1e-4 if turned else 1e-5
     first, server = state, feddure_twin.Server(rng.root(0), hparams, state.student, state.clients)
     for ids, visits in ROUNDS:
         state, metrics = one_round(run, state, ids, visits)
@@ -77,7 +78,7 @@ def test_rounds_equal_the_ones_in_numpy(case):
                 for name, value in expected.items():
                     np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=20 * small, err_msg=name)
     if hparams.options.fine:  # far more than the tolerance
-        assert moves(first.clients, state.clients).max() > (0.1 if 'adam' in case else 1e-2)
+        assert moves(first.clients, state.clients).max() > (0.1 if turned else 1e-2)
 
 
 def moves(one, other):
