@@ -2,285 +2,28 @@
 
     python docs/reproduction.py
 
-docs/claims.toml has the claims, each with the study and the rows that test it. This script computes differences, their
-intervals and tests, and verdicts, and says where every number is from. Nothing is trained.
+docs/claims.py judges the claims of docs/claims.toml; here are the page's words, and where every number is from.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 import sys
-import tomllib
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import claims as claims_lib
 
 from semisfl_jax import commands, own_files
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import spec, statistics
-from semisfl_jax.wording import did_you_mean, use_one_of
+from semisfl_jax.wording import use_one_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'
 MACHINE = re.compile(r'\S+ \(\S+\), [^,]+, \d+ cores?')  # in the column `hardware` of cells.csv
-LEVEL = 0.05
 WIDTH = 110  # of a command
-SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
-HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
-FEW = 'too few seeds reached it'  # an accuracy, in a claim of what is needed for it
-KINDS = (HOLDS, OPPOSITE, NONE, OPEN, FEW)
-EXPECTED = ('above', 'below', 'same')
-NEEDED = ('name', 'paper', 'where', 'study', 'table', 'expect')  # keys of a claim
-TEXTS = (*NEEDED, 'words', 'numbers', 'tuned', 'part', 'options', 'row', 'unit', 'learned', 'figure', 'alt')
-PAIRS = ('rows', 'column_pairs')
-NOT_OURS = 'does not hold what a study writes; restore it from a copy, or repeat the command of the study'
-
-
-class Place(NamedTuple):
-    """A cell of a table in results/."""
-
-    row: str
-    column: str
-    measure: str
-    target: str
-
-
-class Comparison(NamedTuple):
-    """Two cells of a claim, over the seeds that both have."""
-
-    first: Place
-    second: Place
-    mean: float  # points; or the ratio of geometric means minus 1; NaN if the seeds of both are too few
-    low: float  # of the 95 % interval of that
-    high: float
-    seeds: int
-    p: float  # two-sided, corrected for the comparisons of the claim by Holm's method
-    verdict: str
-
-
-class Judged(NamedTuple):
-    """A claim of claims.toml with what the results say of it; no comparisons if the study has not been run."""
-
-    claim: dict[str, Any]
-    comparisons: list[Comparison]
-    folder: Path | None = None  # of the results; None if the study has not been run
-
-    @property
-    def verdict(self) -> str:
-        counts = {kind: [c.verdict for c in self.comparisons].count(kind) for kind in KINDS}
-        found = {kind: count for kind, count in counts.items() if count}
-        if not found:
-            return 'not run yet'
-        if len(found) == 1:
-            return 'does not hold: the opposite' if OPPOSITE in found else next(iter(found))
-        return ', '.join(f'{kind} in {count}' for kind, count in found.items()) + f' of {len(self.comparisons)}'
-
-
-def judge(difference: statistics.Difference, p: float, expect: str, unit: str) -> str:
-    """The verdict on one comparison.
-
-    Args:
-      difference: of what the claim says is larger (`expect` 'above'), smaller ('below') or the same ('same'), in points
-        or, for ratios, of logarithms.
-      p: corrected.
-      expect: see above, one of EXPECTED.
-      unit: 'points' or 'ratio'.
-    """
-    small = math.log1p(SMALL[unit]) if unit == 'ratio' else SMALL[unit]
-    low, high = difference.interval
-    none = low > -small and high < small
-    if expect == 'same':
-        return HOLDS if none else OPPOSITE if p < LEVEL else OPEN
-    signed = difference.mean if expect == 'above' else -difference.mean
-    if p < LEVEL:
-        return HOLDS if signed > 0 else OPPOSITE
-    return NONE if none else OPEN
-
-
-def read(file: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The introduction and the claims of a file like claims.toml.
-
-    Raises:
-      UserError: it cannot be read, or a claim lacks a key, or has one that nothing reads or with a wrong value.
-    """
-    try:
-        content = tomllib.loads(own_files.content(file).decode())
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise UserError(f'{file} is not TOML ({error}); correct it') from error
-    intro, claims = content.get('intro'), content.get('claim')
-    if not isinstance(intro, str) or not isinstance(claims, list) or not all(isinstance(item, dict) for item in claims):
-        raise UserError(f"{file} needs a text `intro` and claims, each under a line '[[claim]]'; add them")
-    for number, claim in enumerate(claims, 1):
-        if fault := _fault(claim):
-            raise UserError(f'{file}, claim {number}, {claim.get("name", "without a name")!r}: {fault}')
-    return intro, claims
-
-
-def _fault(claim: dict[str, Any]) -> str:
-    """What is wrong with a claim by itself, '' if nothing."""
-    known = (*TEXTS, *PAIRS, 'columns')
-    for key, value in claim.items():
-        if key not in known:
-            return f'{key!r} is not a key of a claim{did_you_mean(key, known) or "; leave it out"}'
-        if key in TEXTS and not isinstance(value, str):
-            return f'{key}={value!r} is not a text; write it in quotes'
-        if key == 'columns' and not _texts(value):
-            return f"columns={value!r} is not a list of columns; write ['…', '…']"
-        if key in PAIRS and not (isinstance(value, list) and all(_texts(pair) and len(pair) == 2 for pair in value)):
-            return f"{key}={value!r} is not a list of pairs; write [['…', '…'], …]"
-    if lacking := [key for key in NEEDED if key not in claim]:
-        return f'{lacking[0]!r} is missing; add it'
-    for key, value, choices in (('expect', claim['expect'], EXPECTED), ('unit', _unit(claim), SMALL)):
-        if value not in choices:
-            return f'{key}={value!r} is unknown; {use_one_of(value, choices)}'
-    name, _, scale = claim['study'].partition(':')
-    studies = [file.stem for file in (ROOT / 'configs/studies').glob('*.py')]
-    if name not in studies or scale not in spec.SCALES:
-        near = did_you_mean(name, studies) if name not in studies else ''
-        return f'study={claim["study"]!r} is not NAME:SCALE of a file in configs/studies; correct it{near}'
-    if not any(claim.get(key) for key in PAIRS) or ('column_pairs' in claim and 'row' not in claim):
-        return 'there is nothing to compare; give pairs of `rows`, or `column_pairs` and the `row` that they are in'
-    return '`figure` needs `alt`, what it shows; add it' if 'figure' in claim and 'alt' not in claim else ''
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def judged(claim: dict[str, Any], results: Path) -> Judged:
-    """What the results say of a claim.
-
-    Raises:
-      UserError: the study's results have no such table, row or column, or are not those of a study.
-    """
-    folder = folder_of(claim, results)
-    if not folder:
-        return Judged(claim, [])
-    table = values(folder, claim['table'])
-    if not table:
-        titles = dict.fromkeys(line['table'] for line in _lines(folder / 'cells.csv'))
-        raise UserError(
-            f'{claim["name"]}: {folder.name} has no table {claim["table"]!r}; {use_one_of(claim["table"], titles)}'
-        )
-    pairs = list(_pairs(claim, table))
-    found = [_difference(claim, *(table[place] for place in pair)) for pair in pairs]
-    if not pairs or not all(difference or pair[0].target for pair, difference in zip(pairs, found, strict=True)):
-        raise UserError(
-            f'{claim["name"]}: no pair of runs for a comparison in {folder.name}, {claim["table"]!r}; run more seeds, '
-            'or correct the claim'
-        )
-    p = iter(statistics.corrected([difference.p for difference in found if difference]))
-    comparisons = []
-    for (first, second), difference in zip(pairs, found, strict=True):
-        if not difference:
-            seeds = len(table[first].keys() & table[second].keys())
-            comparisons.append(Comparison(first, second, *3 * (math.nan,), seeds, math.nan, FEW))
-            continue
-        corrected = next(p)
-        numbers = (difference.mean, *difference.interval)
-        if _unit(claim) == 'ratio':
-            numbers = tuple(math.expm1(number) for number in numbers)
-        verdict = judge(difference, corrected, claim['expect'], _unit(claim))
-        comparisons.append(Comparison(first, second, *numbers, difference.seeds, corrected, verdict))
-    return Judged(claim, comparisons, folder)
-
-
-def _difference(claim: dict[str, Any], *both: dict[int, float]) -> statistics.Difference | None:
-    """Of the seeds that both cells have; None if these are fewer than a table of a report shows the mean of."""
-    difference = statistics.paired(*(_scaled(claim, seeds) for seeds in both))
-    return difference if difference and difference.seeds >= statistics.FEWEST else None
-
-
-def folder_of(claim: dict[str, Any], results: Path) -> Path | None:
-    """The results of a claim's study, with tuned methods if the claim is of these, or a part of it; None: not there.
-
-    Raises:
-      UserError: there are results of several sweeps, or of a part with several seeds or options.
-    """
-    name, scale = claim['study'].split(':')
-    pattern = f'{name}-{scale}'
-    if 'part' in claim:
-        pattern = f'{name}-part-{claim["part"]}-{scale}*'  # with other seeds, the name of its folder goes on
-    elif 'tuned' in claim:
-        pattern = f'{name}-tuned-*-{scale}'
-    found = sorted(results.glob(pattern))
-    if len(found) > 1:
-        names = ', '.join(folder.name for folder in found)
-        raise UserError(f'{claim["name"]}: several results, {names}; leave one of them in {results}')
-    return found[0] if found else None
-
-
-@cache
-def values(folder: Path, title: str) -> dict[Place, dict[int, float]]:
-    """The values of a table by place and seed, from runs.csv; none at a place of cells.csv that has no values.
-
-    Raises:
-      UserError: one of these files is missing, or was not written by a study.
-    """
-
-    def place(line: dict[str, str]) -> Place:
-        return Place(line['row'], line['column'], line['measure'], line['target'])
-
-    found: dict[Place, dict[int, float]] = {
-        place(line): {} for line in _lines(folder / 'cells.csv') if line['table'] == title
-    }
-    for line in _lines(folder / 'runs.csv', ('seed', 'value')):
-        if line['table'] == title:
-            try:
-                found[place(line)][int(line['seed'])] = float(line['value'])
-            except (KeyError, ValueError) as error:
-                raise UserError(f'{folder / "runs.csv"} {NOT_OURS} ({error})') from error
-    return found
-
-
-def _lines(file: Path, others: Sequence[str] = ()) -> list[dict[str, str]]:
-    """The lines of a CSV file that have a place in a table, and `others`."""
-    try:
-        lines = list(csv.DictReader(io.StringIO(own_files.content(file).decode(), newline='')))
-    except (UserError, ValueError, csv.Error) as error:
-        raise UserError(f'{file} {NOT_OURS} ({error})') from error
-    if not lines or any(line.get(key) is None for line in lines for key in ('table', *Place._fields, *others)):
-        raise UserError(f'{file} {NOT_OURS}')
-    return lines
-
-
-def _unit(claim: dict[str, Any]) -> str:
-    return claim.get('unit', 'points')
-
-
-def _scaled(claim: dict[str, Any], seeds: dict[int, float]) -> dict[int, float]:
-    if _unit(claim) != 'ratio':
-        return seeds
-    if any(value <= 0 for value in seeds.values()):
-        raise UserError(
-            f'{claim["name"]}: {claim["table"]!r} has values of 0, which no ratio can be of; leave them out'
-        )
-    return {seed: math.log(value) for seed, value in seeds.items()}
-
-
-def _pairs(claim: dict[str, Any], table: dict[Place, Any]) -> Iterator[tuple[Place, Place]]:
-    """The pairs of places that a claim compares: of rows in every column (`rows`), or of columns in a row."""
-    every = list(dict.fromkeys(place.column for place in table))
-    for column in claim.get('columns', every) if 'rows' in claim else ():
-        for first, second in claim['rows']:
-            yield _place(claim, table, first, column), _place(claim, table, second, column)
-    for first, second in claim.get('column_pairs', ()):
-        yield _place(claim, table, claim['row'], first), _place(claim, table, claim['row'], second)
-
-
-def _place(claim: dict[str, Any], table: dict[Place, Any], row: str, column: str) -> Place:
-    found = [place for place in table if (place.row, place.column) == (row, column)]
-    if len(found) == 1:
-        return found[0]
-    for kind, name in (('row', row), ('column', column)):
-        names = dict.fromkeys(getattr(place, kind) for place in table)
-        if name not in names:
-            raise UserError(f'{claim["name"]}: {claim["table"]!r} has no {kind} {name!r}; {use_one_of(name, names)}')
-    raise UserError(f'{claim["name"]}: {len(found)} cells {row!r}, {column!r} in {claim["table"]!r}; name others')
 
 
 def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
@@ -291,7 +34,7 @@ def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
     """
     if not results.is_dir():
         raise UserError(f'there are no results in {results}; restore this folder from the repository')
-    found = [judged(claim, results) for claim in claims]
+    found = [claims_lib.judged(claim, results) for claim in claims]
     rows = ['| claim | of | verdict here | tested with |', '|---|---|---|---|']
     for item in found:
         claim = item.claim
@@ -305,7 +48,7 @@ def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
     return '\n\n'.join(parts) + '\n'
 
 
-def section(item: Judged) -> str:
+def section(item: claims_lib.Judged) -> str:
     """The section of a claim."""
     claim = item.claim
     parts = [f'### {claim["name"]}']
@@ -314,7 +57,7 @@ def section(item: Judged) -> str:
     parts.append(f'{claim["paper"]}, {claim["where"]}. {claim.get("numbers", "")}'.strip())
     parts.append(f'**Here: {item.verdict}.**')
     if item.comparisons:
-        parts.append(_table(item))
+        parts.append(table(item))
     if 'learned' in claim:
         parts.append(claim['learned'].strip())
     if item.folder and 'figure' in claim:
@@ -328,8 +71,9 @@ def section(item: Judged) -> str:
     return '\n\n'.join(parts)
 
 
-def _table(item: Judged) -> str:
-    ratio = _unit(item.claim) == 'ratio'
+def table(item: claims_lib.Judged) -> str:
+    """The comparisons of a claim."""
+    ratio = claims_lib.unit_of(item.claim) == 'ratio'
     rows = [
         f'| compared | setting | difference{" in %" if ratio else " in points"}, 95 % interval | p | seeds | verdict |',
         '|---|---|---|---|---|---|',
@@ -348,7 +92,7 @@ def _table(item: Judged) -> str:
     return '\n'.join(rows)
 
 
-def _source(item: Judged) -> str:
+def _source(item: claims_lib.Judged) -> str:
     """Command, report, commits and hardware."""
     claim = item.claim
     name, scale = claim['study'].split(':')
@@ -361,11 +105,11 @@ def _source(item: Judged) -> str:
     used = {(c.row, c.column) for item_ in item.comparisons for c in (item_.first, item_.second)}
     lines = [
         line
-        for line in _lines(folder / 'cells.csv', ('commits', 'hardware'))
+        for line in claims_lib.lines_of(folder / 'cells.csv', ('commits', 'hardware'))
         if line['table'] == claim['table'] and (line['row'], line['column']) in used
     ]
     rows = list(dict.fromkeys(line['row'] for line in lines))
-    every = {line['row'] for line in _lines(folder / 'cells.csv')}
+    every = {line['row'] for line in claims_lib.lines_of(folder / 'cells.csv')}
     if set(rows) < every or 'part' in claim:
         words = ['"--config.study_rows=']
         for row in rows:
@@ -395,7 +139,7 @@ def text() -> str:
     Raises:
       UserError: a mistake in one of them.
     """
-    intro, claims = read(CLAIMS)
+    intro, claims = claims_lib.read(CLAIMS)
     return page(claims, intro, RESULTS)
 
 
