@@ -149,6 +149,7 @@ def official(flat: Flat) -> dict[str, Any]:
         'k_s': 0,
         'pre_rounds': 0,
         'optimizer': 'adam',
+        'momentum': 0.9,
         'nesterov': False,
         'lr': 1e-4,
         'lr_min': 1e-4,

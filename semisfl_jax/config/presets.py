@@ -15,9 +15,17 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms
 from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError
+from semisfl_jax.errors import UserError, warn
 
 SETTINGS = ('harmonized', 'official')
+_RULE = 'federation.partition'
+_OF_RULE = (  # keys whose values belong to a rule by which clients' images are split
+    'federation.alpha',
+    'federation.labeled_partition',
+    'federation.classes_per_client',
+    'federation.min_images',
+    'federation.max_images',
+)
 
 
 def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
@@ -34,7 +42,16 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
         return
     if 'official_keys' in given and config.official_keys:
         raise UserError(_filled_in(config.official_keys))
-    values = {key: value for key, value in _official(keys.flat(config)).items() if key not in given}
+    flat = keys.flat(config)
+    values = {key: value for key, value in _official(flat).items() if key not in given}
+    if _RULE in given and (theirs := _official(flat).get(_RULE, flat[_RULE])) != flat[_RULE]:
+        left = [key for key in _OF_RULE if key in values]
+        values = {key: value for key, value in values.items() if key not in left}
+        if left:
+            warn(
+                f'config.{_RULE}={flat[_RULE]!r} is not the rule of the papers of {flat["algorithm"]}, so '
+                f"setting='official' leaves {', '.join(left)} as they are; with {theirs!r} it sets them"
+            )
     with config.unlocked():
         config.update_from_flattened_dict(values)
         config.official_keys = tuple(sorted(values))
