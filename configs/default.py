@@ -31,7 +31,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # authors have it ("What harmonized means" in docs/ledger.md) | 'official': the values of the method's own papers
     # instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the command line
     config.official_keys = ()  # keys set from the papers; filled in by 'official', not by the user
-    config.machine_keys = ()  # keys whose 'auto' was chosen for the machine; filled in by a run, not by the user
+    config.machine_keys = ()  # keys whose 'auto', or 0 devices, was chosen for the machine; filled in by a run
     config.rounds = 1000  # may be increased later: the same command then resumes from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
@@ -47,7 +47,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- hardware
     config.parallel = ConfigDict()
     config.parallel.devices = 1  # how many share the active clients, or the trials of `seeds`; 0: as many as fit, which
-    # on a CPU is its cores, or 1 for split methods. Changes the order of sums over clients, and nothing for `seeds`
+    # on a CPU is its cores, or 1 for split methods. Changes the order of sums over clients, and nothing for `seeds`; a
+    # run that resumes goes on with as many as it began with
     config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': from Slurm, Cloud TPU, …
     config.parallel.num_processes = 1  # with HOST:PORT; `devices` counts all processes, the same number in each
     config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, different in each process
@@ -237,6 +238,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.failures.before = 0.0  # probability that an active client never starts
     config.failures.inside = 0.0  # probability that it starts and then fails at a random moment of the round
     config.failures.trace = ''  # instead: a CSV file of round (from 1), client (from 0), done (share; 0: never started)
+    config.failures.trace_hash = ''  # SHA-256 of its content; filled in by a run, which goes on with no other trace
     config.failures.deadline_seconds = 0.0  # clients whose own round takes longer are dropped; 0: no deadline
 
     # --- augmentation

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -
       clients: the clients without failures.
     """
     if options.trace:
-        lost = read_trace(options.trace).get(index, {})
+        lost = read_trace(options.trace, options.trace_hash).get(index, {})
         done = np.array([lost.get(int(client), np.inf) for client in clients.ids])
         clients = _fail(clients, done, never=done == 0)
     elif options.before or options.inside:
@@ -70,17 +71,31 @@ def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
         return costs.drop(clients, np.floor(done * clients.steps), never)
 
 
+def hash_of(path: str) -> str:
+    """SHA-256 (hexadecimal) of the content of a trace.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    return _hash(_text(path))
+
+
 @functools.cache
-def read_trace(path: str) -> Trace:
+def read_trace(path: str, content_hash: str) -> Trace:
     """Reads a CSV file with the columns round (from 1), client (from 0), done.
 
     Each line states that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; 0 means
     that it never starts.
 
+    Args:
+      path: of the file.
+      content_hash: `hash_of(path)` when the run began.
+
     Raises:
-      UserError: a file that cannot be read, or a malformed line.
+      UserError: a file that cannot be read, a malformed line, or other content.
     """
-    text = user_files.read_text(path, 'config.failures.trace', TRACE_BYTES)
+    text = _text(path)
+    _check_hash(path, _hash(text), content_hash)
     try:
         header, *lines = csv.reader(text.splitlines())
     except csv.Error as error:
@@ -104,6 +119,22 @@ def read_trace(path: str) -> Trace:
             raise UserError(f'{where}: an earlier line already has this client and round')
         trace[round_ - 1][client] = done
     return trace
+
+
+def _text(path: str) -> str:
+    return user_files.read_text(path, 'config.failures.trace', TRACE_BYTES)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_hash(path: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise UserError(
+            f'config.failures.trace={path} is not what it was when this configuration was first used; restore it, or '
+            'start anew with another --workdir'
+        )
 
 
 def check(flat: dict[str, Any]) -> None:
@@ -137,7 +168,13 @@ def check(flat: dict[str, Any]) -> None:
             f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]} must be 0 (no deadline) or a '
             'positive, finite number of seconds'
         )
+    content_hash = flat['failures.trace_hash']
     if not trace:
+        if content_hash:
+            raise UserError(
+                f'config.failures.trace_hash={content_hash}: a run fills it in, if it has a failures.trace; leave it '
+                'out'
+            )
         return
     if before or inside:
         raise UserError(
@@ -145,7 +182,9 @@ def check(flat: dict[str, Any]) -> None:
             f'failures.inside={inside} at 0'
         )
     clients = flat['federation.num_clients']
-    for index, lost in read_trace(trace).items():
+    found = hash_of(trace)
+    _check_hash(trace, found, content_hash or found)
+    for index, lost in read_trace(trace, found).items():
         if max(lost) >= clients:
             raise UserError(
                 f'config.failures.trace={trace} names client {max(lost)} in round {index + 1}, but clients are '

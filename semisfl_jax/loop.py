@@ -94,8 +94,9 @@ def train(
             'give a folder, or leave it at 0'
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
-    config = config_lib.resolve(config)
-    form = hosts.from_first(lambda: chosen.of_run(config, workdir.written(folder, config) if folder else None))
+    written = _written(config, folder)
+    config = config_lib.resolve(config, written)
+    form = hosts.from_first(lambda: chosen.of_run(config, written))
     config = chosen.fill(config, form)
     listeners = [on_event] if on_event else []
     tell = partial(_tell, listeners)
@@ -114,6 +115,15 @@ def train(
     stream = batch.inputs(progress.round)
     with interrupts() as request:
         return _train(run, progress, seen, stream, request)
+
+
+def _written(config: ConfigDict, folder: Path | None) -> dict[str, Any] | None:
+    """The flat config.json of the run in `folder`, if there is one; without JAX, which divides no CPU once it began."""
+
+    def read() -> dict[str, Any] | None:
+        return workdir.written(folder, config) if folder else None
+
+    return hosts.from_first(read) if config.parallel.coordinator else read()
 
 
 class Training(NamedTuple):

@@ -1,6 +1,7 @@
 """Clients that fail: they have no part in the round, whatever they hold, and nobody depends on their coming."""
 
 import dataclasses
+import hashlib
 import json
 
 import chex
@@ -27,6 +28,7 @@ from semisfl_jax.training import inputs
 from tests import runs, toy
 from tests.first_states import start
 from tests.marks import slow_but
+from tests.one_line import assert_one_line
 from tests.trees import assert_trees_close
 
 WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients and not method.dense]  # of images
@@ -108,6 +110,26 @@ def test_the_queue_takes_in_who_is_there():
     assert int(ring.head) == 2
     many = queue.push(ring, jnp.zeros((9, 2)), jnp.arange(20, 29), jnp.ones(9, bool), mask=jnp.arange(9) != 8)
     assert sorted(map(int, many.labels)) == [24, 25, 26, 27]
+
+
+def test_a_run_goes_on_with_its_own_trace_only(tmp_path, capsys):
+    """Another content of the same file is another experiment, also within a process and for a run that is done."""
+    path, folder = tmp_path / 'trace.csv', tmp_path / 'run'
+    path.write_text('round,client,done\n1,0,0\n')
+    assert runs.run(folder, failures__trace=path, rounds=1, algorithm='fedswitch_sl') == 0
+    hash_ = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert json.loads((folder / 'config.json').read_text())['failures']['trace_hash'] == hash_
+    lines = runs.lines(folder)
+    path.write_text('round,client,done\n1,0,0\n1,1,0\n1,2,0\n')
+    capsys.readouterr()
+    for rounds in (1, 2):
+        assert runs.run(folder, failures__trace=path, rounds=rounds, algorithm='fedswitch_sl') == 2
+        assert_one_line(capsys.readouterr().err, ['different configuration', f'failures.trace_hash: {hash_} ->'])
+    assert runs.lines(folder) == lines
+    with pytest.raises(UserError, match='is not what it was when this configuration was first used'):
+        config_lib.check(runs.config(failures__trace=str(path), failures__trace_hash=hash_))
+    with pytest.raises(UserError, match='trace_hash=ab: a run fills it in'):
+        config_lib.check(runs.config(failures__trace_hash='ab'))
 
 
 # --- who fails

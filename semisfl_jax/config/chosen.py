@@ -1,8 +1,10 @@
-"""What 'auto' means for the form of a run's programs: on this machine, or in the folder of a run that began before.
+"""What 'auto' means for the form of a run's programs, and 0 for the number of its devices: on this machine, or in the
+folder of a run that began before.
 
-A run keeps its form: forms round differently, so it would otherwise not end with the bytes of an uninterrupted one.
-config.json has the form, and in `machine_keys` the keys that the user had left to the machine. These are not part of
-what identifies an experiment (`identity`): the same command on machines that differ is the same experiment.
+A run keeps both: forms round differently, and devices sum in another order, so it would otherwise not end with the
+bytes of an uninterrupted one. config.json has both, and in `machine_keys` the keys that the user had left to the
+machine. These are not part of what identifies an experiment (`identity`): the same command on machines that differ is
+the same experiment.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from semisfl_jax.forms import Form
 
 AUTO = 'auto'
 MACHINE_KEYS = 'machine_keys'
+DEVICES = 'parallel.devices'
+FREE = {**dict.fromkeys(forms.KEYS, AUTO), DEVICES: 0}  # what leaves a key to the machine
 
 
 class Taken(NamedTuple):
@@ -36,15 +40,37 @@ class Taken(NamedTuple):
 def check(flat: Mapping[str, Any]) -> None:
     """Raises UserError if `machine_keys` has anything but what a run writes there."""
     for key in flat[MACHINE_KEYS]:  # a tuple, as in configs/default.py
-        if key not in forms.KEYS or flat[key] == AUTO:
+        if key not in FREE or flat[key] == FREE[key]:
             raise UserError(
-                f'config.{MACHINE_KEYS} holds {key!r}: a run fills it in, with keys that were {AUTO!r}; leave it out'
+                f'config.{MACHINE_KEYS} holds {key!r}: a run fills it in, with keys that were left to the machine; '
+                'leave it out'
             )
 
 
 def identity(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A flat configuration as the user gave it: what the machine chose is 'auto' again."""
-    return {**flat, **dict.fromkeys(_by_machine(flat), AUTO)}
+    """A flat configuration as the user gave it: what the machine chose is 'auto' or 0 again."""
+    return {**flat, **{key: FREE[key] for key in _by_machine(flat)}}
+
+
+def with_devices(config: ConfigDict, written: Mapping[str, Any] | None) -> ConfigDict:
+    """A configuration with the number of devices of a run that began before, or 0 where the machine is to choose it.
+
+    Trials of several seeds are divided anew whenever they go on, which changes none of their numbers.
+
+    Args:
+      config: unlocked, changed and returned.
+      written: the flat config.json of the run; None for a new one.
+    """
+    if config.seeds:
+        return config
+    asked, began = config.parallel.devices, (written or {}).get(DEVICES)
+    free = asked == 0 or DEVICES in config[MACHINE_KEYS]
+    if isinstance(began, int) and began > 0 and asked in (0, began):
+        config.parallel.devices = began
+        free = DEVICES in _by_machine(written or {})
+    named = [key for key in config[MACHINE_KEYS] if key != DEVICES]
+    config[MACHINE_KEYS] = (*named, DEVICES) if free else tuple(named)
+    return config
 
 
 def used(config: ConfigDict) -> tuple[str, ...]:
@@ -111,14 +137,15 @@ def fill(config: ConfigDict, taken: Taken) -> ConfigDict:
     """A configuration (resolved) with the form of a run, locked."""
     filled = config.copy_and_resolve_references().unlock()
     filled.update_from_flattened_dict(taken.values)
-    filled[MACHINE_KEYS] = taken.by_machine
+    filled[MACHINE_KEYS] = (*taken.by_machine, *(key for key in config[MACHINE_KEYS] if key not in forms.KEYS))
     return filled.lock()
 
 
 def unfilled(config: ConfigDict) -> ConfigDict:
-    """A configuration in which what the machine chose is 'auto' again, as before a run began; not locked."""
+    """A configuration in which a form that the machine chose is 'auto' again, as before a run began; not locked."""
     free = config.copy_and_resolve_references().unlock()
-    free.update_from_flattened_dict(dict.fromkeys(_by_machine(keys.flat(config)), AUTO))
+    by_machine = [key for key in _by_machine(keys.flat(config)) if key in forms.KEYS]
+    free.update_from_flattened_dict(dict.fromkeys(by_machine, AUTO))
     free[MACHINE_KEYS] = ()
     return free
 
@@ -131,7 +158,7 @@ def for_this_machine(config: ConfigDict) -> ConfigDict:
 def _by_machine(flat: Mapping[str, Any]) -> list[str]:
     """What `machine_keys` of a flat configuration has, which may come from a file."""
     named = flat.get(MACHINE_KEYS, ())
-    return [key for key in forms.KEYS if isinstance(named, list | tuple) and key in named]
+    return [key for key in FREE if isinstance(named, list | tuple) and key in named]
 
 
 def _ordered(names: set[str]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ ADDED: Mapping[str, Any] = {
     'data.num_validation': 0,
     'model.recompute': False,
     'pseudo_labels': 'method',
+    'failures.trace_hash': '',
 }
 
 MANY_RUNS = {'study': 'studies', 'sweep': 'sweeps'}  # what begins the keys of configurations of many runs

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from semisfl_jax import algorithms, machine, parallel
+from semisfl_jax import algorithms, failures, machine, parallel
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms.options import options_of
 from semisfl_jax.algorithms.registry import option_groups
@@ -34,12 +35,27 @@ INERT = frozenset(
 )
 
 
-def resolve(config: ConfigDict) -> ConfigDict:
+def resolve(config: ConfigDict, written: Mapping[str, Any] | None = None) -> ConfigDict:
     """A locked copy with every placeholder value ('auto', 0) filled in and the options of other methods removed.
 
-    `parallel.devices` 0 is filled in from the hardware, because the number of devices determines the order of sums.
-    The form of the programs is left at 'auto': `chosen` fills it in where a run begins.
+    `parallel.devices` 0 is filled in from the hardware, because the number of devices determines the order of sums; a
+    run that began before keeps its number. The form of the programs is left at 'auto': `chosen` fills it in where a run
+    begins.
+
+    Args:
+      config: checked.
+      written: the flat config.json of the run that goes on; None for a new one.
     """
+    resolved = chosen.with_devices(_without_hardware(config), written)
+    if resolved.parallel.devices == 0:
+        resolved.parallel.devices = _as_many_as_fit(resolved)
+    elif not resolved.parallel.coordinator:
+        parallel.cpu.split(resolved.parallel.devices)
+    return resolved.lock()
+
+
+def _without_hardware(config: ConfigDict) -> ConfigDict:
+    """As `resolve`, but `parallel.devices` is left as it is, and the copy is not locked."""
     thawed = config.as_configdict() if isinstance(config, FrozenConfigDict) else config
     resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)
     if resolved.k_s_rule == 'auto':
@@ -52,15 +68,13 @@ def resolve(config: ConfigDict) -> ConfigDict:
         resolved.local.steps = method.steps
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
-    if resolved.parallel.devices == 0:
-        resolved.parallel.devices = _as_many_as_fit(resolved)
-    elif not resolved.parallel.coordinator:
-        parallel.cpu.split(resolved.parallel.devices)
+    if resolved.failures.trace and not resolved.failures.trace_hash:
+        resolved.failures.trace_hash = failures.hash_of(resolved.failures.trace)
     with resolved.unlocked():
         for group in option_groups().keys() - {method.option_group}:
             if group in resolved:
                 del resolved[group]
-    return resolved.lock()
+    return resolved.unlock()
 
 
 def _as_many_as_fit(config: ConfigDict) -> int:
@@ -100,7 +114,8 @@ def flatten(config: ConfigDict | dict) -> dict[str, Any]:
 
 def identity_hash(config: ConfigDict) -> str:
     """SHA-256 (hexadecimal) of all keys of a resolved configuration that affect the numbers of its run, with the form
-    of the programs as the user gave it: the machine's choice changes no more than how the numbers are rounded."""
+    of the programs and the number of devices as the user gave them: the machine's choice changes no more than how the
+    numbers are rounded."""
     identity = {
         key: value
         for key, value in chosen.identity(_shared_alike(flatten(config))).items()
@@ -133,7 +148,7 @@ def _shared_alike(flat: dict[str, Any]) -> dict[str, Any]:
 
 def default_workdir(config: ConfigDict, name: str) -> str:
     """runs/NAME-HASH: the same experiment always maps to the same folder, a different one to another."""
-    return f'runs/{name}-{identity_hash(resolve(config))[:8]}'
+    return f'runs/{name}-{identity_hash(_without_hardware(config))[:8]}'
 
 
 def hparams(config: ConfigDict) -> hparams_lib.HParams:

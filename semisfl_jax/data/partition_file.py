@@ -57,7 +57,7 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
     if len(partition.validation_index):
         arrays['validation_index'] = partition.validation_index.astype(np.int32)
     written = io.BytesIO()
-    np.savez(written, allow_pickle=False, **arrays)
+    np.savez(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
     try:
         own_files.write(path, written.getvalue())
     except OSError as error:

@@ -55,7 +55,8 @@ def make_mesh(devices: int) -> Mesh | None:
         kind = jax.devices()[0].platform
         late = ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
         raise UserError(
-            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all{late}'
+            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all, in '
+            f'another --workdir if a run began on {devices}{late}'
         )
     if devices % processes:
         raise UserError(

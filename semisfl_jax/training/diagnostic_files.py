@@ -31,7 +31,7 @@ def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None
     path = _path(folder, round_number)
     path.parent.mkdir(exist_ok=True)
     written = io.BytesIO()
-    np.savez_compressed(written, allow_pickle=False, **arrays)
+    np.savez_compressed(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
     own_files.write(path, written.getvalue())
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import own_files
+from semisfl_jax import data, own_files
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.training import checkpoint, diagnostic_files, metrics, tensorboard, totals, workdir
 from semisfl_jax.training import experiment as experiment_lib
@@ -76,6 +76,10 @@ def finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
     ]
     if any(fault for *_, fault in trials):
         return None
+    if config.data.partition_file:
+        partition = data.load_partition(config.data.partition_file)
+        for home, *_ in trials:
+            workdir.check_partition(home, partition)
     for home, written, _ in trials:
         if written:
             _check_not_beyond(home, written['rounds'], config.rounds)  # it went on alone
