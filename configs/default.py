@@ -42,7 +42,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.precision = 'tf32'  # of the arithmetic, not of the weights: 'float32' | 'tf32': float32 with products in
     # TensorFloat-32 if the device supports it (GPUs since Ampere; a CPU uses float32) | 'bfloat16' activations
     config.deterministic = True  # on a GPU, use only bitwise reproducible kernels; False may be faster
-    config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that later starts are fast
+    config.compilation_cache = True  # keep compiled programs in ~/.cache/semisfl_jax, so that later starts are fast;
+    # once a run of a process has done so, all later ones of this process do
 
     # --- hardware
     config.parallel = ConfigDict()

@@ -49,6 +49,10 @@ def report(runs: list[Run], last: int) -> list[str]:
             split = next(iter(members.values())).eval_split
             lines.append(f'{mark} {label}: {_value(key, mean, error, split)} ({_seeds(len(members))})')
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
+        undefined = {run.key for run in (*first.values(), *second.values()) if run.key not in scored[run.folder]}
+        if undefined:
+            lines.append(f'no difference [{a}] - [{b}]: {", ".join(sorted(undefined))} is undefined in all evaluations')
+            continue
         shared = sorted(first.keys() & second.keys())
         kinds = {(run.key.rpartition('_')[2], run.eval_split) for run in (*first.values(), *second.values())}
         if len(kinds) > 1:

@@ -36,6 +36,26 @@ def test_a_folder_whose_name_is_too_long(capsys, tmp_path):
     assert error.count('\n') == 1
 
 
+@pytest.mark.parametrize('encoding', ['latin-1', 'ascii'])
+def test_a_terminal_that_is_not_in_utf_8(tmp_path, encoding):
+    """It shows question marks for what it does not have."""
+    command = 'import sys; from semisfl_jax import errors; sys.exit(errors.exit_status(lambda: print("90.1 ± 0.3 …")))'
+    result = subprocess.run(
+        [sys.executable, '-c', command],
+        capture_output=True,
+        env=os.environ | {'PYTHONIOENCODING': encoding, 'PYTHONPATH': str(runs.ROOT)},
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.decode(encoding) == {'latin-1': '90.1 ± 0.3 ?\n', 'ascii': '90.1 ? 0.3 ?\n'}[encoding]
+
+
+def test_a_folder_in_the_home_folder(tmp_path, monkeypatch):
+    """A shell leaves ~ as it is in --config=~/x.py."""
+    monkeypatch.setenv('HOME', str(tmp_path))
+    (tmp_path / 'mine.py').touch()
+    assert command_line.find('~/mine.py') == tmp_path / 'mine.py'
+
+
 def test_a_full_disk_is_one_line(capsys):
     def write():
         raise OSError(errno.ENOSPC, 'No space left on device', 'runs/a')

@@ -1,5 +1,6 @@
 """The comparison of runs against arithmetic by hand."""
 
+import itertools
 import json
 import math
 
@@ -64,6 +65,22 @@ def test_a_model_between_server_and_clients(tmp_path, capsys):
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.startswith('  semifl: after_server 75.00')
     assert second.startswith('* semifl: student 50.00')
+
+
+def test_a_score_that_is_never_defined_makes_no_difference(tmp_path, capsys):
+    """As that of a task of which no test image has anything."""
+    folders = []
+    for (name, value), seed in itertools.product((('m_fed', 0.5), ('mfed_fl', None)), (0, 1)):
+        folder = write(tmp_path / f'{name}{seed}', seed, name, [0.5], 0.5, 'keypoints')
+        line = {'round': 1, 'keypoints_ap': value}
+        (folder / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
+        summary = {'rounds': 1, 'headline': 'keypoints', 'final_ap': value}
+        (folder / 'summary.json').write_text(json.dumps(summary))
+        folders.append(folder)
+    assert compare.main(['compare', *map(str, folders)]) == 0
+    printed = capsys.readouterr().out
+    assert '* algorithm=m_fed: keypoints AP 50.00 ± 0.00 % (2 seeds)' in printed
+    assert 'no difference [algorithm=m_fed] - [algorithm=mfed_fl]: keypoints_ap is undefined' in printed
 
 
 def test_last_evaluations(tmp_path, capsys):

@@ -1,5 +1,7 @@
 """The form of a run's programs: by the table of devices, or as it was measured and stored."""
 
+import json
+
 import pytest
 
 from semisfl_jax import config as config_lib
@@ -174,10 +176,16 @@ def test_devices_share_clients_but_not_those_of_seeds():
         ('{"format": 2, "choices": []}', 'not of format 1'),
         ('{"format": 1, "choices": [{}]}', 'not written by tune'),
         ('{"format": 1, "choices": 5}', 'not written by tune'),
+        ('TIMES', 'not written by tune'),
     ],
 )
 def test_a_broken_store_is_one_line(choices_file, text, word, capsys, caplog):
-    choices_file.parent.mkdir()
+    if text == 'TIMES':  # a choice whose times are a list
+        store.add(choice(resolved(), OTHER))
+        content = json.loads(choices_file.read_text())
+        content['choices'][0]['milliseconds'] = [1]
+        text = json.dumps(content)
+    choices_file.parent.mkdir(exist_ok=True)
     choices_file.write_text(text)
     for words in (['tune', '--list'], WORDS):
         assert main(words) == 2

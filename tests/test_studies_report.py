@@ -5,12 +5,14 @@ import dataclasses
 import errno
 import math
 import re
+import shlex
 
 import pytest
 
+from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import document, engine, report, spec, statistics
-from tests import studies_toy
+from semisfl_jax.studies import collect, document, engine, files, plan, report, spec, statistics
+from tests import runs, studies_toy
 
 
 @pytest.fixture(scope='module')
@@ -149,6 +151,38 @@ def test_text_of_runs_is_no_markup():
     assert '| <i>\\|</i> |' in document.markdown(blocks)
 
 
+def test_a_score_that_is_never_defined_is_no_value():
+    class Run:
+        key, score = 'keypoints_ap', collect.tasks.score('keypoints')
+        records = ({'round': 1, 'keypoints_ap': None}, {'round': 2})
+
+    for kind in ('accuracy', 'late_accuracy', 'rounds', 'minutes', 'gigabytes'):
+        assert collect.KINDS[kind].read(Run, 0.5) is None, kind
+
+
+def test_pictures_of_an_earlier_report_go_and_nothing_else(tmp_path):
+    (tmp_path / 'mine').mkdir()
+    for name in ('1-old.png', '1-old.svg', 'notes.txt'):
+        (tmp_path / name).touch()
+    files.pictures(tmp_path, {'1-new.png': b'new'})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['1-new.png', 'mine', 'notes.txt']
+
+
+def test_a_command_can_be_given_to_a_shell():
+    changes = {'data.image_folder': '/a b/$c', 'data.tasks': (), 'model.name': 'cnn', 'data.client_labels': 3}
+    one = plan.Job('x', 'digits', changes | {'seed': 1}, (1,), 5)
+    options = ['--config.data.client_labels=3', '--config.data.image_folder=/a b/$c', '--config.data.tasks=()']
+    options += ['--config.model.name=cnn']
+    words = ['python', 'launch.py', '--config=configs/digits.py', *options]
+    assert shlex.split(one.command()) == [*words, '--config.seed=1']
+    loop = plan.command([one, one._replace(changes=changes | {'seed': 2}, seeds=(2,))])
+    assert shlex.split(loop) == ['for', 'seed', 'in', '1', '2;', 'do', *words, '--config.seed=$seed;', 'done']
+    several = plan.Job('x', 'digits', {'data.tasks': ('semseg', 'edges')}, (1,), 5)
+    assert several.command().endswith(''' "--config.data.tasks='semseg','edges'"''')
+    scenes = f'--config={runs.ROOT}/configs/digit_scenes.py'
+    assert command_line.parse(['launch.py', scenes, '--config.data.tasks=()']).config.data.tasks == ()
+
+
 def test_a_command_breaks_between_its_words_alone():
     page = document.page('t', [document.Grid(('command',), (('python a.py --config.b-c="<2"',),), code=(0,))])
     words = ('python', 'a.py', '--config.b-c=&quot;&lt;2&quot;')
@@ -157,7 +191,7 @@ def test_a_command_breaks_between_its_words_alone():
 
 
 def test_a_folder_in_place_of_a_report_is_one_line(tmp_path):
-    from semisfl_jax.studies import collect, execute
+    from semisfl_jax.studies import execute
 
     study = studies_toy.study()
     (tmp_path / 'report.md').mkdir()
@@ -169,8 +203,6 @@ def test_a_folder_in_place_of_a_report_is_one_line(tmp_path):
 
 
 def test_nothing_run_yet(tmp_path):
-    from semisfl_jax.studies import collect
-
     study = studies_toy.study()
     results = collect.find(study, tmp_path, {})
     report.write(tmp_path / 'report', study, results)

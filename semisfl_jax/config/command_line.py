@@ -146,7 +146,7 @@ def find(given: str) -> Path:
     Raises:
       UserError: no such file exists.
     """
-    path = Path(given)
+    path = Path(given).expanduser()
     if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
         return path
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'

@@ -113,7 +113,7 @@ def read() -> list[Choice]:
         raise UserError(f'{path} is not of format {FORMAT}, which this version of the package reads; {remedy}')
     try:
         return [_choice(entry) for entry in content['choices']]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f'{path} holds a choice that was not written by tune ({error}); {remedy}') from error
 
 

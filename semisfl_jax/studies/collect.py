@@ -135,13 +135,25 @@ def provenance(folder: Path) -> list[dict[str, str]]:
     return entries
 
 
+def _evaluated(run: Run) -> list[float]:
+    """The scores of a run, where they are defined."""
+    return [record[run.key] for record in run.records if record.get(run.key) is not None]
+
+
 def _accuracy(run: Run, target: float) -> float | None:
-    return run.score.scale * [record[run.key] for record in run.records if record.get(run.key) is not None][-1]
+    values = _evaluated(run)
+    return run.score.scale * values[-1] if values else None
 
 
 def _late_accuracy(run: Run, target: float) -> float | None:
-    values = [record[run.key] for record in run.records if record.get(run.key) is not None][-LAST:]
-    return run.score.scale * sum(values) / len(values)
+    values = _evaluated(run)[-LAST:]
+    return run.score.scale * sum(values) / len(values) if values else None
+
+
+def _reached(run: Run, target: float) -> dict[str, Any] | None:
+    """The record of the first evaluated round that reaches the target, None if none does."""
+    evaluated = (record for record in run.records if record.get(run.key) is not None)
+    return next((record for record in evaluated if record[run.key] >= target), None)
 
 
 def _accuracy_after(run: Run, target: float) -> float | None:
@@ -156,7 +168,8 @@ def _loss(run: Run, target: float) -> float | None:
 
 def _rounds(run: Run, target: float) -> float | None:
     """The first evaluated round that reaches the target, None if none does."""
-    return next((record['round'] for record in run.records if record.get(run.key, -1.0) >= target), None)
+    record = _reached(run, target)
+    return record['round'] if record else None
 
 
 def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, float], float | None]:
@@ -166,10 +179,8 @@ def _on_the_way(price: Callable[[dict[str, Any]], float]) -> Callable[[Run, floa
     """
 
     def read(run: Run, target: float) -> float | None:
-        for record in run.records:
-            if record.get(run.key, -1.0) >= target:
-                return price(record) if metrics.COSTS[0] in record else None
-        return None
+        record = _reached(run, target)
+        return price(record) if record and metrics.COSTS[0] in record else None
 
     return read
 

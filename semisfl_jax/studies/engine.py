@@ -61,7 +61,7 @@ def run(
     checks.check(study)
     study, given = _with_given(study, given)
     plan.check(study)
-    home, jobs = Path(root or ROOT), plan.jobs(study)
+    home, jobs = Path(root or ROOT).expanduser(), plan.jobs(study)
     folder = home / plan.report_name(study, given)
     execute.make_folders(home, folder)
 
@@ -138,7 +138,7 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
         if beside:
             raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
         return plan.with_given(study, of_runs), of_runs
-    result = tuned.read(Path(source))
+    result = tuned.read(Path(source).expanduser())
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs

@@ -10,6 +10,8 @@ from typing import Any
 
 from semisfl_jax import own_files
 
+KINDS = ('.png', '.svg')  # of the pictures of reports
+
 
 def pictures(folder: Path, figures: Mapping[str, bytes]) -> None:
     """Writes pictures by file name into `folder`, and removes those of an earlier report that are not among them."""
@@ -17,7 +19,7 @@ def pictures(folder: Path, figures: Mapping[str, bytes]) -> None:
     for name, content in figures.items():
         own_files.write(folder / name, content)
     for path in sorted(folder.iterdir()):
-        if path.name not in figures:
+        if path.name not in figures and path.suffix in KINDS and path.is_file():
             path.unlink()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,11 +36,14 @@ class Job(NamedTuple):
         keys = [key for key in self.changes if hidden or key not in HIDDEN]
         return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
 
-    def command(self) -> str:
-        """The command that executes the run on any machine, from the root of the repository."""
-        options = [f'"{option}"' if "'" in option else option for option in self.options(hidden=False)]  # for a shell
+    def words(self) -> list[str]:
+        """The words, quoted, of the command that executes the run on any machine, from the root of the repository."""
         file = self.base if is_path(self.base) else f'configs/{self.base}.py'
-        return ' '.join(['python launch.py', f'--config={file}', *options])
+        return ['python', 'launch.py', *map(_quoted, [f'--config={file}', *self.options(hidden=False)])]
+
+    def command(self) -> str:
+        """The same as a line."""
+        return ' '.join(self.words())
 
 
 def is_path(base: str) -> bool:
@@ -122,7 +126,7 @@ def command(jobs: Sequence[Job]) -> str:
     if len(jobs) < 2:
         return ''.join(job.command() for job in jobs)
     seeds = ' '.join(str(seed) for job in jobs for seed in job.seeds)
-    words = [word for word in jobs[0].command().split(' ') if not word.startswith('--config.seed=')]
+    words = [word for word in jobs[0].words() if not word.startswith('--config.seed=')]
     return f'for seed in {seeds}; do {" ".join(words)} --config.seed=$seed; done'
 
 
@@ -157,5 +161,10 @@ def report_name(study: Study, given: Mapping[str, Any]) -> str:
 
 
 def _word(value: Any) -> str:
-    """A value as written on the command line: 0,1,2 or 'semseg','edges'."""
-    return ','.join(map(repr, value)) if isinstance(value, tuple) else str(value)
+    """A value as written on the command line: 0,1,2 or 'semseg','edges' or ()."""
+    return ','.join(map(repr, value)) or '()' if isinstance(value, tuple) else str(value)
+
+
+def _quoted(word: str) -> str:
+    """A word of a command as a shell takes it: within double quotes, if it has only single ones."""
+    return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else shlex.quote(word)

@@ -53,7 +53,7 @@ def run(
     search.optuna()
     sweep = plan.with_given(sweep, given)
     plan.check(sweep)
-    home = Path(root or ROOT)
+    home = Path(root or ROOT).expanduser()
     folder = home / plan.folder_name(sweep, given)
     execute.make_folders(home, folder)
     with execute.hold(folder):

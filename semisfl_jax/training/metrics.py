@@ -82,8 +82,11 @@ def _record(text: bytes, location: str) -> dict[str, Any]:
     if not isinstance(record, dict) or type(record.get('round')) is not int:
         raise UserError(f'{location} is not a line that a run writes: it has no round')
     for key, value in record.items():
-        scored = tasks.split_key(key) is not None
-        if not own_files.is_number(value) and (scored or value not in (None, True, False)):
+        judged = tasks.split_key(key)
+        others: tuple[Any, ...] = (None, True, False)  # besides numbers
+        if judged:  # an accuracy is defined for any images, a score of a dense task not
+            others = () if judged.score.name == tasks.ACCURACY.name else (None,)
+        if not own_files.is_number(value) and value not in others:
             raise UserError(f'{location} is not a line that a run writes: its {key} is not a number')
     return record
 
