@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from semisfl_jax import user_files
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import Diverged, exit_status
 from semisfl_jax.training import interrupt
@@ -26,7 +27,8 @@ def main(argv: list[str]) -> int:
 
 
 def _run(command: command_line.Command) -> None:
-    command = command._replace(workdir=os.path.expanduser(command.workdir))  # a shell leaves ~ in --workdir=~/x
+    if command.workdir:  # a shell leaves ~ in --workdir=~/x
+        command = command._replace(workdir=os.fspath(user_files.expanded(command.workdir, '--workdir')))
     if command_line.STUDY in command.config:
         from semisfl_jax.studies import engine
         from semisfl_jax.training.console import say

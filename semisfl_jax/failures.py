@@ -110,8 +110,8 @@ def read_trace(path: str, content_hash: str) -> Trace:
             continue
         where = f'line {number} of config.failures.trace={path} ({",".join(line)})'
         try:
-            round_, client, done = int(line[0]), int(line[1]), float(line[2])
-        except (ValueError, IndexError) as error:
+            round_, client, done = (read(word) for read, word in zip((int, int, float), line, strict=True))
+        except ValueError as error:
             raise UserError(f'{where} must be a round, a client and a share') from error
         if round_ < 1 or client < 0 or not 0 <= done < 1:
             raise UserError(f'{where}: rounds count from 1, clients from 0, and done is in [0, 1)')

@@ -25,7 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from semisfl_jax.errors import UserError
+
 RULES = ('paper', 'code', 'fixed')
+MOST_STEPS = 1_000_000  # of a round
 
 
 class FrequencyOptions(NamedTuple):
@@ -52,6 +55,16 @@ class FrequencyState(NamedTuple):
     rounds: np.int64 | np.ndarray  # [] int64, rounds observed
     current: np.ndarray  # [4] float64, sums over the unfinished window
     windows: np.ndarray  # [horizon / period + 1, 4] float64, means of the last windows, oldest first
+
+
+def check(options: FrequencyOptions) -> None:
+    """Raises UserError if K_min is no number of steps that a round could have."""
+    smallest = options.beta * options.labeled_share * options.k_u
+    if options.rule != 'fixed' and smallest > MOST_STEPS:
+        raise UserError(
+            f'config.frequency.beta={options.beta} makes K_min, the least K_s, {smallest:.3g}: beta times k_u='
+            f'{options.k_u} times the share of labeled images, {options.labeled_share:.3g}; use a smaller beta'
+        )
 
 
 def init(k_s: int, options: FrequencyOptions) -> FrequencyState:

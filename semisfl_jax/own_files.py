@@ -6,11 +6,13 @@ so that later edits or damage are detected.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,30 @@ def write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # as on a full disk
+            error.filename = os.fspath(path)
         raise
+
+
+@contextmanager
+def writing(option: str) -> Iterator[None]:
+    """Says in one line what keeps a block from writing; a full disk is left to `errors.exit_status`.
+
+    Args:
+      option: that names another folder.
+
+    Raises:
+      UserError: permissions, or a folder in place of a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        name = error.filename2 or error.filename  # the second is where something was to be moved
+        raise UserError(f'cannot write {name}: {error.strerror}; choose another {option}') from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from semisfl_jax import commands, forms, own_files
+from semisfl_jax import commands, forms, own_files, user_files
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import chosen, keys
@@ -47,7 +47,7 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
     Raises:
       UserError: a flag that `values` does not define, or with an invalid value.
     """
-    return [Path(word).expanduser() for word in commands.own_flags(values, argv, others=False)[1:]]
+    return [user_files.expanded(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
 
 
 def trials(folder: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def read(folder: Path) -> Run:
     if len(records) < rounds or not any(headline.key in record for record in records):
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
-    if fault := _modified(folder, summary):
+    if fault := _modified(folder, config, summary):
         warn(fault)
     given = chosen.identity(config)
     form = ' and '.join(str(config[key]) for key in forms.KEYS if given.get(key) != config.get(key))
@@ -100,12 +100,15 @@ def different_forms(runs: Sequence[Run]) -> str:
     return ', '.join(f'{form} (seed{"s" if "," in text else ""} {text})' for form, text in named.items())
 
 
-def _modified(folder: Path, summary: dict[str, Any]) -> str:
+def _modified(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> str:
     """Which file differs from what the run wrote, '' if none. Runs of earlier versions have no checksums."""
     if not own_files.has_seal(summary):
         return ''
     if not own_files.is_sealed(summary):
         return f'{folder / "summary.json"} was modified after the run wrote it'
+    hash_ = summary.get('config_hash')
+    if hash_ and hash_ != config_lib.identity_hash(config):
+        return f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'
     return metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
 
 

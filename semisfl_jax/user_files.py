@@ -26,6 +26,25 @@ def other_kind(mode: int) -> str:
     return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'a special file')
 
 
+def expanded(path: str | os.PathLike, what: str) -> Path:
+    """A path with ~ or ~NAME at its beginning replaced by that home folder.
+
+    Args:
+      path: as the user gave it.
+      what: its name in messages: '--workdir'.
+
+    Raises:
+      UserError: there is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(
+            f"{what} '{path}' begins with {Path(path).parts[0]}, the home folder of a user that this machine does not "
+            'know; write the whole path'
+        ) from error
+
+
 def check(path: str | os.PathLike, what: str, limit: int) -> Path:
     """Makes sure that `path` is a file of at most `limit` bytes, without opening it; returns it with ~ expanded.
 
@@ -75,7 +94,7 @@ def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
       UserError: as `read_bytes`, or it is not UTF-8.
     """
     try:
-        return read_bytes(path, what, limit).decode()
+        return read_bytes(path, what, limit).decode('utf-8-sig')  # some programs begin a file with a mark
     except UnicodeDecodeError as error:
         raise UserError(
             f"{what} '{path}' is not UTF-8 text (byte {error.start:,}); save it as UTF-8, or use another file"

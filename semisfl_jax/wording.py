@@ -34,6 +34,12 @@ def found(value: object) -> str:
     return with_article(type(value).__name__)
 
 
+def several(key: str, value: str) -> str:
+    """How to write several values of a list on the command line, if `value` is several that no quotes part; else ''."""
+    names = [name.strip() for name in value.split(',')]
+    return f'write --config.{key}="{tuple(names)}" for several'.replace(', ', ',') if len(names) > 1 else ''
+
+
 def with_article(noun: str) -> str:
     """'an int', 'a str'."""
     return f'{"an" if noun[0].lower() in "aeiou" else "a"} {noun}'

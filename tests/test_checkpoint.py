@@ -76,6 +76,11 @@ def test_the_newest_checkpoint_comes_back(folder):
     assert restored.notes == NOTES
 
 
+def test_an_empty_folder_is_no_checkpoint(folder):
+    (folder / '9').mkdir()
+    assert checkpoint.rounds_saved(folder) == [2, 4]
+
+
 def test_a_full_disk_is_one_line(folder, monkeypatch):
     """As tensorstore says it, which is not an OSError."""
     manager = checkpoint.open_manager(folder, 2)

@@ -11,9 +11,11 @@ import pytest
 
 import launch
 import semisfl_jax.__main__
-from semisfl_jax import errors, loop
+from semisfl_jax import compare, errors, loop
 from semisfl_jax.config import command_line
+from semisfl_jax.cuts import __main__ as cuts_command
 from semisfl_jax.errors import Diverged, UserError
+from semisfl_jax.plots import __main__ as plots_command
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -54,6 +56,60 @@ def test_a_folder_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     (tmp_path / 'mine.py').touch()
     assert command_line.find('~/mine.py') == tmp_path / 'mine.py'
+
+
+@pytest.mark.parametrize('command', ['launch', 'compare', 'plots', 'plots --out', 'cuts'])
+def test_the_home_folder_of_nobody(tmp_path, capsys, command):
+    place = '~nobody-of-this-name/x'
+    words = {
+        'launch': (launch.main, [runs.DIGITS, f'--workdir={place}']),
+        'compare': (compare.main, [place]),
+        'plots': (plots_command.main, [place, '--out=x']),
+        'plots --out': (plots_command.main, ['x', f'--out={place}']),
+        'cuts': (cuts_command.main, [runs.DIGITS, f'--workdir={place}']),
+    }
+    main, line = words[command]
+    assert main([command, *line]) == 2
+    assert_one_line(capsys.readouterr().err, ['~nobody-of-this-name', 'the home folder of a user that this machine'])
+
+
+@pytest.mark.parametrize(('kind', 'page'), [('study', 'docs/studies.md'), ('sweep', 'docs/sweeps.md')])
+def test_a_study_that_is_none(tmp_path, capsys, kind, page):
+    file = tmp_path / 'mine.py'
+    file.write_text(
+        'from ml_collections import ConfigDict\nfrom semisfl_jax.configs import default\n'
+        f'def get_config():\n    config = default.get_config()\n    config.{kind} = 3\n    return config\n'
+    )
+    assert launch.main(['launch.py', f'--config={file}', f'--workdir={tmp_path}/out']) == 2
+    assert_one_line(capsys.readouterr().err, [f'{kind}=3 is not a {kind.title()}', page])
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(('given', 'kind'), [('/dev/null', 'a device'), ('configs', 'a folder')])
+def test_a_configuration_that_is_no_file(capsys, monkeypatch, given, kind):
+    monkeypatch.chdir(runs.ROOT)
+    assert launch.main(['launch.py', f'--config={given}']) == 2
+    assert_one_line(capsys.readouterr().err, [f'--config={given} is {kind}', 'give a file'])
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (
+            ['configs/digit_scenes.py', '--config.data.tasks=semseg,depth'],
+            """write --config.data.tasks="('semseg','depth')" for several""",
+        ),
+        (
+            ['configs/digits.py', '--config.cost.devices=jetson_nano,jetson_tx2'],
+            """write --config.cost.devices="('jetson_nano','jetson_tx2')" for several""",
+        ),
+        (['configs/digits.py', '--config.model.weights=/nope'], 'is not an option of semisfl; leave it empty'),
+    ],
+)
+def test_what_to_write_instead(capsys, monkeypatch, words, message):
+    monkeypatch.chdir(runs.ROOT)
+    assert launch.main(['launch.py', f'--config={words[0]}', *words[1:]]) == 2
+    assert_one_line(capsys.readouterr().err, [message])
 
 
 def test_a_full_disk_is_one_line(capsys):

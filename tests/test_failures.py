@@ -188,7 +188,8 @@ def test_a_trace(tmp_path):
         ('round,client,done\n1,2,1.0\n', r'done is in \[0, 1\)'),
         ('round,client,done\n1,2,nan\n', r'done is in \[0, 1\)'),
         ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'an earlier line already has this client'),
-        ('round,client,done\n3,10,0.5\n', 'names client 10 in round 3'),
+        ('\ufeffround,client,done\n3,10,0.5\n', 'names client 10 in round 3'),  # as a spreadsheet saves it
+        ('round,client,done\n1,2,0.5,1\n', 'line 2 .* must be a round, a client and a share'),
     ],
 )
 def test_mistakes_in_a_trace(tmp_path, text, message):

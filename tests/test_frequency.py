@@ -8,6 +8,7 @@ import pytest
 from semisfl_jax import config as config_lib
 from semisfl_jax import frequency
 from semisfl_jax.config import get_config
+from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyOptions
 from semisfl_jax.training import experiment
 
@@ -110,6 +111,14 @@ def test_rounds_without_an_unlabeled_loss_are_left_out():
     assert changes(run(options('paper'), 100, loss_u=loss_u)) == [66]
     assert changes(run(options('paper'), 100, loss_u=lambda h: loss_u(h) if h < 50 else -5.0)) == []  # 3 / 7
     assert changes(run(options('paper'), 300, loss_u=lambda h: np.nan)) == []
+
+
+def test_a_least_k_s_that_no_round_could_have():
+    """1e9 times 0.1 times 50 iterations; at the other end, a million is allowed."""
+    with pytest.raises(UserError, match=r'beta=1000000000.0 makes K_min, the least K_s, 5e\+09: .*smaller beta'):
+        frequency.check(options('paper', share=0.1, beta=1e9))
+    frequency.check(options('paper', share=0.1, beta=2e5))
+    frequency.check(options('fixed', share=0.1, beta=1e9))
 
 
 def authors_k_s(loss_x, loss_u, lr, share, alpha=1.5, beta=8.0, k_s=100, k_u=50):

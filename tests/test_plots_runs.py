@@ -182,6 +182,18 @@ def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoi
 
 
 @pytest.mark.slow
+def test_a_changed_configuration_is_told(folder, tmp_path, caplog):
+    copied = without(folder, tmp_path / 'run')
+    assert not runs_lib.read(copied).modified
+    assert not caplog.messages
+    config = json.loads((copied / 'config.json').read_text())
+    (copied / 'config.json').write_text(json.dumps(config | {'seed': config['seed'] + 1}))
+    assert runs_lib.read(copied).modified
+    (message,) = caplog.messages
+    assert message == f'{copied / "config.json"} was modified after the run wrote it, or is that of another run'
+
+
+@pytest.mark.slow
 def test_a_run_of_another_version_is_named(folder, tmp_path):
     copied = without(folder, tmp_path / 'run')
     config = json.loads((copied / 'config.json').read_text())

@@ -101,6 +101,7 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
     [
         (lambda: toy(data__eval_split='test', data__num_validation=0), 'never by the test set; use .validation.'),
         (lambda: toy(trials=0), 'config.sweep_trials=0 leaves nothing to try'),
+        (lambda: toy(trials=10**9), 'config.sweep_trials=1000000000 is more than 10,000 for a method; use fewer'),
         (lambda: toy(seeds=()), 'has no tuning seeds; write --config.seeds'),
         (lambda: toy(spec.entry('semisfl', ranges={})), 'toy, SemiSFL: semisfl has no ranges to search; add some'),
         (lambda: toy(spec.entry('semisfl', ranges=FOREIGN)), 'semifl.mixup_alpha, which semisfl does not read'),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from semisfl_jax import user_files
 from semisfl_jax.config import keys, kinds, presets, sources
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import nearest
@@ -146,9 +147,11 @@ def find(given: str) -> Path:
     Raises:
       UserError: no such file exists.
     """
-    path = Path(given).expanduser()
+    path = user_files.expanded(given, '--config')
     if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
         return path
+    if os.path.exists(path) and (kind := user_files.other_kind(os.stat(path).st_mode)):
+        raise UserError(f'--config={given} is {kind}; give a file with a configuration (see --help)')
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
     if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
         return packaged

@@ -12,7 +12,7 @@ from semisfl_jax.config import keys, presets
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import shared_defaults
 from semisfl_jax.tasks import DENSE
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.wording import several, use_one_of
 
 
 def unused(method: Method) -> dict[str, Any]:
@@ -52,7 +52,8 @@ def check(flat: dict[str, Any]) -> None:
 def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
     for key, default in unused(method).items():
         if key in flat and flat[key] not in (default, 'auto'):  # 'auto' is resolved to the default
-            raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it at {default}')
+            advice = f'at {default}' if default != '' else 'empty'
+            raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it {advice}')
     objective, shared = flat['local.objective'], shared_defaults()
     if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
         raise UserError(
@@ -87,7 +88,9 @@ def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
         )
     for task in named:
         if task not in DENSE:
-            raise UserError(f"config.data.tasks: '{task}' is unknown; {use_one_of(task, DENSE)}")
+            raise UserError(
+                f"config.data.tasks: '{task}' is unknown; {several('data.tasks', task) or use_one_of(task, DENSE)}"
+            )
         if named.count(task) > 1:
             raise UserError(f"config.data.tasks names '{task}' twice; name each task once")
     if flat['diagnostics_every']:

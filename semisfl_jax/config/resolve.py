@@ -112,7 +112,7 @@ def flatten(config: ConfigDict | dict) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in keys.flat(config).items()}
 
 
-def identity_hash(config: ConfigDict) -> str:
+def identity_hash(config: ConfigDict | dict) -> str:
     """SHA-256 (hexadecimal) of all keys of a resolved configuration that affect the numbers of its run, with the form
     of the programs and the number of devices as the user gave them: the machine's choice changes no more than how the
     numbers are rounded."""

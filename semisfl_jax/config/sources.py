@@ -15,7 +15,7 @@ from types import ModuleType
 from ml_collections import ConfigDict, FrozenConfigDict
 
 from semisfl_jax.errors import UserError
-from semisfl_jax.wording import first_line
+from semisfl_jax.wording import first_line, with_article
 
 _EXPECTED = 'a configuration is a Python file with get_config()'
 _RUN = 'config.json'
@@ -42,7 +42,7 @@ def load(path: Path, settings: str | None) -> ConfigDict:
     except Exception as error:  # of the user's code
         raise UserError(_failed(path, error)) from error
     if not isinstance(config, ConfigDict) or isinstance(config, FrozenConfigDict):
-        what = 'None' if config is None else f'a {type(config).__name__}'
+        what = 'None' if config is None else with_article(type(config).__name__)
         raise UserError(f'{path}: get_config() returned {what}; it must end with `return config`, a ConfigDict')
     return config
 

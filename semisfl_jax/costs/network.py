@@ -15,7 +15,7 @@ import numpy as np
 
 from semisfl_jax import rng
 from semisfl_jax.errors import UserError
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.wording import several, use_one_of
 
 BANDWIDTH_UNITS = {'Mbps': 1e6 / 8, 'MBps': 1e6}  # bytes per second
 
@@ -82,7 +82,7 @@ def check(flat: dict[str, Any]) -> None:
     if not devices:
         raise UserError(f'config.cost.devices is empty; name one or more of {", ".join(DEVICES)}')
     if unknown := [name for name in devices if name not in DEVICES]:
-        hint = use_one_of(str(unknown[0]), DEVICES)
+        hint = several('cost.devices', str(unknown[0])) or use_one_of(str(unknown[0]), DEVICES)
         raise UserError(f'config.cost.devices holds {unknown[0]!r}, which is unknown; {hint}')
     if not 0 < flat['cost.efficiency'] <= 1:
         raise UserError(f'config.cost.efficiency={flat["cost.efficiency"]} must be a share of the peak, in (0, 1]')

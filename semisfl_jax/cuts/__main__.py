@@ -8,22 +8,20 @@ with a configuration.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, commands, costs, data
+from semisfl_jax import algorithms, commands, costs, data, own_files, user_files
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.cuts import plot, prices
 from semisfl_jax.errors import UserError
 
 
-def pricing(config: ConfigDict) -> prices.Pricing:
-    """The prices of all cuts under a configuration.
+def pricing(config: ConfigDict, tell: Callable[[str], None] = lambda line: None) -> prices.Pricing:
+    """The prices of all cuts under a configuration; `tell` is told which one comes next.
 
     Raises:
       UserError: a mistake in the configuration, or a method that does not cut its model.
@@ -37,7 +35,7 @@ def pricing(config: ConfigDict) -> prices.Pricing:
         raise UserError(f"config.algorithm='{method.name}' {why}; use one of {', '.join(others)}")
     image_shape, num_classes = data.shape(config.data)
     model = costs.build(config, method, num_classes, image_shape, config_lib.hparams(config))
-    return prices.price_all(model, config.k_s, config.data.name, method.teacher_at_clients)
+    return prices.price_all(model, config.k_s, config.data.name, method.teacher_at_clients, tell)
 
 
 def main(argv: list[str]) -> int:
@@ -47,15 +45,17 @@ def main(argv: list[str]) -> int:
 
 def _price(command: command_line.Command) -> None:
     """Prices the cuts of a configuration's model, prints the table, and writes it with its plot."""
-    priced = pricing(command.config)
-    folder = Path(command.workdir or f'runs/cuts/{command.name}-{command.config.model.name}').expanduser()
-    text = prices.as_text(priced)
-    with _writing():
+    name = f'{command.name}-{command.config.model.name}'
+    folder = user_files.expanded(command.workdir or f'runs/cuts/{name}', '--workdir')
+    config_lib.check(command.config)  # before a folder is made
+    with own_files.writing('--workdir'):
         folder.mkdir(parents=True, exist_ok=True)
+    priced = pricing(command.config, lambda line: print(line, file=sys.stderr, flush=True))
+    text = prices.as_text(priced)
     print(text)
-    with _writing():
-        (folder / 'cuts.txt').write_text(text + '\n')
-        (folder / 'cuts.csv').write_text(prices.as_csv(priced))
+    with own_files.writing('--workdir'):
+        own_files.write(folder / 'cuts.txt', f'{text}\n'.encode())
+        own_files.write(folder / 'cuts.csv', prices.as_csv(priced).encode())
         try:
             plot.plot(priced, folder)
         except ModuleNotFoundError as error:
@@ -63,15 +63,6 @@ def _price(command: command_line.Command) -> None:
                 raise
             print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
     print(f'written to {folder}')
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    """Says in one line what keeps a block from writing."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
 
 
 if __name__ == '__main__':

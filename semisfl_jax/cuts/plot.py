@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from semisfl_jax import own_files
 from semisfl_jax.cuts.prices import Price, Pricing
 from semisfl_jax.types import Axes
 
@@ -61,4 +63,6 @@ def plot(pricing: Pricing, folder: Path) -> None:
     """Writes cuts.png and cuts.svg."""
     drawn = figure(pricing)
     for suffix in ('png', 'svg'):
-        drawn.savefig(folder / f'cuts.{suffix}', dpi=200)
+        content = io.BytesIO()
+        drawn.savefig(content, format=suffix, dpi=200)
+        own_files.write(folder / f'cuts.{suffix}', content.getvalue())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Pricing(NamedTuple):
     whole: Price  # FedAvg with FixMatch on the same clients: the whole model down and up
 
 
-def price_all(model: CostModel, k_s: int, name: str, teacher: bool) -> Pricing:
+def price_all(model: CostModel, k_s: int, name: str, teacher: bool, tell: Callable[[str], None]) -> Pricing:
     """Prices every cut.
 
     Args:
@@ -52,11 +53,15 @@ def price_all(model: CostModel, k_s: int, name: str, teacher: bool) -> Pricing:
       k_s: supervised steps of a round.
       name: of the data set, for the title.
       teacher: whether clients hold the teacher's part as well.
+      tell: is told which cut comes next.
     """
     spec = model.model
     architecture = ARCHITECTURES[spec.name](spec.num_classes, Compute())
     chosen = architecture.paper_split if spec.split_index is None else spec.split_index
-    cuts = [_price(_cut_at(model, index), k_s, index, teacher) for index in range(1, len(architecture.layers))]
+    last, cuts = len(architecture.layers) - 1, []
+    for index in range(1, last + 1):
+        tell(f'pricing cut {index} of {last} …')
+        cuts.append(_price(_cut_at(model, index), k_s, index, teacher))
     uncut = dataclasses.replace(model, price=costs.whole_model, clustering=False)
     h = model.hparams
     title = f'{spec.name} on {name}, {model.method}: {model.num_active} active clients, K_u {h.k_u}, B {h.batch_size}'

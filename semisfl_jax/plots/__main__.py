@@ -19,12 +19,13 @@ Of runs that are judged by another score than accuracy, the first three show tha
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
 from absl import flags
 
-from semisfl_jax import commands, runs
+from semisfl_jax import commands, own_files, runs, user_files
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
@@ -64,7 +65,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('--out is missing; give a folder for the figures')
     if not formats:
         raise UserError(f'--format is empty; give one or more of {", ".join(style.FORMATS)}')
-    path = Path(out).expanduser()
+    path = user_files.expanded(out, '--out')
     for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
@@ -72,21 +73,22 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
     for label, members in groups.items():
         if different := runs.different_forms(list(members.values())):
             warn(f'{label}: machines chose different forms of the programs, which round differently: {different}')
-    with style.context():
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            for name, figure in draw.figures(groups, only or draw.NAMES):
+    with style.context(), own_files.writing('--out'):
+        path.mkdir(parents=True, exist_ok=True)
+        for wanted in only or draw.NAMES:
+            if wanted in draw.SLOW:
+                print(f'drawing    {wanted} …', flush=True)
+            for name, figure in draw.figures(groups, (wanted,)):
                 if isinstance(figure, UserError):
                     if only:
                         raise figure
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
-                    file = path / f'{name}.{kind}'
-                    figure.savefig(file, metadata={} if kind == 'png' else _UNDATED[kind])
-                    print(file, flush=True)
-        except OSError as error:
-            raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --out') from error
+                    drawn = io.BytesIO()
+                    figure.savefig(drawn, format=kind, metadata={} if kind == 'png' else _UNDATED[kind])
+                    own_files.write(path / f'{name}.{kind}', drawn.getvalue())
+                    print(path / f'{name}.{kind}', flush=True)
 
 
 _UNDATED = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}

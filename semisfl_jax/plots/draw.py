@@ -200,6 +200,7 @@ OF_RUN: dict[str, Callable[[Run], Any]] = {
     'predictions': _predictions,
 }
 NAMES = (*OF_GROUPS, *OF_RUN)
+SLOW = ('features', 'predictions')  # figures that take more than a few seconds
 DIAGNOSTICS = ('confusion', 'classes', 'clients', 'mask_history', 'queue', 'gap')
 
 

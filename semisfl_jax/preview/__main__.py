@@ -82,11 +82,13 @@ def preview(asked: Request) -> None:
         devices = targets.devices(target, asked.devices)
         experiment = shapes.experiment(asked.config, devices.mesh)
         _say(f'{report.title(experiment, target)}\nform: {asked.form}')
+        _say('compiling the round …')
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, program.Refused):
             if round_.for_memory:
                 raise UserError(_too_large(round_.reason, asked, devices))
             raise UserError(_refused('round', round_, target))
+        _say('compiling the evaluation …')
         evaluation = program.compile_evaluation(experiment, target, devices)
         if isinstance(evaluation, program.Refused):
             if evaluation.for_memory:
@@ -126,6 +128,7 @@ def _largest_chunk(asked: Request, devices: Devices) -> int:
     while chunk > 1:
         chunk //= 2
         config.federation.client_chunk = chunk
+        _say(f'compiling with federation.client_chunk={chunk} …')
         if _fits(shapes.experiment(config, devices.mesh), asked.target, devices):
             return chunk
     return 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from semisfl_jax import user_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import (
@@ -28,6 +29,7 @@ from semisfl_jax.studies import (
 from semisfl_jax.studies.board import Board
 from semisfl_jax.studies.spec import OWN_KEYS, Study
 from semisfl_jax.training import interrupt
+from semisfl_jax.wording import shorten
 
 ROOT = 'runs/studies'
 
@@ -58,10 +60,12 @@ def run(
     """
     style.matplotlib()  # fail now rather than after hours of runs
     statistics.check()
+    if not isinstance(study, Study):
+        raise UserError(f'study={shorten(repr(study))} is not a Study; make it as docs/studies.md does')
     checks.check(study)
     study, given = _with_given(study, given)
     plan.check(study)
-    home, jobs = Path(root or ROOT).expanduser(), plan.jobs(study)
+    home, jobs = user_files.expanded(root or ROOT, 'root'), plan.jobs(study)
     folder = home / plan.report_name(study, given)
     execute.make_folders(home, folder)
 
@@ -138,7 +142,7 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
         if beside:
             raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
         return plan.with_given(study, of_runs), of_runs
-    result = tuned.read(Path(source).expanduser())
+    result = tuned.read(user_files.expanded(source, 'config.study_tuned'))
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import signal
@@ -11,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
 import semisfl_jax
+from semisfl_jax import own_files
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import plan, provenance
@@ -32,20 +33,9 @@ class Failed(NamedTuple):
     status: int  # of its process, as `errors.exit_status` gives it
 
 
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """Says in one line what keeps a block from writing a report; a full disk is left to `errors.exit_status`.
-
-    Raises:
-      UserError: permissions, or a folder in place of a file.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        name = error.filename2 or error.filename  # the second is where something was to be moved
-        raise UserError(f'cannot write {name}: {error.strerror}; choose another --workdir') from error
+def writing() -> AbstractContextManager[None]:
+    """Says in one line what keeps a block from writing a report (`own_files.writing`)."""
+    return own_files.writing('--workdir')
 
 
 def make_folders(home: Path, folder: Path) -> None:

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from semisfl_jax import user_files
+from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import board, execute, provenance
 from semisfl_jax.studies.board import Board
@@ -21,6 +23,7 @@ from semisfl_jax.sweeps.measure import Judge
 from semisfl_jax.sweeps.search import PRUNED, Trial
 from semisfl_jax.sweeps.spec import Sweep
 from semisfl_jax.training import interrupt
+from semisfl_jax.wording import shorten
 
 ROOT = 'runs/sweeps'
 
@@ -51,9 +54,11 @@ def run(
     """
     style.matplotlib()  # fail now rather than after hours of runs
     search.optuna()
+    if not isinstance(sweep, Sweep):
+        raise UserError(f'sweep={shorten(repr(sweep))} is not a Sweep; make it as docs/sweeps.md does')
     sweep = plan.with_given(sweep, given)
     plan.check(sweep)
-    home = Path(root or ROOT).expanduser()
+    home = user_files.expanded(root or ROOT, 'root')
     folder = home / plan.folder_name(sweep, given)
     execute.make_folders(home, folder)
     with execute.hold(folder):

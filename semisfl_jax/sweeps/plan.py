@@ -28,6 +28,7 @@ _REFUSED = {
     'algorithm': 'write --config.sweep_methods=NAME, …',
     'setting': "every method is searched from the configuration's values; leave it at 'harmonized'",
 }
+MOST_TRIALS = 10_000  # of a method: more than anybody has time for
 
 
 def with_given(sweep: Sweep, given: Mapping[str, Any]) -> Sweep:
@@ -110,6 +111,8 @@ def check(sweep: Sweep) -> None:
     if sweep.scale:
         checks.check_name(f'the scale of the sweep {sweep.name}', sweep.scale)
     named, config = f'{sweep.name}:{sweep.scale}'.rstrip(':'), sweep.config
+    if sweep.trials > MOST_TRIALS:
+        raise UserError(f'config.sweep_trials={sweep.trials} is more than {MOST_TRIALS:,} for a method; use fewer')
     if sweep.trials < 1:
         raise UserError(f'config.sweep_trials={sweep.trials} leaves nothing to try; use 1 (untuned) or more')
     if not sweep.seeds:

@@ -8,6 +8,7 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from semisfl_jax import user_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.wording import shorten
 
@@ -27,7 +28,7 @@ def folder_of(folder: object) -> Path | None:
         raise UserError(
             "folder='' would write into the current folder; name one, such as 'runs/a', or give None for no files"
         )
-    path = os.path.expanduser(path)
+    path = os.fspath(user_files.expanded(path, 'folder'))
     try:
         os.lstat(path)
     except ValueError as error:  # a null character

@@ -63,8 +63,8 @@ def rounds_saved(folder: Path) -> list[int]:
     """The rounds for which `folder` holds a checkpoint, oldest first. Other contents are ignored."""
     if not folder.is_dir():
         return []
-    names = [path.name for path in folder.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
-    return sorted(int(name) for name in names if name[0] != '0')
+    numbered = [path for path in folder.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
+    return sorted(int(path.name) for path in numbered if path.name[0] != '0' and any(path.iterdir()))
 
 
 def save(

@@ -179,24 +179,26 @@ def assemble(
     may_fail, outputs = failures.can_happen(config.failures), [dataset.targets[n].outputs for n in config.data.tasks]
     shape, held_out = dataset.train_images.shape[1:], partition.validation_index
     dataset = data.evaluated(dataset, held_out, config.data.eval_split, config.data.tasks)
+    controller = frequency.FrequencyOptions(
+        # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
+        rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
+        alpha=config.frequency.alpha,
+        beta=config.frequency.beta,
+        period=config.frequency.period,
+        horizon=config.frequency.horizon,
+        check_every=config.frequency.check_every,
+        k_u=config.k_u,
+        labeled_share=len(partition.server_index) / _images_of(config, dataset, partition),
+        pre_rounds=config.pre_rounds,
+    )
+    frequency.check(controller)
     return Experiment(
         config=config,
         key=key,
         dataset=dataset,
         partition=partition,
         federation=federation,
-        frequency=frequency.FrequencyOptions(
-            # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
-            rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
-            alpha=config.frequency.alpha,
-            beta=config.frequency.beta,
-            period=config.frequency.period,
-            horizon=config.frequency.horizon,
-            check_every=config.frequency.check_every,
-            k_u=config.k_u,
-            labeled_share=len(partition.server_index) / _images_of(config, dataset, partition),
-            pre_rounds=config.pre_rounds,
-        ),
+        frequency=controller,
         costs=costs.build(config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
         held=_held(partition, config.data.client_labels == -1),
         **parts._asdict(),

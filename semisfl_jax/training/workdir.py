@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -95,7 +96,8 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
             yield
     except OSError as error:
         file = Path(error.filename or '')
-        if error.filename and (file.is_relative_to(folder) or folder.is_relative_to(file)):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # after room was made, the same command goes on here
+        if error.filename and not full and (file.is_relative_to(folder) or folder.is_relative_to(file)):
             raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
         raise
 
