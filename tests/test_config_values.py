@@ -166,6 +166,7 @@ def test_a_frozen_configuration_is_the_same_experiment():
         ('model__split_index', True, 'config.model.split_index=True is a bool; use an int or None'),
         ('seeds', 3, 'config.seeds=3 is an int; use a tuple or a list'),
         ('machine_keys', None, 'config.machine_keys=None has no value; use a tuple or a list'),
+        ('lr', 1e300, 'config.lr=1e+300 is beyond 3.4e+38, the largest float32; use a smaller number'),
         ('cost__devices', 'jetson_tx2', "config.cost.devices='jetson_tx2' is a str; use a tuple or a list"),
         ('cost__devices', [[1]], 'config.cost.devices holds [1], which is not a str; use names'),
         ('data__tasks', [3], 'config.data.tasks holds 3, which is not a str; use names'),

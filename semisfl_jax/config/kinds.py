@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
@@ -18,6 +19,7 @@ from semisfl_jax.wording import shorten, with_article
 
 _NONE = type(None)
 _WANTED = {bool: 'True or False', int: 'an int', float: 'a number', str: 'a str', tuple: 'a tuple or a list'}
+LARGEST = float(np.finfo(np.float32).max)
 _HOLD_NAMES = ('data.tasks', 'cost.devices', 'official_keys')  # lists; what the others hold has checks of its own
 
 
@@ -65,6 +67,8 @@ def check(flat: Mapping[str, Any]) -> None:
         check_value(key, value, types[key], may_be_none=defaults[key] is None)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f'config.{key}={value} must be a finite number')
+        if isinstance(value, float) and abs(value) > LARGEST:
+            raise UserError(f'config.{key}={value} is beyond {LARGEST:.2g}, the largest float32; use a smaller number')
     for key in _HOLD_NAMES:
         if wrong := [name for name in flat[key] if not isinstance(name, str)]:
             raise UserError(f'config.{key} holds {shorten(repr(wrong[0]))}, which is not a str; use names')

@@ -58,10 +58,8 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         arrays['validation_index'] = partition.validation_index.astype(np.int32)
     written = io.BytesIO()
     np.savez(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
-    try:
+    with own_files.writing('file'):
         own_files.write(path, written.getvalue())
-    except OSError as error:
-        raise UserError(f"the partition cannot be written to '{path}': {error.strerror or error}") from error
 
 
 def load(path: str | os.PathLike, limit: int = MOST_BYTES, advice: str = EXPORT) -> Partition:

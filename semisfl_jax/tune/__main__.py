@@ -6,7 +6,8 @@
 A form is a value of federation.client_map and one of model.convolution; all compute the same up to rounding. Where a
 configuration has 'auto', new runs of it on this machine take what was measured here; a run that resumes keeps its form.
 Measured is a short round of the configuration, in every form that its 'auto' leaves open, one after another in turns,
-on synthetic images. Needs no data for the sets that come with a configuration. Takes about a minute.
+on synthetic images. Needs no data for the sets that come with a configuration. Takes about a minute on an
+idle machine; a program that is being compiled is not interrupted.
 
   --config.KEY=VALUE    as for a run; a choice holds for its method, model, batches, clients and precision
   --seconds=N           what the measurement may take, 60 unless given; forms that it has no time for are named

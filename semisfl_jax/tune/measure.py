@@ -35,7 +35,7 @@ class Clock(NamedTuple):
         return max(0.0, self.end - time.monotonic())
 
     def __str__(self) -> str:
-        return f'about {self.left:.0f} s left'
+        return f'about {self.left:.0f} s left' if self.left >= 1 else 'beyond the time given, as two forms are needed'
 
 
 def clock(seconds: float) -> Clock:
