@@ -39,5 +39,6 @@ from tensorboardX import record_writer
 record_writer.open_file = lambda path: open('{FULL}', 'wb')"""
     stopped = runs.run_process(tmp_path, prelude)
     assert stopped.returncode == 2
-    line = f'error: cannot write {tmp_path / "tensorboard"}: No space left on device; choose another --workdir'
+    advice = 'make room; a run then resumes by the same command'
+    line = f'error: No space left on device: {tmp_path / "tensorboard"}; {advice}'
     assert stopped.stderr.splitlines() == [line]

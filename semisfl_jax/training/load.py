@@ -83,6 +83,8 @@ def _of_this_version(folder: Path) -> Iterator[None]:
     try:
         yield
     except (AttributeError, KeyError) as error:
+        if 'object has no attribute' in str(error):  # a value in place of a group of keys
+            raise UserError(f'{folder}/config.json has a value that this version does not accept ({error})') from error
         raise UserError(f'{folder} was made by another version of this package, which had no {error}') from error
     except (TypeError, ValueError) as error:
         raise UserError(f'{folder}/config.json has a value that this version does not accept ({error})') from error
