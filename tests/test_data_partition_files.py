@@ -184,7 +184,7 @@ def test_no_file_and_no_permission_are_user_errors(saved, tmp_path):
     with pytest.raises(UserError, match=r"partition file '.*none\.npz' cannot be read \(No such file"):
         data.load_for(tmp_path / 'none.npz', dataset, config)
     (tmp_path / 'file').write_text('')
-    with pytest.raises(UserError, match='cannot write .*choose another file'):
+    with pytest.raises(UserError, match=r'cannot write .*choose another file'):
         data.save(made, tmp_path / 'file' / 'p.npz')
 
 
