@@ -94,7 +94,8 @@ def full(path, record):
 metrics.append = full"""
     first, second = two_processes(tmp_path, (prelude, ''))
     assert (first.returncode, second.returncode) == (2, 2)
-    assert 'No space left on device; choose another --workdir' in first.stderr
+    assert 'error: No space left on device: ' in first.stderr
+    assert 'make room; a run then resumes by the same command' in first.stderr
     assert 'No space left on device' in second.stderr
 
 
