@@ -7,12 +7,13 @@ import sys
 
 from semisfl_jax import user_files
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import Diverged, exit_status
+from semisfl_jax.errors import Diverged, exit_status, print_anything
 from semisfl_jax.training import interrupt
 
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv`, program name first, and returns the exit status."""
+    print_anything()
     if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
         print(command_line.help_text(), end='')
         return 0

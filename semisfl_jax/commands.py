@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from semisfl_jax.errors import UserError, exit_status
+from semisfl_jax.errors import UserError, exit_status, print_anything
 from semisfl_jax.wording import first_line
 
 
@@ -23,6 +23,7 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
     Returns:
       The exit status.
     """
+    print_anything()
     if {'-h', '--help'} & set(argv):
         print(text)
         return 0

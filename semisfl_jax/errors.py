@@ -59,7 +59,7 @@ def warnings_on_stderr() -> Iterator[None]:
         _log.propagate = propagated
 
 
-def _print_anything() -> None:
+def print_anything() -> None:
     """Lets a terminal that is not in UTF-8 show '?' for what it does not have, such as '±', in place of an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='replace')
@@ -72,7 +72,7 @@ def exit_status(command: Callable[[], None]) -> int:
       0; 2 after a mistake of the user or on a full disk, 3 after training that diverged, which it prints as one line;
       141, as by SIGPIPE, if nobody reads what it prints.
     """
-    _print_anything()
+    print_anything()
     try:
         with warnings_on_stderr():
             command()

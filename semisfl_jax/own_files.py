@@ -38,8 +38,8 @@ def write(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # as on a full disk
-            error.filename = os.fspath(path)
+        if isinstance(error, OSError):  # names the temporary file or, on a full disk, none
+            error.filename, error.filename2 = os.fspath(path), None
         raise
 
 

@@ -51,6 +51,17 @@ def test_a_terminal_that_is_not_in_utf_8(tmp_path, encoding):
     assert result.stdout.decode(encoding) == {'latin-1': '90.1 ± 0.3 ?\n', 'ascii': '90.1 ? 0.3 ?\n'}[encoding]
 
 
+def test_help_on_such_a_terminal():
+    result = subprocess.run(
+        [sys.executable, 'launch.py', '--help'],
+        capture_output=True,
+        cwd=runs.ROOT,
+        env=os.environ | {'PYTHONIOENCODING': 'ascii'},
+    )
+    assert (result.returncode, result.stderr) == (0, b'')
+    assert b'--config.KEY=VALUE' in result.stdout
+
+
 def test_a_folder_in_the_home_folder(tmp_path, monkeypatch):
     """A shell leaves ~ as it is in --config=~/x.py."""
     monkeypatch.setenv('HOME', str(tmp_path))

@@ -107,7 +107,8 @@ def test_the_command(tmp_path, capsys):
     assert printed.startswith('small_cnn on digits, semisfl: 5 active clients, K_u 10, B 16\n')
     assert (tmp_path / 'out' / 'cuts.txt').read_text() in printed
     assert {'cuts.txt', 'cuts.csv'} <= {path.name for path in (tmp_path / 'out').iterdir()}
-    assert main(['costs', DIGITS, '--config.algorithm=fedavg']) == 2
+    assert main(['costs', DIGITS, '--config.algorithm=fedavg', f'--workdir={tmp_path}/none']) == 2
+    assert not (tmp_path / 'none').exists()
     assert "algorithm='fedavg' does not cut its model; use one of" in capsys.readouterr().err
     assert main(['costs', '--config=configs/nowhere.py']) == 2
     assert main(['costs', '--help']) == 0

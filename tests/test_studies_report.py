@@ -9,6 +9,7 @@ import shlex
 
 import pytest
 
+from semisfl_jax import own_files
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, document, engine, files, plan, report, spec, statistics
@@ -191,14 +192,12 @@ def test_a_command_breaks_between_its_words_alone():
 
 
 def test_a_folder_in_place_of_a_report_is_one_line(tmp_path):
-    from semisfl_jax.studies import execute
-
     study = studies_toy.study()
     (tmp_path / 'report.md').mkdir()
     message = r'^cannot write .*/report.md: Is a directory; choose another --workdir$'
-    with pytest.raises(UserError, match=message), execute.writing():
+    with pytest.raises(UserError, match=message), own_files.writing('--workdir'):
         report.write(tmp_path, study, collect.find(study, tmp_path, {}))
-    with pytest.raises(OSError, match='No space left'), execute.writing():
+    with pytest.raises(OSError, match='No space left'), own_files.writing('--workdir'):
         raise OSError(errno.ENOSPC, 'No space left on device', 'report.md')
 
 

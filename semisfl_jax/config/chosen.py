@@ -65,7 +65,7 @@ def with_devices(config: ConfigDict, written: Mapping[str, Any] | None) -> Confi
         return config
     asked, began = config.parallel.devices, (written or {}).get(DEVICES)
     free = asked == 0 or DEVICES in config[MACHINE_KEYS]
-    if isinstance(began, int) and began > 0 and asked in (0, began):
+    if type(began) is int and began > 0 and asked in (0, began):
         config.parallel.devices = began
         free = DEVICES in _by_machine(written or {})
     named = [key for key in config[MACHINE_KEYS] if key != DEVICES]

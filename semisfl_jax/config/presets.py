@@ -43,8 +43,9 @@ def apply(config: ConfigDict, given: Collection[str] = ()) -> None:
     if 'official_keys' in given and config.official_keys:
         raise UserError(_filled_in(config.official_keys))
     flat = keys.flat(config)
-    values = {key: value for key, value in _official(flat).items() if key not in given}
-    if _RULE in given and (theirs := _official(flat).get(_RULE, flat[_RULE])) != flat[_RULE]:
+    official = _official(flat)
+    values = {key: value for key, value in official.items() if key not in given}
+    if _RULE in given and (theirs := official.get(_RULE, flat[_RULE])) != flat[_RULE]:
         left = [key for key in _OF_RULE if key in values]
         values = {key: value for key, value in values.items() if key not in left}
         if left:

@@ -20,19 +20,24 @@ from semisfl_jax.cuts import plot, prices
 from semisfl_jax.errors import UserError
 
 
-def pricing(config: ConfigDict, tell: Callable[[str], None] = lambda line: None) -> prices.Pricing:
-    """The prices of all cuts under a configuration; `tell` is told which one comes next.
-
-    Raises:
-      UserError: a mistake in the configuration, or a method that does not cut its model.
-    """
+def check(config: ConfigDict) -> None:
+    """Raises UserError for a mistake in the configuration, or a method that does not cut its model."""
     config_lib.check(config)
-    config = config_lib.resolve(config)
     method = algorithms.get(config.algorithm)
     if not method.cuts or method.price is None:
         why = 'has no price' if method.cuts else 'does not cut its model'
         others = sorted(other.name for other in algorithms.METHODS.values() if other.cuts and other.price)
         raise UserError(f"config.algorithm='{method.name}' {why}; use one of {', '.join(others)}")
+
+
+def pricing(config: ConfigDict, tell: Callable[[str], None] = lambda line: None) -> prices.Pricing:
+    """The prices of all cuts under a configuration; `tell` is told which one comes next.
+
+    Raises:
+      UserError: as `check`.
+    """
+    check(config)
+    config, method = config_lib.resolve(config), algorithms.get(config.algorithm)
     image_shape, num_classes = data.shape(config.data)
     model = costs.build(config, method, num_classes, image_shape, config_lib.hparams(config))
     return prices.price_all(model, config.k_s, config.data.name, method.teacher_at_clients, tell)
@@ -47,7 +52,7 @@ def _price(command: command_line.Command) -> None:
     """Prices the cuts of a configuration's model, prints the table, and writes it with its plot."""
     name = f'{command.name}-{command.config.model.name}'
     folder = user_files.expanded(command.workdir or f'runs/cuts/{name}', '--workdir')
-    config_lib.check(command.config)  # before a folder is made
+    check(command.config)  # before a folder is made
     with own_files.writing('--workdir'):
         folder.mkdir(parents=True, exist_ok=True)
     priced = pricing(command.config, lambda line: print(line, file=sys.stderr, flush=True))

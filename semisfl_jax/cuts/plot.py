@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from semisfl_jax import own_files
 from semisfl_jax.cuts.prices import Price, Pricing
+from semisfl_jax.plots import style
 from semisfl_jax.types import Axes
 
 _STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'))
@@ -63,6 +63,4 @@ def plot(pricing: Pricing, folder: Path) -> None:
     """Writes cuts.png and cuts.svg."""
     drawn = figure(pricing)
     for suffix in ('png', 'svg'):
-        content = io.BytesIO()
-        drawn.savefig(content, format=suffix, dpi=200)
-        own_files.write(folder / f'cuts.{suffix}', content.getvalue())
+        own_files.write(folder / f'cuts.{suffix}', style.content(drawn, suffix, dpi=200))

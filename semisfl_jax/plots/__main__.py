@@ -19,7 +19,6 @@ Of runs that are judged by another score than accuracy, the first three show tha
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
@@ -85,13 +84,8 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
-                    drawn = io.BytesIO()
-                    figure.savefig(drawn, format=kind, metadata={} if kind == 'png' else _UNDATED[kind])
-                    own_files.write(path / f'{name}.{kind}', drawn.getvalue())
+                    own_files.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
-
-
-_UNDATED = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
 
 
 if __name__ == '__main__':

@@ -22,6 +22,7 @@ NOTHING = '#DDDDDD'  # background of heat maps where there is no value
 
 WIDTHS = {'column': 3.5, 'page': 7.16}  # inches, of a two-column paper
 FORMATS = ('png', 'svg', 'pdf')
+_UNDATED = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
 
 RC = {
     'font.size': 8,
@@ -81,6 +82,13 @@ def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float
     return drawing, drawing.subplots(rows, columns)
 
 
+def content(figure: Any, kind: str, dpi: int | None = None) -> bytes:
+    """The file of a Figure, one of FORMATS, without a date; `dpi` None: as the context has it."""
+    written = io.BytesIO()
+    figure.savefig(written, format=kind, dpi=dpi, metadata=_UNDATED.get(kind, {}))
+    return written.getvalue()
+
+
 class Picture:
     """A Figure for display in notebooks, without pyplot or a backend: `display(Picture(figure))`."""
 
@@ -88,6 +96,4 @@ class Picture:
         self.figure = figure
 
     def _repr_png_(self) -> bytes:
-        written = io.BytesIO()
-        self.figure.savefig(written, format='png', dpi=150)
-        return written.getvalue()
+        return content(self.figure, 'png', dpi=150)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import user_files
+from semisfl_jax import own_files, user_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import (
@@ -114,7 +114,7 @@ def _make(
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
         found = collect.find(study, home, faults)
-        with execute.writing():
+        with own_files.writing('--workdir'):
             report.write(folder, study, found)
     damaged = collect.damaged(found)
     for name, fault in damaged.items():

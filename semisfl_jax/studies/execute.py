@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,18 +32,13 @@ class Failed(NamedTuple):
     status: int  # of its process, as `errors.exit_status` gives it
 
 
-def writing() -> AbstractContextManager[None]:
-    """Says in one line what keeps a block from writing a report (`own_files.writing`)."""
-    return own_files.writing('--workdir')
-
-
 def make_folders(home: Path, folder: Path) -> None:
     """Creates the folders of logs and runs in `home`, and that of a report, `folder`.
 
     Raises:
       UserError: one is not writable.
     """
-    with writing():
+    with own_files.writing('--workdir'):
         for path in (home / LOGS, home / plan.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
 

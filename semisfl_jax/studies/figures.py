@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -36,6 +35,7 @@ NAMES = {
     'loss_rounds': "Clients' training loss against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
+DPI = 200  # of the pictures of reports
 
 
 class Figure(NamedTuple):
@@ -61,7 +61,7 @@ def draw(study: Study, results: Mapping[CellKey, CellResult]) -> Iterator[Figure
                     stem = '-'.join(filter(None, (str(number), name, ending)))
                     caption = f'{NAMES[name]}{f", {title}" if title else ""}{note}'
                     warned = f'{caption}. {study.warning.split(":")[0].rstrip(".")}.' if study.warning else caption
-                    yield Figure(stem, table.title, warned, content(figure, 'png'), content(figure, 'svg'))
+                    yield Figure(stem, table.title, warned, *pictures(figure))
 
 
 def _of_table(
@@ -218,11 +218,9 @@ def _begin_late(axes: Sequence[Any], shown: Sequence[Curve], score: Score) -> No
         ax.set_ylim(low - margin, high + margin)
 
 
-def content(figure: Any, kind: str) -> bytes:
-    """The file of a figure, 'png' or 'svg'."""
-    written = io.BytesIO()
-    figure.savefig(written, format=kind, dpi=200, metadata={'Date': None} if kind == 'svg' else {})
-    return written.getvalue()
+def pictures(figure: Any) -> tuple[bytes, bytes]:
+    """The PNG and the SVG of a figure of a report."""
+    return style.content(figure, 'png', DPI), style.content(figure, 'svg', DPI)
 
 
 def slug(text: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import user_files
+from semisfl_jax import own_files, user_files
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import style
 from semisfl_jax.studies import board, execute, provenance
@@ -67,7 +67,7 @@ def run(
         try:
             _search(sweep, storage, home, launcher, say)
         finally:
-            with execute.writing():
+            with own_files.writing('--workdir'):
                 report.write(folder, sweep, results.find(sweep, storage), home)
     say(f'report in {folder}/report.md and report.html, settings in {folder}/tuned.json')
     return folder

@@ -38,8 +38,7 @@ def draw(results: Sequence[Result]) -> Iterator[Figure]:
 
 
 def _figure(name: str, table: str, caption: str, figure: Any) -> Figure:
-    png, svg = (studies_figures.content(figure, kind) for kind in ('png', 'svg'))
-    return Figure(name, table, caption, png, svg)
+    return Figure(name, table, caption, *studies_figures.pictures(figure))
 
 
 def _best(results: Sequence[Result]) -> Any:
