@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -99,6 +100,13 @@ def test_the_plot_draws_the_table(alexnet):
         name, unit = expected[axis.get_title()][0]
         assert guides['whole model'].get_ydata()[0] == pytest.approx(getattr(alexnet.whole, name) / unit)
         assert guides['chosen cut'].get_xdata()[0] == 5
+
+
+def test_without_matplotlib_the_table_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    assert main(['costs', DIGITS, f'--workdir={tmp_path}']) == 0
+    assert "no plot: plots need matplotlib: pip install -e '.[plots]'\n" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {'cuts.txt', 'cuts.csv'}
 
 
 def test_the_command(tmp_path, capsys):

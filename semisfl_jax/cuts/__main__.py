@@ -63,10 +63,8 @@ def _price(command: command_line.Command) -> None:
         own_files.write(folder / 'cuts.csv', prices.as_csv(priced).encode())
         try:
             plot.plot(priced, folder)
-        except ModuleNotFoundError as error:
-            if error.name != 'matplotlib':
-                raise
-            print("no plot: matplotlib is not installed (pip install -e '.[plots]')")
+        except UserError as error:  # the table is written, with or without matplotlib
+            print(f'no plot: {error}')
     print(f'written to {folder}')
 
 

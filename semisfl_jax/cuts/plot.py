@@ -11,8 +11,8 @@ from semisfl_jax.cuts.prices import Price, Pricing
 from semisfl_jax.plots import style
 from semisfl_jax.types import Axes
 
-_STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'))
-_GUIDE = {'color': '#666666', 'linewidth': 1}
+_STYLES = ((style.BLUE, 'o', '-'), (style.VERMILION, 's', '--'))
+_GUIDE = {'color': style.GRAY, 'linewidth': 1}
 _MIB = 2**20
 
 Line = tuple[str, Callable[[Price], float]]
@@ -31,15 +31,11 @@ _PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
 
 def figure(pricing: Pricing) -> Any:
     """A matplotlib figure of `pricing`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(8.0, 6.0), layout='constrained')
-    FigureCanvasAgg(drawn)
-    drawn.suptitle(pricing.title, fontsize=10)
-    for axis, (title, unit, lines) in zip(drawn.subplots(2, 2).flat, _PANELS, strict=True):
+    drawn, axes = style.figure(2, 2, 'page', height=2.6)
+    drawn.suptitle(pricing.title)
+    for axis, (title, unit, lines) in zip(axes.flat, _PANELS, strict=True):
         _panel(axis, pricing, lines)
-        axis.set_title(title, fontsize=10)
+        axis.set_title(title)
         axis.set_xlabel('layers at the client')
         axis.set_ylabel(unit)
     return drawn
@@ -55,12 +51,16 @@ def _panel(axis: Axes, pricing: Pricing, lines: Sequence[Line]) -> None:
     axis.axvline(pricing.chosen, linestyle=':', label='chosen cut', **_GUIDE)
     axis.set_xticks(cuts)
     axis.set_ylim(bottom=0)
-    axis.spines[['top', 'right']].set_visible(False)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=True, framealpha=1, edgecolor='none')  # the line of the chosen cut may pass behind it
 
 
 def plot(pricing: Pricing, folder: Path) -> None:
-    """Writes cuts.png and cuts.svg."""
-    drawn = figure(pricing)
-    for suffix in ('png', 'svg'):
-        own_files.write(folder / f'cuts.{suffix}', style.content(drawn, suffix, dpi=200))
+    """Writes cuts.png and cuts.svg.
+
+    Raises:
+      UserError: matplotlib is not installed.
+    """
+    with style.context():
+        drawn = figure(pricing)
+        for suffix in ('png', 'svg'):
+            own_files.write(folder / f'cuts.{suffix}', style.content(drawn, suffix))
