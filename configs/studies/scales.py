@@ -34,7 +34,7 @@ from semisfl_jax.wording import use_one_of
 COSTS = {  # scale -> what it uses and how long it takes, for the error message of a missing scale
     'smoke': 'digits, a few minutes on 2 cores, no download',
     'cpu': 'Fashion-MNIST, prepared beforehand, an hour or two on 2 cores',
-    'digits': 'digits to convergence, ten seeds, one to five hours on 2 cores, no download',
+    'digits': 'digits to convergence, ten seeds, half an hour to five hours on 2 cores, no download',
     'mnist': 'MNIST, prepared beforehand, to convergence, five seeds, a night on 2 cores',
     'full': "the paper's data, 1,000 rounds and ten seeds, days on accelerators",
 }

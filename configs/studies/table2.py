@@ -2,7 +2,8 @@
 
     python launch.py --config=configs/studies/table2.py:smoke
 
-At the other scales one column stands in for the four data sets of the paper. Three rows are ours (`scales.LINES`).
+At the other scales one column stands in for the four data sets of the paper. Two rows are ours (`scales.LINES`;
+the server alone is a row of the paper).
 """
 
 from ml_collections import ConfigDict

@@ -313,7 +313,7 @@ METHOD = register(
             'coarse_effect': 'with `feddure.coarse`: d, the fall of the labeled loss of C-reg by a step on '
             'pseudo-labels, on average',
             'weight_right': 'mean weight m of right pseudo-labels, whatever their confidence, where the truth is known',
-            'weight_wrong': 'likewise of wrong ones (each is NaN where there are none)',
+            'weight_wrong': 'likewise of wrong ones (each is `null` where there are none)',
         },
         look=Look('#4422DD', 'd', '--'),
         ranges={
