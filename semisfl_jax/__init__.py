@@ -11,6 +11,9 @@
     carry, metrics = simulation.round(carry)  # data, cohort and K_s are filled in
     simulation.evaluate(carry)
 
+    trained = sfl.load_trained('runs/a')  # the models that a run saved
+    trained.predict(images)['teacher']  # logits
+
 Names are loaded when they are first used; modules too: sfl.losses, sfl.queue, sfl.models, sfl.data.
 """
 
@@ -64,10 +67,12 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax.training.console import console
     from semisfl_jax.training.result import Result
     from semisfl_jax.training.simulation import build
+    from semisfl_jax.training.trained import Trained, load_trained
 
 __all__ = [
     'Method',
     'Result',
+    'Trained',
     'UserError',
     '__version__',
     'algorithms',
@@ -87,6 +92,7 @@ __all__ = [
     'frequency',
     'get_config',
     'hparams',
+    'load_trained',
     'loop',
     'losses',
     'models',

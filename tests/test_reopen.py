@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 
 import jax
 import numpy as np
 import pytest
 
+import semisfl_jax as sfl
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint, load
 from tests import runs
@@ -50,6 +52,43 @@ def test_the_state_is_the_one_that_was_evaluated(folder, tmp_path):
     first, last = runs.records(folder)
     assert accuracy(trial, state) == last['student_accuracy'] != first['student_accuracy']
     assert runs.files(folder) == before
+
+
+def test_a_trained_model_classifies_as_it_was_judged(folder):
+    trained = sfl.load_trained(folder)
+    assert (trained.round, trained.headline) == (2, 'student')
+    images, labels = trained.experiment.dataset.test_images, trained.experiment.dataset.test_labels
+    logits = trained.predict(images)['student']
+    assert logits.shape == (360, 10)
+    assert float(np.mean(logits.argmax(axis=1) == labels)) == runs.records(folder)[-1]['student_accuracy']
+    trained.experiment.config.unlock()
+    trained.experiment.config.eval_batch_size = 7  # the last of three batches has three images that do not count
+    np.testing.assert_allclose(trained.predict(images[:18])['student'], logits[:18], rtol=1e-4, atol=1e-5)
+    initial = sfl.load_trained(str(folder), round_number=0)
+    assert initial.round == 0
+    assert not np.allclose(initial.predict(images[:2])['student'], logits[:2])
+
+
+@pytest.mark.parametrize(
+    'images',
+    [
+        np.zeros((8, 8, 1), np.uint8),
+        np.zeros((2, 8, 8, 1), np.float32),
+        np.zeros((2, 9, 8, 1), np.uint8),
+        np.zeros((0, 8, 8, 1), np.uint8),
+    ],
+)
+def test_images_of_another_kind_are_one_line(folder, images):
+    message = f'images is an array {list(images.shape)} of {images.dtype}; give [N, 8, 8, 1] of uint8'
+    with pytest.raises(UserError, match='^' + re.escape(message)):
+        sfl.load_trained(folder).predict(images)
+
+
+def test_no_run_no_model(tmp_path):
+    with pytest.raises(UserError, match='holds no run'):
+        sfl.load_trained(tmp_path)
+    with pytest.raises(UserError, match='folder=None holds no run'):
+        sfl.load_trained(None)
 
 
 def test_round_0_is_the_initial_state(folder):
