@@ -227,6 +227,7 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
     loss, accuracy = capsys.readouterr().out.splitlines()[-1].split(' ', 1)
     assert float(loss) == namespace['metrics']['loss_supervised']
     assert 'teacher' in accuracy
+    assert namespace['logits'].shape == (360, 10)
 
 
 @pytest.mark.slow
