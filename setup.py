@@ -38,8 +38,9 @@ setup(
         'pillow>=11,<14',
         'scikit-learn>=1.5,<2',
         'scipy>=1.13,<2',
-        'tensorboardX>=2.6,<3',
+        'tensorboardX>=2.6.2.2,<3',
         'tensorflow-datasets>=4.9.9,<5',
+        'threadpoolctl>=3.1,<4',
         'tqdm>=4.66,<5',
     ],
     extras_require={

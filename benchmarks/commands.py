@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -46,6 +47,14 @@ def _check(argv: list[str]) -> None:
         raise UserError(f'{what} (see --help)') from error
     if words:
         raise UserError(f"'{words[0]}' is not a flag (see --help)")
+
+
+def draw(plot: Callable[[], None]) -> None:
+    """Draws, if matplotlib is there."""
+    if importlib.util.find_spec('matplotlib') is None:
+        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
+    else:
+        plot()
 
 
 def folder(out: str) -> Path:

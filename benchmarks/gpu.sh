@@ -3,8 +3,9 @@
 #
 #   bash benchmarks/gpu.sh [OUT] [--quick] [--list]
 #
-#   OUT       folder of results; benchmark_results/gpu without it. Stages whose NN-NAME.done is there are not run again,
+#   OUT       folder of results; benchmark_results/gpu without it (gpu-quick with --quick). Stages whose NN-NAME.done is there are not run again,
 #             and training goes on from its last checkpoint: start the same command again after an interruption.
+#             A folder has the results of --quick, or those that count, never both.
 #   --quick   small sizes, to see that every stage runs; a few minutes on a CPU, and its numbers mean nothing
 #   --list    prints the commands instead of running them
 #
@@ -14,7 +15,7 @@
 # The output of a stage is in OUT/NN-NAME.log; one that fails does not end the others. OUT/summary.md has it all.
 set -euo pipefail
 
-OUT=benchmark_results/gpu QUICK='' LIST='' named=''
+OUT='' QUICK='' LIST=''
 for word in "$@"; do
   case $word in
     --quick) QUICK=yes ;;
@@ -22,11 +23,12 @@ for word in "$@"; do
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     -*) echo "error: '$word' is not an option; use --quick or --list" >&2; exit 2 ;;
     *)
-      [ -z "$named" ] || { echo "error: '$word' is a second folder after '$named'; give one" >&2; exit 2; }
-      OUT=$word named=$word
+      [ -z "$OUT" ] || { echo "error: '$word' is a second folder after '$OUT'; give one" >&2; exit 2; }
+      OUT=$word
       ;;
   esac
 done
+OUT=${OUT:-benchmark_results/gpu${QUICK:+-quick}}
 case $OUT in /*) ;; *) OUT=$PWD/$OUT ;; esac
 TRAIN_SECONDS=${TRAIN_SECONDS:-7200}
 case $TRAIN_SECONDS in '' | *[!0-9]*) echo "error: TRAIN_SECONDS='$TRAIN_SECONDS' is not a number of seconds" >&2; exit 2 ;; esac
@@ -38,6 +40,15 @@ if [ -z "$LIST$QUICK" ] && ! "$PYTHON" -c 'import sys, jax; sys.exit(jax.default
   exit 2
 fi
 [ -n "$LIST" ] || mkdir -p "$OUT" || { echo "error: cannot make the folder $OUT; choose another" >&2; exit 2; }
+sizes=${QUICK:+quick} sizes=${sizes:-full}
+if [ -z "$LIST" ]; then
+  of_folder=$(cat "$OUT/sizes" 2> /dev/null || echo "$sizes")
+  if [ "$of_folder" != "$sizes" ]; then
+    echo "error: $OUT has results of the $of_folder sizes, this would add the $sizes ones; choose another folder" >&2
+    exit 2
+  fi
+  echo "$sizes" > "$OUT/sizes"
+fi
 
 # --- stages
 

@@ -10,8 +10,6 @@ then the median of some more. A point that does not fit in memory is left out an
 
 from __future__ import annotations
 
-import importlib.util
-
 from absl import flags
 
 from benchmarks import commands, growth_plot, growth_report, processes
@@ -89,12 +87,10 @@ def main() -> None:
     result = run_points(todo, values.repeats, out)
 
     print('\n' + growth_report.table(result))
-    if importlib.util.find_spec('matplotlib') is None:
-        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
-    elif all(record['failed'] for record in result['points']):
+    if all(record['failed'] for record in result['points']):
         print('no plot: no point was measured')
     else:
-        growth_plot.plot(result, out)
+        commands.draw(lambda: growth_plot.plot(result, out))
 
 
 if __name__ == '__main__':

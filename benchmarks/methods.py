@@ -11,7 +11,6 @@ all clients are active, and K_s is fixed.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import platform
@@ -106,10 +105,7 @@ def main() -> None:
     except processes.Failed as error:
         sys.exit(f'error: {error}')
     print('\n' + method_report.table(result))
-    if importlib.util.find_spec('matplotlib') is None:
-        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
-    else:
-        method_report.plot(result, out)
+    commands.draw(lambda: method_report.plot(result, out))
 
 
 if __name__ == '__main__':

@@ -69,6 +69,7 @@ def _row(case: dict, spec: dict, task: str, side: str) -> str:
 
 def _notes(result: dict) -> list[str]:
     first, sizes = result['cases'][0], []
+    precision = first['case']['precision']
     for case in result['cases']:
         spec = case['case']
         size = f'{NAMES[spec["model"]]}: {spec["clients"]} clients x {spec["batch_size"]}, K_s {spec["k_s"]}, '
@@ -79,10 +80,11 @@ def _notes(result: dict) -> list[str]:
     devices = ', '.join(f'{NAMES[side]} on {facts["device"]}' for side, facts in first['facts'].items())
     machine = result['machine']
     return [
-        f'{"; ".join(sizes)}. Medians. Peak: large float32 matrix products, {", ".join(peaks)} GFLOP/s in the cases in '
-        'this order; the share leaves out augmentation, the optimizer and the queue. Memory is of the main process.',
-        f'{devices}; {machine["cores"]} cores, {machine["platform"]}; precision '
-        f'{first["case"]["precision"]} (a CPU has no tf32: it computes float32).',
+        f'{"; ".join(sizes)}. Medians. Peak: large matrix products in {precision}, {", ".join(peaks)} GFLOP/s in '
+        'the cases in this order; the share leaves out augmentation, the optimizer and the queue. Memory is of the '
+        'main process.',
+        f'{devices}; {machine["cores"]} cores, {machine["platform"]}; precision {precision} '
+        '(a CPU has no tf32: it computes float32).',
         ', '.join(f'{name} {number}' for name, number in {'python': result['python'], **versions}.items()) + '.',
     ]
 

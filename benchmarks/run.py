@@ -19,6 +19,8 @@ import importlib.util
 import json
 import platform
 import statistics
+import sys
+from pathlib import Path
 
 from absl import flags
 
@@ -64,8 +66,9 @@ def measure(case: Case, repeats: int, sides: list[str]) -> dict:
         remotes = {name: stack.enter_context(Remote(SIDES[name], case)) for name in sides}
         seconds = {name: {task: [] for task in TASKS} for name in sides}
         seconds['jax']['matmul'] = []
-        for remote in remotes.values():
-            remote.time('iteration')  # warm-up: touches memory for the first time
+        for task in TASKS:
+            for remote in remotes.values():
+                remote.time(task)  # warm-up: touches memory for the first time
         remotes['jax'].time('matmul')
         for repeat in range(repeats):
             for task in TASKS:
@@ -96,39 +99,42 @@ def main() -> None:
     sides = ['jax'] if values.no_torch else ['jax', 'torch']
     if not values.no_torch and importlib.util.find_spec('torch') is None:
         raise UserError("torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
-    out, backend = commands.folder(values.out), processes.backend()
+    out, sizes = commands.folder(values.out), SIZES[processes.backend()]
     result = {'machine': report.machine(), 'python': platform.python_version(), 'trials_s': {}, 'cases': []}
-    for model in values.models:
-        k_s, k_u, repeats = SIZES[backend][model]
-        case = Case(
-            model=model,
-            augment=False,
-            clients=values.clients,
-            batch_size=values.batch_size,
-            k_s=values.k_s or k_s,
-            k_u=values.k_u or k_u,
-            precision=values.precision,
-            convolution=values.convolution,
-            client_map=values.client_map,
-            client_chunk=values.client_chunk,
-        )
-        if not values.no_torch:
-            print(f'{model}: trying the modes of the PyTorch side …', flush=True)
-            mode, result['trials_s'][model] = choose_mode(case)
-            case = dataclasses.replace(case, mode=mode)
-        for augment in {'both': (False, True), 'on': (True,), 'off': (False,)}[values.augmentation]:
-            case = dataclasses.replace(case, augment=augment)
-            print(f'{model}, {"with" if augment else "without"} augmentation …', flush=True)
-            result['cases'].append(measure(case, values.repeats or repeats, sides))
-            # written immediately, in case a long run is interrupted
-            (out / 'results.json').write_text(json.dumps(result, indent=1) + '\n')
-            (out / 'table.md').write_text(report.table(result))
-
+    try:
+        for model in values.models:
+            _measure_model(model, sizes[model], sides, result, out)
+    except processes.Failed as error:
+        sys.exit(f'error: {error}; cases measured before are in {out}')
     print('\n' + report.table(result))
-    if importlib.util.find_spec('matplotlib') is None:
-        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
-    else:
-        report.plot(result, out)
+    commands.draw(lambda: report.plot(result, out))
+
+
+def _measure_model(model: str, sizes: tuple[int, int, int], sides: list[str], result: dict, out: Path) -> None:
+    """Adds the cases of a model to `result`, and writes it after each."""
+    values, (k_s, k_u, repeats) = flags.FLAGS, sizes
+    case = Case(
+        model=model,
+        augment=False,
+        clients=values.clients,
+        batch_size=values.batch_size,
+        k_s=values.k_s or k_s,
+        k_u=values.k_u or k_u,
+        precision=values.precision,
+        convolution=values.convolution,
+        client_map=values.client_map,
+        client_chunk=values.client_chunk,
+    )
+    if 'torch' in sides:
+        print(f'{model}: trying the modes of the PyTorch side …', flush=True)
+        mode, result['trials_s'][model] = choose_mode(case)
+        case = dataclasses.replace(case, mode=mode)
+    for augment in {'both': (False, True), 'on': (True,), 'off': (False,)}[values.augmentation]:
+        case = dataclasses.replace(case, augment=augment)
+        print(f'{model}, {"with" if augment else "without"} augmentation …', flush=True)
+        result['cases'].append(measure(case, values.repeats or repeats, sides))
+        (out / 'results.json').write_text(json.dumps(result, indent=1) + '\n')
+        (out / 'table.md').write_text(report.table(result))
 
 
 if __name__ == '__main__':

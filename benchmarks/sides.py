@@ -103,7 +103,8 @@ def jax_side(case: Case) -> Side:
         return task
 
     side = MATRIX['cpu' if jax.default_backend() == 'cpu' else 'gpu']
-    matrices = jnp.ones((2, side, side)) / side
+    number = jnp.bfloat16 if case.precision == 'bfloat16' else jnp.float32
+    matrices = jnp.full((2, side, side), 1 / side, number)
     product = compilation.jit(jnp.matmul, config.precision)
 
     def matmul():

@@ -240,7 +240,8 @@ class Rounds:
         self.server_rows, unlabeled = np.split(np.arange(len(images)), [num_labeled])
         self.client_rows = np.array_split(unlabeled, options.clients)
         if options.augment:
-            processes = min(max(2, os.cpu_count()), 16)
+            of_process = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+            processes = min(max(2, of_process), 16)
             self.stream = pillow_views.loader(images, processes, pin=self.device.type == 'cuda')
         else:
             self.images = torch.from_numpy(images).to(self.device)

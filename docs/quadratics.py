@@ -5,6 +5,7 @@
 The clients are those of tests/quadratics.py, which tests/test_fed_shvr.py holds against minimizers in closed form.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -43,8 +44,12 @@ def main(path: Path) -> None:
         panels[0].set_ylabel('Distance of the model')
         panels[0].sharey(panels[1])
         panels[0].legend(loc='center right')
-        figure.savefig(path, dpi=200)
+        path.write_bytes(style.content(figure, path.suffix.removeprefix('.'), dpi=200))
 
 
 if __name__ == '__main__':
-    main(Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).with_suffix('.png'))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        'file', nargs='?', type=Path, default=Path(__file__).with_suffix('.png'), help='where to draw it'
+    )
+    main(parser.parse_args().file)

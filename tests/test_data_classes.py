@@ -5,6 +5,7 @@ import pytest
 
 from semisfl_jax import data, rng
 from semisfl_jax.errors import UserError
+from tests.binomial import near
 from tests.partitions import SKEWED, config_of, dataset_of, held, loop
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # training images of each digit
@@ -113,6 +114,17 @@ def test_who_has_which_classes_is_drawn():
     often = np.sum(holds, axis=0)
     assert often.min() > 12
     assert often.max() < 68
+
+
+def test_the_order_of_clients_means_nothing():
+    """Seven clients with one of five classes: two classes have two clients, and each client one of these equally often,
+    in four splits of seven."""
+    dataset, changes = dataset_of([50] * 5), {'partition': 'classes', 'classes_per_client': 1, 'num_clients': 7}
+    shared = np.zeros(7, int)
+    for seed in range(300):
+        holds = held(dataset, data.make_partition(dataset, config_of(**changes, seed=seed))) > 0
+        shared += (holds & (holds.sum(axis=0) == 2)).any(axis=1)
+    assert all(near(count, 4 / 7, 300) for count in shared), shared
 
 
 def test_labels_of_the_same_classes_as_the_rest():

@@ -258,6 +258,17 @@ def test_a_round_on_whole_models_ends_at_the_deadline():
     assert bill.bytes_down == 50 * built.pieces.whole_bytes
 
 
+def test_a_round_ends_at_a_deadline_before_the_last_download():
+    _, built = model(algorithm='fedavg')
+    clients = everybody(np.arange(50))
+    paces = costs.rounds._paces(built, 0, clients, built.price(costs.rounds._context(built, 0, None, None)))
+    built = dataclasses.replace(built, deadline=float(np.median(paces.start)))
+    after = costs.drop_late(built, 0, clients)
+    assert (paces.start > built.deadline).sum() == 25
+    assert after.late.all()
+    assert costs.bill(built, 0, 0, after).simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
+
+
 # --- what the rounds get
 
 

@@ -295,14 +295,3 @@ def test_warm_up_rounds_leave_clients_out():
     second, metrics = run(key, first, FEDERATION, toy.cohort([1, 4]), jnp.int32(2))
     assert np.isfinite(metrics['loss_local'])
     assert int(second.round) == 2
-
-
-@pytest.mark.slow
-def test_truth_of_unlabeled_images_trains_nothing():
-    algorithm, key, state, _ = start(labeled_rows=0)
-    run = jax.jit(algorithm.round)
-    hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))
-    seen, blind = (run(key, state, f, toy.cohort([1, 4]), jnp.int32(0)) for f in (FEDERATION, hidden))
-    chex.assert_trees_all_equal(seen[0].student, blind[0].student)
-    assert np.isnan(blind[1]['pseudo_label_accuracy'])
-    assert np.isfinite(seen[1]['pseudo_label_accuracy'])

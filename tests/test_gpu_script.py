@@ -68,6 +68,53 @@ def test_the_paper_trains_in_legs_up_to_its_rounds(tmp_path):
     assert rounds[-1] == 1000
 
 
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """In place of the interpreter: does nothing, but says what it was asked for, and fails at a word in a file."""
+    path, fails = tmp_path / 'python', tmp_path / 'fails'
+    path.write_text(
+        f'#!/bin/sh\necho "| $* |"\n[ ! -e {fails} ] || case "$*" in *$(cat {fails})*) echo broken; exit 7 ;; esac\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv('PYTHON', str(path))
+    return fails
+
+
+def test_stages_are_done_once_and_a_failure_ends_no_other(stub, tmp_path):
+    out = tmp_path / 'out'
+    stub.write_text('benchmarks.methods')
+    first = script(str(out))
+    assert first.returncode == 1
+    assert 'methods (at most 30 min) … FAILED with exit status 7: broken' in first.stdout
+    (failed,) = re.findall(r'failed: (\S+); the same command runs them again', first.stderr)
+    stages = sorted(path.stem for path in out.glob('*.done'))
+    assert len(stages) == 12
+    assert failed not in stages
+    summary = (out / 'summary.md').read_text()
+    assert f'- {failed}: not done' in summary
+    assert 'mean nothing' not in summary
+    assert '| -m benchmarks.lowerings --model=alexnet --precision=tf32 --steps=10 --repeats=5 |' in summary
+
+    stub.unlink()
+    again = script(str(out))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count('done before') == 10, 'all but the one that failed, figures and the comparison'
+    assert 'not done' not in (out / 'summary.md').read_text()
+
+
+def test_small_sizes_and_those_that_count_share_no_folder(stub, tmp_path):
+    out = str(tmp_path / 'out')
+    assert script(out, '--quick').returncode == 0
+    assert 'these numbers mean nothing' in (tmp_path / 'out' / 'summary.md').read_text()
+    before = {path.name: path.read_bytes() for path in (tmp_path / 'out').iterdir()}
+    done = script(out)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f'error: {out} has results of the quick sizes, this would add the full ones; choose another folder\n'
+    )
+    assert {path.name: path.read_bytes() for path in (tmp_path / 'out').iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ('words', 'message'),
     [

@@ -195,6 +195,7 @@ def test_a_round_moves_what_it_should(algorithm, family, partition):
     for path, leaf in jax.tree_util.tree_leaves_with_path(result.after):
         assert np.all(np.isfinite(leaf)), path
     assert int(result.after.round) == 1
+    assert int(result.after.step) == (2 if 'loss_supervised' in result.metrics else 0)  # of the server
     check_moves(result, row.round, 'a round')
     not_numbers = {name for name, value in result.metrics.items() if not np.isfinite(value)} - MAYBE_OF_NONE
     assert not_numbers == (set() if row.unlabeled else set(phases.no_cross_entity()) & set(result.metrics))

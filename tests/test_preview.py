@@ -150,9 +150,10 @@ def test_a_compiler_that_does_not_start(capsys, monkeypatch):
 
 
 def test_durations():
-    assert [report._duration(hours) for hours in (30, 1, 0.5, 0.002)] == [
+    assert [report._duration(hours) for hours in (30, 1, 0.5, 1 / 60, 0.002)] == [
         '30 hours',
-        '1 hours',
+        '1 hour',
         '30 minutes',
+        '1 minute',
         '7.2 seconds',
     ]

@@ -218,16 +218,6 @@ def test_layouts_give_the_same_numbers(how):
 
 
 @pytest.mark.slow
-def test_truth_of_unlabeled_images_trains_nothing():
-    algorithm, run = build()
-    hidden = FEDERATION.replace(client_labels=jnp.full_like(FEDERATION.client_labels, -1))
-    cohort = toy.cohort([1, 2, 4])
-    seen, blind = (run(rng.root(0), first(algorithm), f, cohort, jnp.int32(1)) for f in (FEDERATION, hidden))
-    chex.assert_trees_all_equal(seen[0].student, blind[0].student)
-    assert np.isnan(blind[1]['pseudo_label_accuracy'])
-
-
-@pytest.mark.slow
 def test_warm_up_rounds_leave_clients_out():
     for order in ('server_first', 'clients_first'):
         changes = {'pre_rounds': 1, 'options': SemiFL(order=order, **PASS)}

@@ -13,7 +13,6 @@ new process, never two at once. Writes peers.json, peers.md and a plot.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import tempfile
@@ -93,10 +92,7 @@ def main() -> None:
         except KeyboardInterrupt:
             sys.exit(f'\ninterrupted; what was measured until then is in {out}')
     print('\n' + tables.tables(result))
-    if importlib.util.find_spec('matplotlib') is None:
-        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
-    else:
-        plot.plot(result, out)
+    commands.draw(lambda: plot.plot(result, out))
 
 
 if __name__ == '__main__':

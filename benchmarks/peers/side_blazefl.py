@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from blazefl.contrib.fedavg import FedAvgBaseServerHandler, FedAvgThreadPoolClientTrainer
@@ -14,11 +16,11 @@ class Models:
     """What BlazeFL calls a model selector: new models, whose weights it then replaces."""
 
     def __init__(self, task: task_lib.Task):
-        self.task = task
+        # contiguous: BlazeFL flattens parameters with `view`
+        self.model = torch_parts.network(task, torch.contiguous_format)
 
     def select_model(self, model_name: str) -> torch.nn.Module:
-        # contiguous: BlazeFL flattens parameters with `view`
-        return torch_parts.network(self.task, torch.contiguous_format)
+        return copy.deepcopy(self.model)  # asked for in every round of a client
 
 
 class Drawn:

@@ -100,10 +100,9 @@ def floors(of_round: Floors | None, experiment: Experiment, target: Target) -> s
 
 
 def _duration(hours: float) -> str:
-    for unit, seconds in (('hours', 3600), ('minutes', 60)):
-        if hours * 3600 >= seconds:
-            return f'{hours * 3600 / seconds:.3g} {unit}'
-    return f'{hours * 3600:.3g} seconds'
+    unit, seconds = next((u for u in (('hour', 3600), ('minute', 60)) if hours * 3600 >= u[1]), ('second', 1))
+    number = f'{hours * 3600 / seconds:.3g}'
+    return f'{number} {unit}{"" if number == "1" else "s"}'
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
