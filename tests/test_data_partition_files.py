@@ -179,6 +179,31 @@ def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):
         data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1))
 
 
+def test_a_split_made_by_hand_is_used_as_it_is(tmp_path, caplog):
+    """No settings, no labels at the clients, and nothing to warn of."""
+    dataset, config = dataset_of(SKEWED), config_of(num_clients=2, num_active=1)
+    rows = {'server_index': np.arange(3), 'client_index': (np.arange(3, 9), np.arange(9, 700))}
+    made = data.Partition(dataset=dataset.name, checksum=dataset.checksum, settings={}, **rows)
+    assert [len(known) for known in made.client_labeled_index] == [0, 0]
+    data.save(made, tmp_path / 'p.npz')
+    read = data.load_for(tmp_path / 'p.npz', dataset, config)
+    np.testing.assert_array_equal(read.client_index[1], np.arange(9, 700))
+    assert not caplog.records
+
+
+def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
+    dataset, _, made, path = saved
+    with pytest.raises(
+        UserError, match=r'has 40 images with labels at the clients, .*: set --config.data.client_labels=40'
+    ):
+        data.load_for(path, dataset, config_of(partition='dirichlet'))
+    for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
+        data.load_for(path, dataset, config_of(partition='dirichlet', **accepted))
+    data.save(dataclasses.replace(made, client_labeled_index=()), tmp_path / 'none.npz')
+    with pytest.raises(UserError, match=r'has no labels at the clients, but config\.data\.client_labels=40'):
+        data.load_for(tmp_path / 'none.npz', dataset, config_of(partition='dirichlet', client_labels=40))
+
+
 def test_no_file_and_no_permission_are_user_errors(saved, tmp_path):
     dataset, config, made, _ = saved
     with pytest.raises(UserError, match=r"partition file '.*none\.npz' cannot be read \(No such file"):

@@ -34,11 +34,15 @@ class Partition:
 
     dataset: str  # name of the data set
     checksum: str  # of the data set
-    settings: dict  # that the split was made from, JSON types
+    settings: dict  # that the split was made from, JSON types; {} if not from a configuration
     server_index: np.ndarray  # [L] int32, labeled, at the server
     client_index: tuple[np.ndarray, ...]  # N arrays int32, used without labels
-    client_labeled_index: tuple[np.ndarray, ...]  # N arrays int32, used with their labels
+    client_labeled_index: tuple[np.ndarray, ...] = ()  # N arrays int32, used with their labels; (): none
     validation_index: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))  # [V], held out
+
+    def __post_init__(self) -> None:
+        if not self.client_labeled_index:
+            object.__setattr__(self, 'client_labeled_index', (np.zeros(0, np.int32),) * len(self.client_index))
 
     @property
     def num_clients(self) -> int:

@@ -142,7 +142,8 @@ def _check_unpacked(path: Path, limit: int) -> None:
 def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> Partition:
     """Reads a partition and checks it against the data set and configuration of a run.
 
-    Settings that determine a split, such as `num_labeled`, are taken from the file; a warning names those that differ.
+    Settings that determine a split, such as `num_labeled`, are taken from the file; a warning names those that differ,
+    among those that the file has. Whether clients train on labels is up to the configuration, and must fit the file.
 
     Args:
       path: the file.
@@ -151,7 +152,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
 
     Raises:
       UserError: the file is unreadable or damaged, made for another data set or number of clients or of validation
-        images, or not disjoint.
+        images, with labels at the clients that the configuration does not use or the reverse, or not disjoint.
     """
     partition = load(path)
     if partition.dataset != dataset.name:
@@ -176,6 +177,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
             + (f'set --config.data.num_validation={held_out}' if held_out else _NO_VALIDATION)
         )
     _check_rows(partition, dataset, path, config.k_s)
+    _check_labels(partition, path, config)
     unused = partition_settings.UNUSED
     given, wanted = unused | partition.settings, unused | partition_settings.settings(config)
     if given.get('tasks') != wanted.get('tasks'):
@@ -183,8 +185,8 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
             f"the partition file '{path}' is for the tasks {_tasks(given)}, not {_tasks(wanted)} (config.data.tasks): "
             'use another file or leave config.data.partition_file empty'
         )
-    for key in sorted(wanted):
-        if (value := given.get(key)) != wanted[key]:
+    for key in sorted(wanted.keys() & given.keys() if partition.settings else ()):
+        if (value := given[key]) != wanted[key]:
             warn(f"{key}={value} from the partition file '{path}' is used, not {wanted[key]}")
     return partition
 
@@ -216,6 +218,21 @@ def _check_rows(partition: Partition, dataset: Dataset, path: str | os.PathLike,
     else:
         return
     raise UserError(f"the partition file '{path}' {fault}: correct it or leave config.data.partition_file empty")
+
+
+def _check_labels(partition: Partition, path: str | os.PathLike, config: ConfigDict) -> None:
+    """Raises UserError if clients have labels that they would not use, or would use labels that none of them has."""
+    known, asked = int(_sizes(partition.client_labeled_index).sum()), config.data.client_labels
+    if known and not asked:
+        raise UserError(
+            f"the partition file '{path}' has {known} images with labels at the clients, which would not be used: set "
+            f'--config.data.client_labels={known}'
+        )
+    if not known and asked > 0 and config.federation.mu:
+        raise UserError(
+            f"the partition file '{path}' has no labels at the clients, but config.data.client_labels={asked}: set "
+            '--config.data.client_labels=0, or use another file'
+        )
 
 
 def _disjoint(partition: Partition, labeled: np.ndarray) -> list[np.ndarray]:
