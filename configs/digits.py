@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits, 40 labels: no download, half a minute to three minutes on 2 cores.
+"""scikit-learn's handwritten digits, 40 labels: no download, up to 3 minutes on 2 cores.
 
     python launch.py --config=configs/digits.py
 

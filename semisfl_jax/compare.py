@@ -1,25 +1,32 @@
-"""Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] RUN [RUN ...]
+"""Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] [--csv=FILE] RUN [RUN ...]
 
 A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
 the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
 the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
 others; for every two groups, the mean of the paired differences over the seeds they share. Scores of validation images
-(data.eval_split) are named so, and never set against those of test images.
+(data.eval_split) are named so, and never set against those of test images. With --csv, the same numbers are written to
+a file, a line each.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
 import sys
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
-from semisfl_jax import commands, tasks
+from semisfl_jax import commands, own_files, tasks, user_files
 from semisfl_jax.averages import mean_and_error
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
+
+Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
 
 
 def scores(run: Run, last: int) -> dict[str, float]:
@@ -33,36 +40,65 @@ def scores(run: Run, last: int) -> dict[str, float]:
     return means
 
 
+class Mean(NamedTuple):
+    """A mean over seeds: of a score of a group, or of the differences of its headline's score from another group's."""
+
+    group: str
+    minus: str  # the other group; '' for a score
+    key: str  # of metrics.jsonl
+    split: str  # of the images: 'test' or 'validation'
+    mean: float  # in the unit of the score: %
+    standard_error: float  # NaN for one seed
+    seeds: int
+
+
+def means(groups: Groups, last: int) -> list[Mean]:
+    """The scores of every model or task of every group, each run scored by the mean of its `last` evaluations."""
+    rows = []
+    for label, members in groups.items():
+        scored = [scores(run, last) for run in members.values()]
+        split = next(iter(members.values())).eval_split
+        for key in sorted(set.intersection(*map(set, scored))):
+            mean, error = mean_and_error([of_run[key] for of_run in scored])
+            rows.append(Mean(label, '', key, split, mean, error, len(scored)))
+    return rows
+
+
+def differences(groups: Groups, last: int) -> list[Mean | str]:
+    """Of every two groups with scores of one kind, over the seeds they share; or a line that says why there is none."""
+    rows: list[Mean | str] = []
+    for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
+        runs = (*first.values(), *second.values())
+        scored = {run.folder: scores(run, last) for run in runs}
+        if undefined := {run.key for run in runs if run.key not in scored[run.folder]}:
+            rows.append(f'no difference [{a}] - [{b}]: {", ".join(sorted(undefined))} is undefined in all evaluations')
+            continue
+        if len({(run.key.rpartition('_')[2], run.eval_split) for run in runs}) > 1:
+            continue
+        shared = sorted(first.keys() & second.keys())
+        if len(shared) < 2:
+            have = 'one seed' if shared else 'no seed'
+            rows.append(f'no difference [{a}] - [{b}]: they share {have}, and it takes two')
+            continue
+        pairs = [(first[seed], second[seed]) for seed in shared]
+        values = [scored[one.folder][one.key] - scored[other.folder][other.key] for one, other in pairs]
+        one = pairs[0][0]
+        rows.append(Mean(a, b, one.key, one.eval_split, *mean_and_error(values), len(shared)))
+    return rows
+
+
 def report(runs: list[Run], last: int) -> list[str]:
     """The lines of the comparison, each run scored by the mean of its `last` evaluations."""
     (groups, unknown), lines = group(runs), []
-    scored = {run.folder: scores(run, last) for run in runs}
-
-    def judged(run: Run) -> float:
-        return scored[run.folder][run.key]
-
+    for row in means(groups, last):
+        mark = '*' if row.key == next(iter(groups[row.group].values())).key else ' '
+        lines.append(f'{mark} {row.group}: {_value(row)} ({_seeds(row.seeds)})')
     for label, members in groups.items():
-        headline = next(iter(members.values())).key
-        for key in sorted(set.intersection(*(set(scored[run.folder]) for run in members.values()))):
-            mean, error = mean_and_error([scored[run.folder][key] for run in members.values()])
-            mark = '*' if key == headline else ' '
-            split = next(iter(members.values())).eval_split
-            lines.append(f'{mark} {label}: {_value(key, mean, error, split)} ({_seeds(len(members))})')
-    for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
-        undefined = {run.key for run in (*first.values(), *second.values()) if run.key not in scored[run.folder]}
-        if undefined:
-            lines.append(f'no difference [{a}] - [{b}]: {", ".join(sorted(undefined))} is undefined in all evaluations')
-            continue
-        shared = sorted(first.keys() & second.keys())
-        kinds = {(run.key.rpartition('_')[2], run.eval_split) for run in (*first.values(), *second.values())}
-        if len(kinds) > 1:
-            continue
-        if len(shared) < 2:
-            have = 'one seed' if shared else 'no seed'
-            lines.append(f'no difference [{a}] - [{b}]: they share {have}, and it takes two')
-        else:
-            mean, error = mean_and_error([judged(first[s]) - judged(second[s]) for s in shared])
-            lines.append(f'difference [{a}] - [{b}]: {mean:+.2f} ± {error:.2f} ({len(shared)} seeds, paired)')
+        fewest = min(_evaluations(run) for run in members.values())
+        if fewest < last:
+            lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
+    for difference in differences(groups, last):
+        lines.append(difference if isinstance(difference, str) else _difference(difference))
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
     for label, members in groups.items():
@@ -73,16 +109,36 @@ def report(runs: list[Run], last: int) -> list[str]:
     return [*lines, '* headline model of the method']
 
 
-def _value(key: str, mean: float, error: float, split: str) -> str:
+def as_csv(runs: list[Run], last: int) -> str:
+    """The same numbers, a line each: the fields of `Mean`."""
+    groups, _ = group(runs)
+    rows = [*means(groups, last), *(row for row in differences(groups, last) if isinstance(row, Mean))]
+    written = io.StringIO()
+    table = csv.writer(written, lineterminator='\n')
+    table.writerow(Mean._fields)
+    table.writerows(['' if isinstance(cell, float) and math.isnan(cell) else cell for cell in row] for row in rows)
+    return written.getvalue()
+
+
+def _value(row: Mean) -> str:
     """'teacher 89.17 ± 0.20 %', 'semseg mIoU 43.21 ± 0.30 %', 'VALIDATION teacher 88.02 ± 0.31 %'."""
-    judged = tasks.split_key(key)
+    judged = tasks.split_key(row.key)
     assert judged is not None  # one of `scores`
     output, score = judged.output, judged.score
     name = output if score is tasks.ACCURACY else judged.text
-    name = name if split == 'test' else f'{split.upper()} {name}'
+    name = name if row.split == 'test' else f'{row.split.upper()} {name}'
     decimals, unit = (2, ' %') if score.percent else (4, '')
-    spread = '' if math.isnan(error) else f' ± {error:.{decimals}f}'  # one seed has none
-    return f'{name} {mean:.{decimals}f}{spread}{unit}'
+    spread = '' if math.isnan(row.standard_error) else f' ± {row.standard_error:.{decimals}f}'  # one seed has none
+    return f'{name} {row.mean:.{decimals}f}{spread}{unit}'
+
+
+def _difference(row: Mean) -> str:
+    change = f'{row.mean:+.2f} ± {row.standard_error:.2f}'
+    return f'difference [{row.group}] - [{row.minus}]: {change} ({row.seeds} seeds, paired)'
+
+
+def _evaluations(run: Run) -> int:
+    return sum(record.get(run.key) is not None for record in run.records)
 
 
 def _seeds(count: int) -> str:
@@ -93,12 +149,17 @@ def main(argv: list[str]) -> int:
     """Prints the comparison that the command line `argv` (program name first) asks for; returns the exit status."""
     values = flags.FlagValues()
     flags.DEFINE_integer('last', 10, 'a number of evaluations, 1 or more', lower_bound=1, flag_values=values)
+    flags.DEFINE_string('csv', '', 'a file', flag_values=values)
 
     def compare() -> None:
         found = [trial for folder in folders(values, argv) for trial in trials(folder)]
         if not found:
             raise UserError('no run to compare; give the folders of runs')
-        print('\n'.join(report([read(folder) for folder in found], values.last)))
+        runs = [read(folder) for folder in found]
+        print('\n'.join(report(runs, values.last)))
+        if values.csv:
+            with own_files.writing('--csv'):
+                own_files.write(user_files.expanded(values.csv, '--csv'), as_csv(runs, values.last).encode())
 
     return commands.main(argv, __doc__, compare, needs_words=True)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import flags
 
-from semisfl_jax import commands, forms, own_files, user_files
+from semisfl_jax import algorithms, commands, forms, own_files, user_files
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import chosen, keys
@@ -50,22 +51,26 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
     return [user_files.expanded(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
 
 
-def trials(folder: Path) -> list[Path]:
+def trials(folder: str | os.PathLike[str]) -> list[Path]:
     """The folders of the single runs in `folder`: those of its seeds, or itself."""
+    folder = Path(folder)
     return sorted(path for path in folder.glob('seed_*') if path.is_dir()) or [folder]
 
 
-def read(folder: Path) -> Run:
+def read(folder: str | os.PathLike[str]) -> Run:
     """Reads a finished run of one seed. Warns on stderr about modified files, if the run recorded checksums.
 
     Raises:
-      UserError: `folder` holds no finished run.
+      UserError: `folder` holds no finished run, or several.
     """
+    folder = Path(folder)
     try:
         config = config_lib.flatten(own_files.read_object(folder / 'config.json'))
         summary = own_files.read_object(folder / 'summary.json')
     except UserError as error:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
+    if config.get('seeds'):
+        raise UserError(f'{folder} holds several seeds; give one of its folders seed_N, which runs.trials lists')
     for name, content, rules in (
         ('config.json', config, {'seed': _is_count, 'algorithm': _is_text}),
         ('summary.json', summary, {'rounds': _is_count, 'headline': OUTPUTS.__contains__}),
@@ -112,6 +117,15 @@ def _modified(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> 
     return metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
 
 
+def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which what 'auto' means for the method is 'auto' again; of a user's method, as they are."""
+    method = algorithms.METHODS.get(settings['algorithm'])
+    if method is None:
+        return settings
+    meant = config_lib.of_method(method)
+    return {key: chosen.AUTO if value == meant.get(key, chosen.AUTO) else value for key, value in settings.items()}
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -121,7 +135,7 @@ def _is_text(value: Any) -> bool:
 
 
 def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
-    """Groups runs by the settings in which they differ.
+    """Groups runs by the settings in which they differ, other than what 'auto' means for their methods.
 
     Args:
       runs: at least one, anything with the `settings` and the `seed` of a Run.
@@ -135,9 +149,9 @@ def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
     """
     shared_keys = set.intersection(*(set(run.settings) for run in runs))
     options = {key for key in option_fields() if any(key in run.settings for run in runs)}
+    given = [_as_given(run.settings) for run in runs]
     values = {
-        key: {json.dumps(run.settings[key]) for run in runs if key in run.settings}
-        for key in sorted(shared_keys | options)
+        key: {json.dumps(of_run[key]) for of_run in given if key in of_run} for key in sorted(shared_keys | options)
     }
     oracles = any(run.settings.get('pseudo_labels', 'method') != 'method' for run in runs)
     named = ('algorithm', 'pseudo_labels') if oracles else ()  # also where all are alike: no method by itself

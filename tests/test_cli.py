@@ -12,10 +12,12 @@ import pytest
 import launch
 import semisfl_jax.__main__
 from semisfl_jax import compare, errors, loop
+from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.cuts import __main__ as cuts_command
 from semisfl_jax.errors import Diverged, UserError
 from semisfl_jax.plots import __main__ as plots_command
+from semisfl_jax.training import workdir
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -213,6 +215,16 @@ def test_settings_after_a_colon():
     assert command_line.parse(['launch.py', f'{runs.DIGITS}:paper']).config.queue == 'two_level'
 
 
+def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    (tmp_path / 'code_of_mine.py').write_text('ALPHA = 0.75\n')
+    words = 'import code_of_mine', 'from configs import digits', 'def get_config():', '    config = digits.get_config()'
+    words += '    config.federation.alpha = code_of_mine.ALPHA', '    return config'
+    (tmp_path / 'digits_of_mine.py').write_text('\n'.join(words))
+    command = command_line.parse(['launch.py', f'--config={tmp_path}/digits_of_mine.py'])
+    assert command.config.federation.alpha == 0.75
+
+
 # What is wrong -> what is added to the command line of a tiny digits run, and words of the message.
 MISTAKES = {
     'unknown flag': (['--wrkdir=x'], ["flag 'wrkdir'"]),
@@ -288,6 +300,14 @@ def test_a_folder_of_another_configuration_is_left_alone(reference, capsys):
     assert runs.run(reference, algorithm='supervised_only', rounds=9, lr=0.03, seed=4) == 2
     assert_one_line(capsys.readouterr().err, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4'])
     assert runs.files(reference) == before
+
+
+def test_more_seeds_go_into_a_folder_of_their_own(tmp_path, capsys):
+    config = config_lib.resolve(runs.config(seeds=(0, 1, 2)))
+    tmp_path.joinpath('config.json').write_text(json.dumps(config.to_dict(), default=list))
+    workdir.check(tmp_path, config)
+    with pytest.raises(UserError, match=r'seeds: .*; train the new seeds alone in another --workdir, and give both'):
+        workdir.check(tmp_path, config_lib.resolve(runs.config(seeds=(0, 1, 2, 3))))
 
 
 def test_a_folder_whose_split_is_another_one_is_left_alone(reference, tmp_path, capsys):

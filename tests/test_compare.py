@@ -1,5 +1,6 @@
 """The comparison of runs against arithmetic by hand."""
 
+import csv
 import itertools
 import json
 import math
@@ -62,7 +63,8 @@ def test_a_model_between_server_and_clients(tmp_path, capsys):
     line = {'round': 1, 'student_accuracy': 0.5, 'after_server_accuracy': 0.75, 'supervised_accuracy': 0.25}
     (folder / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
     assert compare.main(['compare', str(folder)]) == 0
-    first, second, _ = capsys.readouterr().out.splitlines()
+    first, second, few, _ = capsys.readouterr().out.splitlines()
+    assert few == 'semifl: fewer than 10 evaluations, the mean is of 1'
     assert first.startswith('  semifl: after_server 75.00')
     assert second.startswith('* semifl: student 50.00')
 
@@ -81,6 +83,57 @@ def test_a_score_that_is_never_defined_makes_no_difference(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert '* algorithm=m_fed: keypoints AP 50.00 ± 0.00 % (2 seeds)' in printed
     assert 'no difference [algorithm=m_fed] - [algorithm=mfed_fl]: keypoints_ap is undefined' in printed
+
+
+def settle(folder, **settings):
+    """Adds flat keys to the configuration of a run."""
+    config = json.loads((folder / 'config.json').read_text())
+    for key, value in settings.items():
+        group, _, name = key.rpartition('__')
+        (config.setdefault(group, {}) if group else config)[name] = value
+    (folder / 'config.json').write_text(json.dumps(config))
+    return folder
+
+
+def test_what_auto_means_for_a_method_is_in_no_label(tmp_path, capsys):
+    """SemiSFL adapts K_s and averages uniformly, FedAvg does neither; a value that is not the method's own is named."""
+    fedavg = {'k_s_rule': 'fixed', 'local__weighting': 'samples'}
+    folders = [
+        settle(
+            write(tmp_path / 'a', 0, 'semisfl', [0.5], 0.5, 'teacher'), k_s_rule='paper', local__weighting='uniform'
+        ),
+        settle(write(tmp_path / 'b', 0, 'fedavg', [0.5], 0.5, 'student'), **fedavg),
+    ]
+    assert compare.main(['compare', *map(str, folders)]) == 0
+    assert '* algorithm=semisfl: teacher 50.00 % (1 seed)' in capsys.readouterr().out
+    other = settle(
+        write(tmp_path / 'c', 0, 'fedavg', [0.5], 0.5, 'student'), **fedavg | {'local__weighting': 'uniform'}
+    )
+    assert compare.main(['compare', *map(str, [*folders, other])]) == 0
+    printed = capsys.readouterr().out
+    assert '* algorithm=fedavg, local.weighting=samples: student' in printed
+    assert '* algorithm=fedavg, local.weighting=uniform: student' in printed
+
+
+def test_the_numbers_in_a_file(tmp_path, capsys):
+    folders = []
+    for seed, (ours, theirs) in enumerate([(0.90, 0.80), (0.92, 0.85)]):
+        folders.append(write(tmp_path / f'a{seed}', seed, 'semisfl', [ours], 0.5, 'teacher'))
+        folders.append(write(tmp_path / f'b{seed}', seed, 'supervised_only', [0.3], theirs, 'student'))
+    assert compare.main(['compare', f'--csv={tmp_path}/numbers.csv', *map(str, folders)]) == 0
+    rows = list(csv.DictReader((tmp_path / 'numbers.csv').open()))
+    assert [(row['group'], row['minus'], row['key'], row['split'], row['seeds']) for row in rows] == [
+        ('algorithm=semisfl', '', 'student_accuracy', 'test', '2'),
+        ('algorithm=semisfl', '', 'teacher_accuracy', 'test', '2'),
+        ('algorithm=supervised_only', '', 'student_accuracy', 'test', '2'),
+        ('algorithm=supervised_only', '', 'teacher_accuracy', 'test', '2'),
+        ('algorithm=semisfl', 'algorithm=supervised_only', 'teacher_accuracy', 'test', '2'),
+    ]
+    # as in test_groups_means_errors_and_paired_differences
+    assert [float(row['mean']) for row in rows] == pytest.approx([50, 91, 82.5, 30, 8.5])
+    assert [float(row['standard_error']) for row in rows] == pytest.approx([0, 1, 2.5, 0, 1.5], abs=1e-9)
+    assert compare.main(['compare', f'--csv={tmp_path}', str(folders[0])]) == 2
+    assert_one_line(capsys.readouterr().err, ['choose another --csv'])
 
 
 def test_last_evaluations(tmp_path, capsys):

@@ -72,6 +72,8 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
     assert head.split()[:3] == ['cut', 'features', 'part']
     assert [line.split()[0] for line in lines[:8]] == ['1', '2', '3', '4', '*', '6', '7', 'whole']
     assert lines[4].split()[1:7] == ['5', '4,096', '8.6', '67.2', '108.6', '1.716']
+    small = alexnet._replace(cuts=(alexnet.cuts[0]._replace(bottom=640),))  # 160 numbers are 0.00061 MiB
+    assert prices.as_text(small).splitlines()[2].split()[2] == '0.00061'
     rows = list(csv.DictReader(prices.as_csv(alexnet).splitlines()))
     assert [row['cut'] for row in rows] == ['1', '2', '3', '4', '5', '6', '7', 'whole']
     for row, cut in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):

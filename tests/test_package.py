@@ -47,8 +47,9 @@ def test_a_file_of_ones_own_goes_before_a_name(tmp_path, monkeypatch):
 
 def test_a_configuration_from_python_is_that_of_the_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ('--config=digits:code', '--config.rounds=7', '--config.federation.alpha=0.5')
-    config = sfl.get_config('digits:code', {'federation.alpha': 0.5}, rounds=7)
+    words = ('--config=digits:code', '--config.rounds=7', '--config.federation.alpha=0.5', '--config.seeds=0,1')
+    config = sfl.get_config('digits:code', {'federation.alpha': np.float64(0.5)}, rounds=np.int32(7), seeds=range(2))
+    assert (type(config.federation.alpha), type(config.rounds), config.seeds) == (float, int, (0, 1))
     assert config.to_dict() == command_line.parse(['semisfl', *words]).config.to_dict()
     assert sfl.get_config('digits', federation__alpha=2.0).federation.alpha == 2.0
     official = sfl.get_config('digits', algorithm='fedprox', setting='official', lr=0.1)

@@ -170,6 +170,16 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys, options, message):
 
 
 @pytest.mark.slow
+def test_a_figure_that_cannot_be_drawn_ends_no_other(folder, tmp_path, capsys):
+    copied = without(folder, tmp_path / 'run')
+    assert command.main(['plots', str(copied), f'--out={tmp_path}/out', '--only=queue,k_s']) == 2
+    printed = capsys.readouterr()
+    assert printed.out.startswith('not drawn  queue: ')
+    assert_one_line(printed.err, ['has no diagnostics'])
+    assert [path.name for path in (tmp_path / 'out').iterdir()] == ['k_s.png']
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('spoilt', ['config.json', 'summary.json', 'metrics.jsonl'])
 def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoilt):
     copied = without(folder, tmp_path / 'run', spoilt)

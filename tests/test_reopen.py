@@ -131,3 +131,9 @@ def test_what_is_not_there_is_named(folder, tmp_path):
             load.experiment(copy(folder, tmp_path / f'foreign{index}', **changes))
     with pytest.raises(UserError, match='holds several seeds'):
         load.experiment(copy(folder, tmp_path / 'several', seeds=[0, 1]))
+    with pytest.raises(
+        UserError, match=r'holds several seeds; give one of its folders seed_N, which runs\.trials lists'
+    ):
+        sfl.runs.read(str(tmp_path / 'several'))
+    assert sfl.runs.trials(str(folder)) == [folder]
+    assert sfl.runs.read(str(folder)).seed == 0

@@ -9,6 +9,7 @@ from semisfl_jax.config.resolve import (
     flatten,
     hparams,
     identity_hash,
+    of_method,
     resolve,
     trials,
 )
@@ -22,6 +23,7 @@ __all__ = [
     'get_config',
     'hparams',
     'identity_hash',
+    'of_method',
     'resolve',
     'trials',
 ]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import command_line, keys, kinds, presets, sources
@@ -43,7 +44,15 @@ def get_config(
     for key, value in given.items():
         if key not in types:
             raise UserError(keys.unknown(key, types, ' of this configuration'))
+        value = _plain(value)
         kinds.check_value(key, value, types[key], may_be_none=key in optional)
         config.update_from_flattened_dict({key: value})
     presets.apply(config, given=given.keys())
     return config
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy and ranges, as loops over settings give them, in the types of a configuration."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(value) if isinstance(value, range) else value

@@ -58,14 +58,9 @@ def _without_hardware(config: ConfigDict) -> ConfigDict:
     """As `resolve`, but `parallel.devices` is left as it is, and the copy is not locked."""
     thawed = config.as_configdict() if isinstance(config, FrozenConfigDict) else config
     resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)
-    if resolved.k_s_rule == 'auto':
-        resolved.k_s_rule = 'paper' if method.adapts_k_s else 'fixed'
-    if resolved.local.weighting == 'auto':
-        resolved.local.weighting = 'samples' if method.by_images else 'uniform'
-    if resolved.local.optimizer_state == 'auto':
-        resolved.local.optimizer_state = 'kept' if method.keeps_optimizers else 'fresh'
-    if resolved.local.steps == 'auto':
-        resolved.local.steps = method.steps
+    flat = keys.flat(resolved)
+    filled = {key: value for key, value in of_method(method).items() if flat[key] == chosen.AUTO}
+    resolved.update_from_flattened_dict(filled)
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
     if resolved.failures.trace and not resolved.failures.trace_hash:
@@ -75,6 +70,16 @@ def _without_hardware(config: ConfigDict) -> ConfigDict:
             if group in resolved:
                 del resolved[group]
     return resolved.unlock()
+
+
+def of_method(method: algorithms.Method) -> dict[str, str]:
+    """What 'auto' means for a method, by key."""
+    return {
+        'k_s_rule': 'paper' if method.adapts_k_s else 'fixed',
+        'local.weighting': 'samples' if method.by_images else 'uniform',
+        'local.optimizer_state': 'kept' if method.keeps_optimizers else 'fresh',
+        'local.steps': method.steps,
+    }
 
 
 def _as_many_as_fit(config: ConfigDict) -> int:

@@ -51,6 +51,8 @@ def _run(path: Path) -> ModuleType:
     loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
+    if (beside := str(path.parent.absolute())) not in sys.path:  # what the file imports may lie beside it
+        sys.path.append(beside)
     module = sys.modules[loader.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
     try:
         loader.exec_module(module)

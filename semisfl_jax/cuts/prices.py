@@ -98,6 +98,11 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
     )
 
 
+def _in_mib(size: float) -> str:
+    """'1234.5', '1.2', '0.123', '0.00061'."""
+    return f'{size / _MIB:.1f}' if size >= _MIB else f'{size / _MIB:.3g}'
+
+
 def as_text(pricing: Pricing) -> str:
     """A text table with the configuration's cut marked."""
     head = (
@@ -113,7 +118,7 @@ def as_text(pricing: Pricing) -> str:
     )
     rows: list[tuple[str, ...]] = [(*head, 'seconds')]
     for price in (*pricing.cuts, pricing.whole):
-        mib = (f'{size / _MIB:.1f}' for size in (price.bottom, price.down, price.up))
+        mib = (_in_mib(size) for size in (price.bottom, price.down, price.up))
         flop = (f'{work / 1e9:.3g}' for work in (price.client_flop, price.server_flop))
         mark = '* ' if price.cut == pricing.chosen else ''
         rows.append(
@@ -123,7 +128,7 @@ def as_text(pricing: Pricing) -> str:
                 *mib,
                 f'{price.all_clients / _GIB:.3f}',
                 *flop,
-                f'{price.memory / _MIB:.1f}',
+                _in_mib(price.memory),
                 f'{price.seconds:.1f}',
             )
         )

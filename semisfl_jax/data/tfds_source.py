@@ -170,8 +170,8 @@ def _from_files(name: str, directory: str) -> Builder | None:
 
 def _unknown(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name.lower(), names, n=4)
-    hint = f'did you mean {" or ".join(repr(c) for c in close)}?' if close else 'see `tfds.list_builders()`'
-    return f"unknown data set '{name}' in config.data.name: {hint}"
+    hint = f'did you mean {" or ".join(repr(c) for c in close)}?' if close else 'see `tfds.list_builders()`.'
+    return f"unknown data set '{name}' in config.data.name: {hint} Register one of your own (docs/your-own.md)"
 
 
 def _prepare(name: str, builder: Builder, directory: str) -> None:

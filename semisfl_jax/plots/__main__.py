@@ -53,7 +53,8 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
       folders: of runs, with one or several seeds.
       out: folder of the files, created if necessary.
       formats: 'png', 'svg', 'pdf'.
-      only: names from `draw.NAMES`; empty: all that can be drawn. Named figures are required.
+      only: names from `draw.NAMES`; empty: all that can be drawn. Named figures are required; the others are drawn
+        also if one of them cannot be.
 
     Raises:
       UserError: a folder without a finished run, an unknown name or format, or a named figure that cannot be drawn.
@@ -72,6 +73,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
     for label, members in groups.items():
         if different := runs.different_forms(list(members.values())):
             warn(f'{label}: machines chose different forms of the programs, which round differently: {different}')
+    missing = []
     with style.context(), own_files.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or draw.NAMES:
@@ -79,13 +81,14 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                 print(f'drawing    {wanted} …', flush=True)
             for name, figure in draw.figures(groups, (wanted,)):
                 if isinstance(figure, UserError):
-                    if only:
-                        raise figure
+                    missing.append(figure)
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
                     own_files.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
+    if only and missing:
+        raise missing[0]
 
 
 if __name__ == '__main__':

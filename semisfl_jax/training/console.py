@@ -29,7 +29,7 @@ def console() -> Iterator[Listener]:
         nonlocal progress
         match event:
             case Described(lines, folder):
-                say(*lines, f'workdir    {folder}')
+                say(*lines, f'workdir    {folder}' if folder else 'workdir    none: nothing is written')
             case Resumed(completed):
                 say(f'resuming from the checkpoint of round {completed}')
             case Compiling(program):

@@ -128,10 +128,10 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     if 'trials' not in summary:
         line = (
             f'{head} {score.text(summary[final])} after {summary["rounds"]} rounds '
-            f'(mean of the last 10 evaluations {score.text(summary[last])}, best {score.text(summary[best])})'
+            f'(mean of the last evaluations, 10 at most, {score.text(summary[last])}, best {score.text(summary[best])})'
         )
         return '\n'.join([line, *where])
-    table: list[tuple] = [('seed', 'final', 'mean of last 10', 'best', 'K_s')]
+    table: list[tuple] = [('seed', 'final', 'mean of last', 'best', 'K_s')]
     for trial in summary['trials']:
         table.append((trial['seed'], *(score.text(trial[key]) for key in keys), trial['k_s']))
     if len(summary['trials']) > 1:
