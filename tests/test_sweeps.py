@@ -11,6 +11,7 @@ from semisfl_jax.algorithms.ranges import Range, choice, linear, log
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import shared_defaults
+from semisfl_jax.studies import plan as studies_plan
 from semisfl_jax.sweeps import engine, measure, plan, spec
 from tests import runs, sweeps_toy
 
@@ -165,7 +166,9 @@ def test_a_trial_of_ones_own_file_is_started_from_it(tmp_path):
     plan.check(sweep)
     job = plan.job(sweep, sweep.entries[0], plan.untuned(sweep, sweep.entries[0]))
     assert job.name.startswith('mine-')
-    assert f'python launch.py --config={file} ' in job.command()
+    assert f'python -m semisfl_jax --config={file} ' in job.command()
+    assert studies_plan.home(['digits']) == 'the root of the repository'
+    assert studies_plan.home([str(file), str(file)]) == 'the folder with the files that they name'
 
 
 def test_rounds_after_which_a_trial_can_stop():

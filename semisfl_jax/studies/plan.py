@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,9 +37,12 @@ class Job(NamedTuple):
         return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
 
     def words(self) -> list[str]:
-        """The words, quoted, of the command that executes the run on any machine, from the root of the repository."""
-        file = self.base if is_path(self.base) else f'configs/{self.base}.py'
-        return ['python', 'launch.py', *map(_quoted, [f'--config={file}', *self.options(hidden=False)])]
+        """The words, quoted, of the command that executes the run on any machine, from the root of the repository; of a
+        user's file, from the folder in which the study ran."""
+        program, file = ['launch.py'], f'configs/{self.base}.py'
+        if is_path(self.base):
+            program, file = ['-m', 'semisfl_jax'], self.base
+        return ['python', *program, *map(_quoted, [f'--config={file}', *self.options(hidden=False)])]
 
     def command(self) -> str:
         """The same as a line."""
@@ -49,6 +52,12 @@ class Job(NamedTuple):
 def is_path(base: str) -> bool:
     """Whether a base configuration is the path of a user's file, rather than the name of one in configs/."""
     return base.endswith('.py')
+
+
+def home(bases: Iterable[str]) -> str:
+    """Where the commands of runs of base configurations are to be given, for reports."""
+    places = {False: 'the root of the repository', True: 'the folder with the files that they name'}
+    return ' or '.join(places[own] for own in sorted({is_path(base) for base in bases}))
 
 
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:

@@ -81,11 +81,9 @@ def build(
             if figure.table == table.title:
                 blocks.append(Picture(f'figures/{figure.name}.png', figure.caption, figure.png))
     blocks.append(Heading(2, 'How every cell was made'))
-    blocks.append(
-        Paragraph(
-            'Commands run from the root of the repository; + after a commit marks changes that were not committed.'
-        )
-    )
+    home = plan.home(cell.base for cell in study.cells())
+    said = f'Commands run from {home}; + after a commit marks changes that were not committed.'
+    blocks.append(Paragraph(said))
     blocks.append(_making(study, results))
     return blocks
 

@@ -171,7 +171,7 @@ def cell(
 
     Args:
       row, column: its position.
-      base: file in configs/ without .py.
+      base: file in configs/ without .py, or the path of one's own with it.
       config: of its run.
       unchanged: the configuration of that file; the differences become options of the run's command.
       published: the paper's number.

@@ -9,6 +9,7 @@ from typing import Any
 
 from semisfl_jax import own_files
 from semisfl_jax.studies import document, files, tuned
+from semisfl_jax.studies import plan as studies_plan
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
 from semisfl_jax.studies.figures import Figure
 from semisfl_jax.sweeps import figures, measure, plan, results, search
@@ -181,7 +182,7 @@ def _making(sweep: Sweep) -> str:
     at = ', '.join(map(str, measure.stops(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     return (
-        f'Optuna {search.version()}, search seed {sweep.seed}.{stops} Commands run from the root of the repository; + '
+        f'Optuna {search.version()}, search seed {sweep.seed}.{stops} Commands run from {studies_plan.home([sweep.base])}; + '
         'after a commit marks changes that were not committed.'
     )
 

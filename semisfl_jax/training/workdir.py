@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, own_files
 from semisfl_jax.errors import UserError, warn
+from semisfl_jax.training import own_code
 
 SUMMARY = 'summary.json'
 
@@ -37,7 +38,8 @@ def written(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
 
 
 def check(folder: Path, config: ConfigDict) -> None:
-    """Makes sure, without writing, that a run of `config` (resolved) may write to `folder` or create it.
+    """Makes sure, without writing, that a run of `config` (resolved) may write to `folder` or create it. Warns if the
+    user's own code was another when the run began.
 
     Raises:
       UserError: it is not writable, or holds something else.
@@ -61,6 +63,7 @@ def check(folder: Path, config: ConfigDict) -> None:
         if all(line.startswith('seeds: ') for line in differing):
             advice = 'train the new seeds alone in another --workdir, and give both folders to compare and plots'
         raise UserError(f'{folder} belongs to a different configuration ({"; ".join(differing[:6])}); {advice}')
+    own_code.check(folder, config)
 
 
 def check_partition(folder: Path, partition: data.Partition) -> None:
@@ -91,6 +94,8 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
+            if not (folder / 'config.json').exists():
+                own_code.write(folder, config)
             own_files.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
