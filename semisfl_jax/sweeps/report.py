@@ -182,8 +182,8 @@ def _making(sweep: Sweep) -> str:
     at = ', '.join(map(str, measure.stops(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     return (
-        f'Optuna {search.version()}, search seed {sweep.seed}.{stops} Commands run from {studies_plan.home([sweep.base])}; + '
-        'after a commit marks changes that were not committed.'
+        f'Optuna {search.version()}, search seed {sweep.seed}.{stops} Commands run from '
+        f'{studies_plan.home([sweep.base])}; + after a commit marks changes that were not committed.'
     )
 
 
