@@ -90,6 +90,23 @@ def test_no_other_key_is(changes, caplog):
     assert told(changes, caplog) == []
 
 
+def test_a_trace_in_which_no_active_client_fails_is_told(tmp_path, caplog):
+    """Seed 0 of the digits: clients 2, 3, 4, 5 and 9 are active in round 1."""
+    active = set(sfl.data.draw_cohort(0, 0, 10, 5).tolist())
+    other = min(set(range(10)) - active)
+    for name, lines, effect in (
+        ('absent', f'1,{other},0', False),
+        ('late', f'9,{min(active)},0', False),  # the run has three rounds
+        ('active', f'1,{other},0\n1,{min(active)},0', True),
+    ):
+        path = tmp_path / f'{name}.csv'
+        path.write_text(f'round,client,done\n{lines}\n')
+        caplog.clear()
+        messages = told({'rounds': 3, 'failures.trace': str(path)}, caplog)
+        start = f'config.failures.trace={path} has no effect: no line names a client that is active'
+        assert [message.startswith(start) for message in messages] == ([] if effect else [True])
+
+
 def test_clients_that_never_train_are_told(caplog):
     (message,) = told({'rounds': 5, 'pre_rounds': 5}, caplog)
     assert message == (

@@ -10,9 +10,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, failures
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import cinic10, image100, partition_settings, pascal_context, sources
+from semisfl_jax.data.cohort import draw_cohort
 from semisfl_jax.errors import warn
 from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import FLOAT32
@@ -22,7 +23,8 @@ _OF_LABELS = ('labeled_partition', 'ignored_labeled')
 
 
 def tell(config: ConfigDict, given: Iterable[str]) -> None:
-    """Warns of every dotted key of `given` that has no effect in a configuration, and of clients that never train.
+    """Warns of every dotted key of `given` that has no effect in a configuration, of clients that never train, and of
+    a trace in which no active client fails.
 
     What 'auto' stands for depends on the method, which may be changed alone, so it makes no key idle.
     """
@@ -32,9 +34,26 @@ def tell(config: ConfigDict, given: Iterable[str]) -> None:
             f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}: none of them '
             'ever trains; use fewer of them, or more rounds'
         )
+    if config.failures.trace and not _fails_somebody(config):
+        warn(
+            f'config.failures.trace={config.failures.trace} has no effect: no line names a client that is active in its '
+            f'round, up to round {config.rounds}; data.draw_cohort says which are (docs/costs.md)'
+        )
     for key in given:
         if key in idle:
             warn(f'config.{key}={flat[key]} has no effect: {idle[key]}')
+
+
+def _fails_somebody(config: ConfigDict) -> bool:
+    """Whether a line of the trace names an active client, of any seed."""
+    fed, path = config.federation, config.failures.trace
+    sizes = fed.num_clients, fed.num_active, len(config.data.tasks) or 1
+    return any(
+        set(draw_cohort(seed, index, *sizes).tolist()) & fails.keys()
+        for index, fails in failures.read_trace(path, failures.hash_of(path)).items()
+        for seed in config.seeds or (config.seed,)
+        if index < config.rounds
+    )
 
 
 def _idle(config: ConfigDict) -> Iterator[tuple[str, str]]:
