@@ -36,8 +36,8 @@ def tell(config: ConfigDict, given: Iterable[str]) -> None:
         )
     if config.failures.trace and not _fails_somebody(config):
         warn(
-            f'config.failures.trace={config.failures.trace} has no effect: no line names a client that is active in its '
-            f'round, up to round {config.rounds}; data.draw_cohort says which are (docs/costs.md)'
+            f'config.failures.trace={config.failures.trace} has no effect: no line names a client that is active in '
+            f'its round, up to round {config.rounds}; data.draw_cohort says which are (docs/costs.md)'
         )
     for key in given:
         if key in idle:
