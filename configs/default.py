@@ -88,7 +88,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.data.pad_to = 0  # pad with zeros to this side, after resizing, the image in the center: 32 makes 28x28
     # images fit the 4x4 pooling of resnet9; 0: no padding
     config.data.class_list = ''  # image100: a text file with one WordNet id per line
-    config.data.image_folder = ''  # image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012;
+    config.data.image_folder = ''  # data.name='folder': images of your own, train/CLASS/* and test/CLASS/*, resized to
+    # data.image_size; image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012;
     # cinic10: its folder with train/ and test/, '' means cinic10/ in the TFDS data directory; pascal_context: the
     # folder of PASCAL_MT.tgz, with ImageSets/Context/ and JPEGImages/
 

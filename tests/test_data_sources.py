@@ -113,7 +113,7 @@ def test_fake_images_follow_the_image_size():
         ({'name': 'mnist', 'fake': True, 'fake_size': -1}, 'fake_size is -1'),
         ({'name': 'mnist', 'fake_size': 100}, 'fake_size is for synthetic images'),
         ({'name': 'digits', 'image_size': -3}, 'image_size is -3'),
-        ({'name': 'digits', 'image_folder': '/x'}, "image_folder belongs to data set 'image100' or 'cinic10'"),
+        ({'name': 'digits', 'image_folder': '/x'}, "image_folder belongs to data set 'folder' or 'image100' or "),
         ({'name': 'digits', 'class_list': 'x.txt'}, "class_list belongs to data set 'image100'"),
         ({'name': 'image100'}, 'needs --config.data.class_list'),
     ],

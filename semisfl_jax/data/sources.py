@@ -15,6 +15,7 @@ from semisfl_jax.data import (
     fake,
     image100,
     mnist_scenes,
+    own_folder,
     pad,
     pascal_context,
     tfds_dense,
@@ -26,7 +27,10 @@ from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
 # key -> sets that read it
-OWNERS = {'image_folder': (image100.NAME, cinic10.NAME, pascal_context.NAME), 'class_list': (image100.NAME,)}
+OWNERS = {
+    'image_folder': (own_folder.NAME, image100.NAME, cinic10.NAME, pascal_context.NAME),
+    'class_list': (image100.NAME,),
+}
 # Sets that are neither prepared nor in a folder: name -> function (side to resize to, 0 to keep) -> Dataset
 READERS: dict[str, Callable[[int], dataset.Dataset]] = {'digits': digits.load, digit_scenes.NAME: digit_scenes.load}
 _BUNDLED = dict(READERS)  # without a user's own
@@ -68,6 +72,8 @@ def load(options: ConfigDict) -> dataset.Dataset:
 
 def _find(name: str, options: ConfigDict) -> Source:
     """The data set `name`, none of READERS, in its prepared form or its folder."""
+    if name == own_folder.NAME:
+        return own_folder.find(options.image_folder, options.image_size)
     if name == image100.NAME:
         return image100.find(options.image_folder, options.class_list, options.data_dir, options.image_size)
     if name == cinic10.NAME:
@@ -78,7 +84,8 @@ def _find(name: str, options: ConfigDict) -> Source:
         return pascal_context.find(options.image_folder, options.image_size)
     if name in tfds_dense.SETS:
         return tfds_dense.find(name, options.data_dir, options.image_size)
-    own_names = (*READERS, *ALIASES, image100.NAME, cinic10.NAME, mnist_scenes.NAME, pascal_context.NAME)
+    folders = own_folder.NAME, image100.NAME, cinic10.NAME, mnist_scenes.NAME, pascal_context.NAME
+    own_names = (*READERS, *ALIASES, *folders)
     return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
 
 
