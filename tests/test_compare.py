@@ -121,7 +121,7 @@ def test_the_numbers_in_a_file(tmp_path, capsys):
         folders.append(write(tmp_path / f'a{seed}', seed, 'semisfl', [ours], 0.5, 'teacher'))
         folders.append(write(tmp_path / f'b{seed}', seed, 'supervised_only', [0.3], theirs, 'student'))
     assert compare.main(['compare', f'--csv={tmp_path}/numbers.csv', *map(str, folders)]) == 0
-    rows = list(csv.DictReader((tmp_path / 'numbers.csv').open()))
+    rows = list(csv.DictReader((tmp_path / 'numbers.csv').read_text().splitlines()))
     assert [(row['group'], row['minus'], row['key'], row['split'], row['seeds']) for row in rows] == [
         ('algorithm=semisfl', '', 'student_accuracy', 'test', '2'),
         ('algorithm=semisfl', '', 'teacher_accuracy', 'test', '2'),
