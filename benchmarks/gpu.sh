@@ -3,8 +3,9 @@
 #
 #   bash benchmarks/gpu.sh [OUT] [--quick] [--list]
 #
-#   OUT       folder of results; benchmark_results/gpu without it (gpu-quick with --quick). Stages whose NN-NAME.done is there are not run again,
-#             and training goes on from its last checkpoint: start the same command again after an interruption.
+#   OUT       folder of results; benchmark_results/gpu without it (gpu-quick with --quick). Stages whose NN-NAME.done
+#             is there are not run again, and training goes on from its last checkpoint: start the same command again
+#             after an interruption.
 #             A folder has the results of --quick, or those that count, never both.
 #   --quick   small sizes, to see that every stage runs; a few minutes on a CPU, and its numbers mean nothing
 #   --list    prints the commands instead of running them

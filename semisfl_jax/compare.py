@@ -16,6 +16,7 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
 
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
+Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}
 
 
 def scores(run: Run, last: int) -> dict[str, float]:
@@ -52,24 +54,23 @@ class Mean(NamedTuple):
     seeds: int
 
 
-def means(groups: Groups, last: int) -> list[Mean]:
-    """The scores of every model or task of every group, each run scored by the mean of its `last` evaluations."""
+def means(groups: Groups, scored: Scored) -> list[Mean]:
+    """The scores of every model or task of every group."""
     rows = []
     for label, members in groups.items():
-        scored = [scores(run, last) for run in members.values()]
+        of_runs = [scored[run.folder] for run in members.values()]
         split = next(iter(members.values())).eval_split
-        for key in sorted(set.intersection(*map(set, scored))):
-            mean, error = mean_and_error([of_run[key] for of_run in scored])
-            rows.append(Mean(label, '', key, split, mean, error, len(scored)))
+        for key in sorted(set.intersection(*map(set, of_runs))):
+            mean, error = mean_and_error([of_run[key] for of_run in of_runs])
+            rows.append(Mean(label, '', key, split, mean, error, len(of_runs)))
     return rows
 
 
-def differences(groups: Groups, last: int) -> list[Mean | str]:
+def differences(groups: Groups, scored: Scored) -> list[Mean | str]:
     """Of every two groups with scores of one kind, over the seeds they share; or a line that says why there is none."""
     rows: list[Mean | str] = []
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         runs = (*first.values(), *second.values())
-        scored = {run.folder: scores(run, last) for run in runs}
         if undefined := {run.key for run in runs if run.key not in scored[run.folder]}:
             rows.append(f'no difference [{a}] - [{b}]: {", ".join(sorted(undefined))} is undefined in all evaluations')
             continue
@@ -90,14 +91,15 @@ def differences(groups: Groups, last: int) -> list[Mean | str]:
 def report(runs: list[Run], last: int) -> list[str]:
     """The lines of the comparison, each run scored by the mean of its `last` evaluations."""
     (groups, unknown), lines = group(runs), []
-    for row in means(groups, last):
+    scored = {run.folder: scores(run, last) for run in runs}
+    for row in means(groups, scored):
         mark = '*' if row.key == next(iter(groups[row.group].values())).key else ' '
         lines.append(f'{mark} {row.group}: {_value(row)} ({_seeds(row.seeds)})')
     for label, members in groups.items():
         fewest = min(_evaluations(run) for run in members.values())
         if fewest < last:
             lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
-    for difference in differences(groups, last):
+    for difference in differences(groups, scored):
         lines.append(difference if isinstance(difference, str) else _difference(difference))
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
@@ -111,8 +113,8 @@ def report(runs: list[Run], last: int) -> list[str]:
 
 def as_csv(runs: list[Run], last: int) -> str:
     """The same numbers, a line each: the fields of `Mean`."""
-    groups, _ = group(runs)
-    rows = [*means(groups, last), *(row for row in differences(groups, last) if isinstance(row, Mean))]
+    (groups, _), scored = group(runs), {run.folder: scores(run, last) for run in runs}
+    rows = [*means(groups, scored), *(row for row in differences(groups, scored) if isinstance(row, Mean))]
     written = io.StringIO()
     table = csv.writer(written, lineterminator='\n')
     table.writerow(Mean._fields)

@@ -45,7 +45,7 @@ def test_only_code_of_the_user_counts_and_not_its_comments(rule):
     rule(RULE)
     assert digests() == {}, 'not used'
     ((name, before),) = digests(federation__partition='alike').items()
-    assert name == "partition 'alike' (rule.py)"
+    assert (name, before.place) == ("partition 'alike'", 'rule.py')
     rule(RULE + '# a comment\n')
     assert digests(federation__partition='alike') == {name: before}
     rule(RULE.replace("['uniform']", "['dirichlet']"))
@@ -65,7 +65,7 @@ def test_a_run_whose_code_has_changed_says_so(rule, tmp_path, capsys):
     rule(RULE)
     assert runs.run(folder, rounds=1, **changes) == 0
     recorded = json.loads((folder / own_code.FILE).read_text())
-    assert list(recorded) == ["partition 'alike' (rule.py)"]
+    assert recorded == {name: code.digest for name, code in digests(**changes).items()}
     lines = runs.lines(folder)
     for text, told in ((RULE + '\n\n# the same\n', False), (RULE + '\nX = 1\n', True)):
         rule(text)

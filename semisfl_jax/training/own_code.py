@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -23,8 +23,15 @@ from semisfl_jax.errors import warn
 FILE = 'own_code.json'
 
 
-def of(config: ConfigDict) -> dict[str, str]:
-    """{"method 'mine' (mine.py)": digest} of everything that a configuration names and the package does not bring.
+class Code(NamedTuple):
+    """Where something of the user's is defined."""
+
+    place: str  # name of the file, or 'notebook'
+    digest: str
+
+
+def of(config: ConfigDict) -> dict[str, Code]:
+    """{"method 'mine'": code} of everything that a configuration names and the package does not bring.
 
     A digest is of the file of what was registered, of a notebook's function alone, without comments and layout. What
     has no source is left out.
@@ -35,8 +42,8 @@ def of(config: ConfigDict) -> dict[str, str]:
         f"data set '{config.data.name}'": data.READERS.get(config.data.name),
         f"partition '{config.federation.partition}'": data.PARTITIONS.get(config.federation.partition),
     }
-    found = {name: _source(thing) for name, thing in parts.items()}
-    return {f'{name} ({source[0]})': source[1] for name, source in found.items() if source}
+    found = {name: _code(thing) for name, thing in parts.items()}
+    return {name: code for name, code in found.items() if code}
 
 
 def check(folder: Path, config: ConfigDict) -> None:
@@ -44,7 +51,7 @@ def check(folder: Path, config: ConfigDict) -> None:
     if not (folder / FILE).is_file():
         return
     began, now = own_files.read_object(folder / FILE), of(config)
-    changed = [name for name, digest in now.items() if began.get(name, digest) != digest]
+    changed = [f'{name} ({code.place})' for name, code in now.items() if began.get(name, code.digest) != code.digest]
     if changed:
         warn(
             f'the code of {", ".join(changed)} has changed since the run in {folder} began: its rounds so far are of '
@@ -54,12 +61,12 @@ def check(folder: Path, config: ConfigDict) -> None:
 
 def write(folder: Path, config: ConfigDict) -> None:
     """Writes the digests of a run that begins, if there are any."""
-    if digests := of(config):
-        own_files.write_json(folder / FILE, digests)
+    if codes := of(config):
+        own_files.write_json(folder / FILE, {name: code.digest for name, code in codes.items()})
 
 
-def _source(thing: Any) -> tuple[str, str] | None:
-    """Name of the file and digest; None for what is the package's, or has no source."""
+def _code(thing: Any) -> Code | None:
+    """None for what is the package's, or has no source."""
     while isinstance(thing, functools.partial):
         thing = thing.func
     if thing is None:
@@ -70,8 +77,8 @@ def _source(thing: Any) -> tuple[str, str] | None:
         if file.is_relative_to(Path(semisfl_jax.__file__).parent):
             return None
         whole = file.is_file()
-        text = file.read_text() if whole else textwrap.dedent(inspect.getsource(thing))
-        code = ast.dump(ast.parse(text))
+        text = file.read_text(encoding='utf-8') if whole else textwrap.dedent(inspect.getsource(thing))
+        parsed = ast.dump(ast.parse(text))
     except (OSError, TypeError, ValueError, SyntaxError):  # built in, or typed into a shell
         return None
-    return file.name if whole else 'notebook', hashlib.sha256(code.encode()).hexdigest()[:16]
+    return Code(file.name if whole else 'notebook', hashlib.sha256(parsed.encode()).hexdigest()[:16])
