@@ -1,9 +1,10 @@
-"""How tests compile: without optimization, and once for a session, shared with the processes they start; and how they
-are dealt to the workers of `pytest -n`."""
+"""How tests compile: without optimization, and once for a session, shared with the processes they start; how they are
+dealt to the workers of `pytest -n`; and when the last may begin (--minutes)."""
 
 import ctypes
 import gc
 import os
+import time
 from pathlib import Path
 
 # Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy
@@ -27,6 +28,13 @@ from tests import sharing  # noqa: E402
 FULL, GROWTH = 1100 * 2**20, 400 * 2**20
 KEPT_FROM_SECONDS = 0.0  # the small programs of step-by-step twins are shared between files and workers, too
 LONGEST = ('matrix', 'as_for_users', 'devices', 'train_stops', 'failures', 'semisfl')  # files that begin first
+STARTED = time.monotonic()
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup('time')
+    group.addoption('--minutes', type=float, help='skip, and say so, tests that would begin after so many minutes')
+    group.addoption('--first-file', type=int, default=0, help='begin with this file, counted around; for --minutes')
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,13 +44,22 @@ def pytest_cmdline_main(config):
         config.option.dist, config.option.loadscopereorder = 'loadfile', False
 
 
-def pytest_collection_modifyitems(items):
-    names = [*(f'test_{name}.py' for name in LONGEST), *{item.path.name: None for item in items}]
+def pytest_collection_modifyitems(config, items):
+    names = list(dict.fromkeys([*(f'test_{name}.py' for name in LONGEST), *(item.path.name for item in items)]))
+    first = config.getoption('--first-file') % len(names)
+    names = names[first:] + names[:first]
     items.sort(key=lambda item: names.index(item.path.name))
     if os.environ['XLA_FLAGS'] == UNOPTIMIZED:
         for item in items:
             if item.get_closest_marker('as_for_users'):
                 item.add_marker(pytest.mark.skip(reason='tests/test_as_for_users.py runs it'))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    minutes = item.config.getoption('--minutes')
+    if minutes is not None and time.monotonic() - STARTED > 60 * minutes:
+        pytest.skip(f'the {minutes:g} minutes of --minutes are over')
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -51,7 +68,7 @@ def compilation_cache(tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     if 'PYTEST_XDIST_WORKER' in os.environ:
         folder = folder.parent
-    folder = os.environ.get('MUTANTS_CACHE') or str(Path(folder, 'compilation_cache'))
+    folder = os.environ.get('TESTS_CACHE') or str(Path(folder, 'compilation_cache'))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
         jax.config.update('jax_compilation_cache_dir', folder)

@@ -138,6 +138,18 @@ def contrast(anchors, labels, references, kappa, itself=False):
     return np.mean(-pulls / np.maximum(positive.sum(axis=1), 1))
 
 
+class Rows(NamedTuple):
+    """What the server has of the rows of an iteration."""
+
+    logits: np.ndarray
+    features: np.ndarray
+    projections: np.ndarray | None
+    teacher_logits: np.ndarray
+    labels: np.ndarray
+    confident: np.ndarray
+    labeled: np.ndarray
+
+
 class Server:
     """The server of SemiSFL or, with `labels_by` 'student' or 'switch', of FedSwitch-SL, and its clients' matrices."""
 
@@ -227,10 +239,9 @@ class Server:
         rows, labeled = np.asarray(rows), np.asarray(labeled)
         students, teachers = ([dict(whole) for _ in ids] for whole in (self.student, self.teacher))
         own, optimizers = [Sgd(h, self.lr) for _ in ids], {name: Sgd(h, self.lr) for name in PIECES}
-        weights = np.array([h.consistency_weight, h.clustering_weight])
-        seen, found, asked = [[] for _ in ids], np.zeros(2), []
+        seen, found, asked = [[] for _ in ids], [], []
         for t in range(h.k_u):
-            xs, es, entries = [], [], []
+            xs, es, entries, guesses = [], [], [], []
             streams = [{n: rng.fold(key, n, i, t) for n in ('student_dropout', 'teacher_dropout')} for i in ids]
             for n, client in enumerate(ids):
                 images = federation.client_images[rows[n, t]]
@@ -241,20 +252,27 @@ class Server:
                 whole = teachers[n] if asked[-1] else students[n] | {'top': self.student['top']}
                 train = streams[n]['teacher_dropout'] if h.client_teacher_bn == 'train' else None
                 truth = federation.client_labels[rows[n, t]]
-                entries += self.label(whole, self.bottom(whole, weak, train)[0], truth, labeled[n, t], seen[n])
+                features = self.bottom(whole, weak, train)[0]
+                guesses.append(features @ whole['top'])
+                entries += self.label(features, guesses[-1], truth, labeled[n, t], seen[n])
             dropout = np.repeat([factor(rng.fold(key, 'top_dropout', i, t)) for i in ids], h.batch_size)[:, None]
             labels, sure = (np.array([entry[place] for entry in entries]) for place in (1, 2))
             references = References.of(entries + self.queue.seen_by_clients()) if self.contrasts else None
 
-            def terms(e, top, proj, labels=labels, sure=sure, dropout=dropout, references=references):
-                consistency = np.mean(cross_entropies(e @ top * dropout, labels) * sure)
-                if not self.contrasts:
-                    return np.array([consistency, 0.0])
-                return np.array([consistency, contrast(project(e, proj), labels, references, h.temperature)])
+            targets = np.concatenate(guesses), labels, sure, labeled[:, t].reshape(-1)
+
+            def terms(e, top, proj, dropout=dropout, targets=targets, references=references):
+                z = project(e, proj) if self.contrasts else None
+                weighed = self.terms(Rows(e @ top * dropout, e, z, *targets))
+                weighed = {name: (weight, np.mean(values)) for name, (weight, values) in weighed.items()}
+                if self.contrasts:
+                    value = contrast(z, targets[1], references, h.temperature)
+                    weighed['loss_clustering'] = h.clustering_weight, value
+                return weighed
 
             now = [np.concatenate(es), self.student['top'], self.student.get('proj')]
-            found += terms(*now) / h.k_u
-            back, *gradients = gradients_of(lambda *now, terms=terms: weights @ terms(*now), now)
+            found.append({name: value for name, (_, value) in terms(*now).items()})
+            back, *gradients = gradients_of(lambda *now, terms=terms: sum(w * x for w, x in terms(*now).values()), now)
             for name, gradient in zip(PIECES[1:], gradients, strict=False):
                 self.student[name] = optimizers[name].step(self.student[name], gradient)
             for n, down in enumerate(np.split(count * back, count)):  # of the mean over the client's own rows
@@ -269,12 +287,17 @@ class Server:
             self.queue.add_unlabeled(entries, t)
         for name in ('bottom', 'mean'):
             self.student[name] = np.mean([student[name] for student in students], axis=0)
-        metrics = {'loss_consistency': found[0]} | ({'loss_clustering': found[1]} if self.contrasts else {})
+        metrics = {name: np.mean([values[name] for values in found]) for name in found[0]}
         return metrics | ({'student_labels': 1 - np.mean(asked)} if self.labels_by == 'switch' else {})
 
-    def label(self, whole, features, truth, known, seen):
+    def terms(self, rows):
+        """{metric: (weight, values of rows)}: consistency regularization."""
+        values = cross_entropies(rows.logits, rows.labels) * rows.confident
+        return {'loss_consistency': (self.h.consistency_weight, values)}
+
+    def label(self, features, logits, truth, known, seen):
         """(key, label, confident) of every row; of the confident ones without a label, the class goes to `seen`."""
-        entries, powers = [], np.exp(features @ whole['top'])
+        entries, powers = [], np.exp(logits)
         keys = project(features, self.teacher['proj']) if self.contrasts else [None] * len(powers)
         for row, q, own, is_known in zip(keys, powers / powers.sum(axis=1, keepdims=True), truth, known, strict=True):
             guess, sure = int(np.argmax(q)), bool(np.max(q) >= self.h.threshold)

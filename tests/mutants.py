@@ -138,8 +138,6 @@ CROSS_ENTITY = of(
     ('views of every round the same', "'cross_entity', index)", "'cross_entity')"),
     ('views of every client the same', 'rng.fold(key, name, client, t)', 'rng.fold(key, name, 0, t)'),
     ('students see the weak view', "views.strong)(keys['strong']", "views.weak)(keys['weak']"),
-    ('the truth labels', 'jnp.where(labeled, truth, labels)', 'truth'),
-    ('own labels are doubtful', 'confident | labeled', 'confident'),
     ('a client steps by its share', 'g * context.num_participating', 'g'),
     ('clients without images are averaged', '(end.student.bottom, weight,', '(end.student.bottom, cohort.weight,'),
     ('rows of padding count', 'jnp.repeat(weight > 0', 'jnp.repeat(weight >= 0'),
@@ -147,11 +145,21 @@ CROSS_ENTITY = of(
     ('decay of the clients swapped', 'bottom, phase.hparams.ema_decay', 'bottom, 1 - phase.hparams.ema_decay'),
     ('keys of the last round stay', 'state.memory if phase.memory is None else phase.memory.init()', 'end.memory'),
     ('nobody moves the server', 'jnp.where(num_participating > 0, new, old)', 'new'),
+    ('one pre-round more', 'round < phase.hparams.pre_rounds', 'round <= phase.hparams.pre_rounds'),
+    ('the teacher takes the average', 'replace(student=student', 'replace(teacher=student, student=student'),
+)
+
+CROSS_ENTITY_LOSS = of(
+    'phases/cross_entity_loss.py',
+    'phases semisfl fedswitch_sl row_losses',
+    ('the truth labels', 'jnp.where(labeled, truth, labels)', 'truth'),
+    ('own labels are doubtful', 'confident | labeled', 'confident'),
     ('dropout of another stream', "keys['top_dropout'])", "keys['student_dropout'])"),
     ('consistency unweighted', 'hparams.consistency_weight * consistency', 'consistency'),
     ('clustering unweighted', 'hparams.clustering_weight * clustering', 'clustering'),
-    ('one pre-round more', 'round < phase.hparams.pre_rounds', 'round <= phase.hparams.pre_rounds'),
-    ('the teacher takes the average', 'replace(student=student', 'replace(teacher=student, student=student'),
+    ('own losses of all rows', 'losses.row_mean(row, weight, count)', 'jnp.mean(row)'),
+    ('the first of several losses', 'jnp.sum(jnp.stack(list(metrics.values())))', 'next(iter(metrics.values()))'),
+    ('doubtful labels are own ones', 'confident | labeled, labeled, mask)', 'confident | labeled, ~confident, mask)'),
 )
 
 LABELING = of(
@@ -359,7 +367,20 @@ OTHERS = [
     ),
 ]
 
-MUTANTS = [*LOSSES, *QUEUE, *EMA, *FREQUENCY, *SAMPLING, *CROSS_ENTITY, *LABELING, *SUPERVISED, *LOCAL, *DENSE, *OTHERS]
+MUTANTS = [
+    *LOSSES,
+    *QUEUE,
+    *EMA,
+    *FREQUENCY,
+    *SAMPLING,
+    *CROSS_ENTITY,
+    *CROSS_ENTITY_LOSS,
+    *LABELING,
+    *SUPERVISED,
+    *LOCAL,
+    *DENSE,
+    *OTHERS,
+]
 
 
 def changed(mutant, root=ROOT):
@@ -400,7 +421,7 @@ def main(words):
     with tempfile.TemporaryDirectory() as root:
         copy(root)
         # Most programs are the same under most mutants.
-        paths = {'PYTHONPATH': root, 'MUTANTS_CACHE': f'{root}/programs', 'PYTHONDONTWRITEBYTECODE': '1'}
+        paths = {'PYTHONPATH': root, 'TESTS_CACHE': f'{root}/programs', 'PYTHONDONTWRITEBYTECODE': '1'}
         for mutant in chosen:
             file = Path(root, 'semisfl_jax', mutant.file)
             file.write_text(changed(mutant))

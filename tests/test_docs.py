@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import launch
@@ -247,6 +248,12 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     model = 3 * 3 * 1 * 16 + 2 * 16 + 3 * 3 * 16 * 32 + 2 * 32 + (3 * 3 * 32 + 1) * 64 + (64 + 1) * 4
     assert records[-1]['bytes_down'] == 2 * 5 * 2 * 4 * model
     assert records[-1]['bytes_up'] == 2 * 5 * 4 * model
+    config = namespace['digits'].get_config()
+    config.update(algorithm='soft_labels', rounds=2)
+    metrics = namespace['sfl'].train(config).metrics
+    np.testing.assert_array_equal(metrics['loss_unlabeled'], metrics['loss_soft'])
+    assert np.isfinite(metrics['loss_soft']).all()
+    assert np.isnan(metrics['loss_consistency']).all()  # there is none
 
 
 def test_the_notebook_has_the_method_of_the_page():

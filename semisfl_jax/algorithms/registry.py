@@ -144,7 +144,7 @@ def _taken_group(method: Method) -> str:
 
 def _reserved_group(method: Method) -> str:
     """A group of a user's method that is a key of every configuration: one would overwrite the other."""
-    if method.options is None or method.build.__module__.startswith(_OURS):
+    if method.options is None or (method.build.__module__ or '').startswith(_OURS):
         return ''
     config = importlib.import_module('semisfl_jax.configs.default').get_config()
     if method.option_group not in config.keys() - option_groups().keys():

@@ -1,6 +1,7 @@
 """The phases of a round, each a pure function built once from a model and its hyper-parameters."""
 
 from semisfl_jax.phases.cross_entity import UNLABELED_METRICS, build_cross_entity, no_cross_entity
+from semisfl_jax.phases.cross_entity_types import RowLosses, Rows
 from semisfl_jax.phases.full_model import build_server, forward, skip_during_warmup
 from semisfl_jax.phases.local import (
     Batch,
@@ -36,6 +37,8 @@ __all__ = [
     'CrossEntityPhase',
     'LocalPhase',
     'Objective',
+    'RowLosses',
+    'Rows',
     'ServerPhase',
     'State',
     'TaskModel',

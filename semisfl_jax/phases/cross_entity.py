@@ -13,18 +13,19 @@ teacher's keys and labels, with which every anchor is compared, are an `all_gath
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import ema, losses, rng, sampling, trees
+from semisfl_jax import ema, rng, sampling, trees
 from semisfl_jax.hparams import HParams, optimizer
 from semisfl_jax.losses import References
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import ahead, pseudo_label
-from semisfl_jax.phases.labeling import Labeler, build_labeler
+from semisfl_jax.phases.cross_entity_loss import loss, make_targets
+from semisfl_jax.phases.cross_entity_types import Batch, CrossEntity, Exchange, RoundContext, RowLosses, Seen
+from semisfl_jax.phases.labeling import build_labeler
 from semisfl_jax.phases.state import CrossEntityPhase, State, nan_metrics, trainable, with_parameters
 from semisfl_jax.queue import Memory
 from semisfl_jax.types import (
@@ -36,7 +37,6 @@ from semisfl_jax.types import (
     Metrics,
     Reported,
     SplitParams,
-    Variables,
     Views,
 )
 
@@ -48,67 +48,6 @@ def no_cross_entity() -> Metrics:
     return {name: jnp.full((), jnp.nan) for name in UNLABELED_METRICS}
 
 
-class CrossEntity(NamedTuple):
-    """What the phase is built from: the first argument of the functions below."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-    memory: Memory | None  # queue policy, or None for consistency regularization alone: no clustering, keys or queue
-    axis: ClientAxis
-    labeler: Labeler
-    switched: bool  # whether each client's labeler may change from iteration to iteration
-
-
-class RoundContext(NamedTuple):
-    """What stays the same during the iterations of a round, for A' local clients."""
-
-    key: Array  # `round_key`
-    teacher: SplitParams
-    federation: Federation
-    ids: Array  # [A'] int32
-    weight: Array  # [A'] float32, 1 for a participating client
-    mask: Array  # [A' * B] bool, their rows
-    global_mask: Array  # [A * B] bool, those of all clients
-    num_participating: Array  # [] float32, of all clients
-    num_rows: Array  # [] float32, their rows
-    tx: optax.GradientTransformation
-
-
-class Batch(NamedTuple):
-    """What the clients read in an iteration."""
-
-    t: Array  # [] int32, number of the iteration
-    rows: Array  # [A', B] int32, of `client_images`
-    labeled: Array  # [A', B] bool, whether their clients know the labels
-
-
-class Seen(NamedTuple):
-    """The views of a batch."""
-
-    weak: Array  # [A', B, H, W, C] uint8, for the labels
-    strong: Array  # the same, for the student
-
-
-class Targets(NamedTuple):
-    """What the rows of the local clients are trained toward."""
-
-    keys: Array | None  # [A' * B, P] the teacher's projections, None without a queue
-    labels: Array  # [A' * B] int32
-    confident: Array  # [A' * B] bool
-    mask: Array  # [A' * B] bool, rows of participating clients
-
-
-class Exchange(NamedTuple):
-    """The state that changes from iteration to iteration."""
-
-    student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A']
-    teacher_bottom: Variables  # at the clients; leading [A'] if clients update it (Eq. 8)
-    opt_state: optax.OptState
-    memory: Any
-    counts: Any  # the labeler's counts
-
-
 def build_cross_entity(
     model: SplitModel,
     views: Views,
@@ -116,6 +55,7 @@ def build_cross_entity(
     memory: Memory | None,
     axis: ClientAxis = LOCAL_CLIENTS,
     labels_by: str = 'teacher',
+    row_losses: RowLosses | None = None,
 ) -> CrossEntityPhase:
     """Builds the phase, from the broadcast of the bottoms to their average.
 
@@ -130,12 +70,14 @@ def build_cross_entity(
       memory: queue policy, or None for consistency regularization alone: no clustering, no keys, no queue.
       axis: the clients of a round.
       labels_by: source of the pseudo-labels: 'teacher', 'student' or 'switch' (`labeling`).
+      row_losses: losses of one's own in place of consistency regularization (`RowLosses`); clustering regularization,
+        if there is a queue, is added to them.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> state, metrics. The cohort contains the local clients.
     """
     labeler = build_labeler(model, hparams, axis, labels_by)
-    phase = CrossEntity(model, views, hparams, memory, axis, labeler, switched=labels_by == 'switch')
+    phase = CrossEntity(model, views, hparams, memory, axis, labeler, labels_by == 'switch', row_losses)
     return partial(run_after_pre_rounds if hparams.pre_rounds else run, phase)
 
 
@@ -330,80 +272,3 @@ def iteration_keys(key: Array, ids: Array, t: Array) -> dict[str, Array]:
 def weak_views(views: Views, axis: ClientAxis, keys: dict[str, Array], images: Array) -> Array:
     """The weak views that are labeled, of images [A', B, H, W, C] uint8."""
     return axis.map(views.weak)(keys['weak'], images)
-
-
-def make_targets(
-    phase: CrossEntity,
-    teacher: SplitParams,
-    features: Array,
-    logits: Array,
-    truth: Array,
-    labeled: Array,
-    mask: Array,
-) -> tuple[Targets, Array, dict[str, Array]]:
-    """Targets and keys of weak features [A' * B, D], a mask of the confident pseudo-labels, and counts.
-
-    A client's own labels take precedence over pseudo-labels. Without a queue there are no keys.
-    """
-    labels, confident = pseudo_label.assign(phase.hparams, logits, truth)
-    unlabeled = mask & ~labeled
-    counts = pseudo_label.count(labels, confident, truth, unlabeled)
-    keys = None if phase.memory is None else phase.model.project(teacher.proj, features)
-    targets = Targets(keys, jnp.where(labeled, truth, labels), confident | labeled, mask)
-    return targets, unlabeled & confident, counts
-
-
-def loss(
-    phase: CrossEntity,
-    parameters: SplitParams,
-    student: SplitParams,
-    x: Array,
-    targets: Targets,
-    references: References | None,
-    count: Array,
-    keys: dict[str, Array],
-) -> tuple[Array, tuple[SplitParams, dict[str, Array]]]:
-    """The local clients' share of H + C (Eq. 6).
-
-    Args:
-      phase: settings.
-      parameters: of the student.
-      student: bottoms [A', ...], top and projection head, whose parameters are replaced.
-      x: normalized strong views [A', B, H, W, C].
-      targets: of these rows [A' * B].
-      references: keys that each anchor is compared with; None for consistency regularization alone.
-      count: rows of all participating clients.
-      keys: of dropout.
-
-    Returns:
-      The loss, the student with updated BatchNorm statistics, and metrics.
-    """
-    model, hparams = phase.model, phase.hparams
-    student = with_parameters(student, parameters)
-    weight = targets.mask.astype(jnp.float32)
-    train_bottoms = phase.axis.map(lambda variables, x, key: model.bottom(variables, x, key, True))
-    features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # sent to the server: [A', B, D]
-    logits, top = model.tops(student.top, features, keys['top_dropout'])
-    logits = logits.reshape(-1, logits.shape[-1])
-    consistency = losses.consistency(logits, targets.labels, targets.confident, weight, count)
-    value, metrics = hparams.consistency_weight * consistency, {'loss_consistency': consistency}
-    if references is not None:
-        rows = clustering_rows(phase, student.proj, features, targets.labels, references)
-        clustering = losses.row_mean(rows, weight, count)
-        value = value + hparams.clustering_weight * clustering
-        metrics['loss_clustering'] = clustering
-    metrics['loss_unlabeled'] = value
-    return value, (SplitParams(bottom, top, student.proj), metrics)
-
-
-def clustering_rows(
-    phase: CrossEntity, proj: Variables, features: Array, labels: Array, references: References
-) -> Array:
-    """C [A' * B] of the student's features [A', B, D] with labels [A' * B] (Eq. 5)."""
-    # Anchors are mapped per client, so that a chunked map never holds all similarities [A * B, T].
-    clustering_of_client = phase.axis.map(
-        lambda rows, labels: losses.contrastive_rows(rows, labels, references, phase.hparams.temperature)
-    )
-    clients, features = features.shape[0], features.reshape(-1, phase.model.feature_size)
-    rows = phase.model.project(proj, features).reshape(clients, phase.hparams.batch_size, -1)
-    return clustering_of_client(rows, labels.reshape(rows.shape[:2])).reshape(-1)

@@ -1,0 +1,95 @@
+"""Losses of one's own in the cross-entity phase, against NumPy on a model of three matrices."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import phases, queue, rng
+from semisfl_jax.losses import cross_entropy_rows
+from semisfl_jax.types import Algorithm
+from tests import linear, toy
+
+ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its visits, K_s
+HPARAMS = dataclasses.replace(toy.HPARAMS, threshold=0.8, labeled_rows=1, consistency_weight=9.0)  # which is not used
+
+
+def soft(rows):
+    """Toward the labeler's distribution, sharpened; a client's own labels as they are; small features; an axis."""
+    target = jax.nn.softmax(rows.teacher_logits / 0.5)
+    toward = -jnp.sum(target * jax.nn.log_softmax(rows.logits), axis=-1)
+    own = cross_entropy_rows(rows.logits, rows.labels)
+    values = jnp.where(rows.labeled, own, jnp.where(rows.confident, 2.0, 0.5) * toward)
+    aligned = {} if rows.projections is None else {'loss_aligned': 1.0 - rows.projections[:, 0]}
+    return {'loss_soft': values, 'loss_size': 0.05 * jnp.sum(rows.features**2, axis=-1), **aligned}
+
+
+class Server(linear.Server):
+    def terms(self, rows):
+        powers = np.exp(rows.teacher_logits / 0.5)
+        target = powers / powers.sum(axis=1, keepdims=True)
+        logs = rows.logits - np.log(np.exp(rows.logits).sum(axis=1, keepdims=True))
+        toward = np.where(rows.confident, 2.0, 0.5) * -(target * logs).sum(axis=1)
+        values = np.where(rows.labeled, linear.cross_entropies(rows.logits, rows.labels), toward)
+        aligned = {'loss_aligned': (1.0, 1.0 - rows.projections[:, 0])} if self.contrasts else {}
+        return {'loss_soft': (1.0, values), 'loss_size': (1.0, 0.05 * (rows.features**2).sum(axis=1)), **aligned}
+
+
+def build(row_losses, memory):
+    model = linear.model()
+    cross_entity = phases.build_cross_entity(model, toy.VIEWS, HPARAMS, memory, row_losses=row_losses)
+    supervised = phases.build_supervised(model, toy.VIEWS, HPARAMS, memory=memory)
+
+    def init(key):
+        return phases.init_state(key, model, memory.start(key) if memory else (), projection=memory is not None)
+
+    round_ = phases.supervised_then_cross_entity(HPARAMS, supervised, cross_entity)
+    return Algorithm(init, round_, phases.predict_by(model, toy.VIEWS, 'teacher', 'student'), headline='teacher')
+
+
+@pytest.mark.parametrize('queued', [False, True])
+def test_rounds_equal_the_ones_in_numpy(queued):
+    """Two rounds. With a queue, clustering regularization is added."""
+    h = HPARAMS
+    memory = queue.build(h.queue, h.queue_size, linear.WIDTH, h.queue_stride, h.queue_empty_slots) if queued else None
+    algorithm, data = build(soft, memory), toy.federation(labels_at_clients=True)
+    state, run = algorithm.init(rng.root(0)), jax.jit(algorithm.round)
+    server = Server(rng.root(0), h, state.student)
+    server.contrasts = queued
+    for ids, visits, k_s in ROUNDS:
+        padded = toy.cohort([*ids, 2], [*visits, 0])
+        cohort = padded._replace(weight=padded.weight.at[-1].set(0.0))  # a copy of a client that counts nothing
+        state, metrics = run(rng.root(0), state, data, cohort, jnp.int32(k_s))
+        expected = server.run_round(data, ids, visits, k_s)
+        added = {'loss_clustering', 'loss_aligned'} if queued else set()
+        assert expected.keys() == {'loss_soft', 'loss_size', 'loss_supervised', *added}
+        for name, value in expected.items():
+            np.testing.assert_allclose(metrics[name], value, rtol=2e-3, atol=1e-5, err_msg=name)
+        assert 'loss_consistency' not in metrics
+        own = [expected[name] for name in expected.keys() - {'loss_supervised', 'loss_clustering'}]
+        total = sum(own) + h.clustering_weight * expected.get('loss_clustering', 0.0)
+        np.testing.assert_allclose(metrics['loss_unlabeled'], total, rtol=2e-3)
+        linear.assert_close(state, server)
+
+
+def test_what_the_server_has():
+    """Keys of the queue beside those of the batch, and rows of the batch."""
+    seen = {}
+
+    def losses(rows):
+        seen.update(rows._asdict())
+        return soft(rows)
+
+    h = HPARAMS
+    memory = queue.build(h.queue, h.queue_size, linear.WIDTH, h.queue_stride, h.queue_empty_slots)
+    algorithm = build(losses, memory)
+    data, count = toy.federation(labels_at_clients=True), 3 * h.batch_size
+    state = algorithm.init(rng.root(0))
+    jax.eval_shape(algorithm.round, rng.root(0), state, data, toy.cohort([0, 2, 4]), jnp.int32(1))
+    assert seen['projections'].shape == (count, linear.WIDTH)
+    assert seen['features'].shape == (count, linear.FEATURES)
+    assert seen['logits'].shape == seen['teacher_logits'].shape == (count, toy.CLASSES)
+    assert all(seen[name].shape == (count,) for name in ('labels', 'confident', 'labeled'))
+    assert seen['references'].keys.shape[0] > count
