@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import phases, queue, rng
+from semisfl_jax.errors import UserError
 from semisfl_jax.losses import cross_entropy_rows
 from semisfl_jax.types import Algorithm
 from tests import linear, toy
@@ -93,3 +94,21 @@ def test_what_the_server_has():
     assert seen['logits'].shape == seen['teacher_logits'].shape == (count, toy.CLASSES)
     assert all(seen[name].shape == (count,) for name in ('labels', 'confident', 'labeled'))
     assert seen['references'].keys.shape[0] > count
+
+
+@pytest.mark.parametrize(
+    ('found', 'words'),
+    [
+        (lambda rows: {}, r'returned an empty dict; return a dict of values \[12\]'),
+        (lambda rows: jnp.zeros(12), 'returned an array; return a dict'),
+        (lambda rows: {'soft': jnp.zeros(12)}, "returned 'soft'; a name begins with loss_"),
+        (lambda rows: {'loss_unlabeled': jnp.zeros(12)}, "returned 'loss_unlabeled'; .* which the phase writes"),
+        (lambda rows: {'loss_soft': jnp.mean(rows.logits)}, r'of shape \[\]; return a value for each of the 12 rows'),
+    ],
+)
+def test_what_is_not_a_loss_of_rows_is_refused(found, words):
+    algorithm, data = build(found, None), toy.federation(labels_at_clients=True)
+    state = algorithm.init(rng.root(0))
+    assert 3 * HPARAMS.batch_size == 12
+    with pytest.raises(UserError, match=words):
+        jax.eval_shape(algorithm.round, rng.root(0), state, data, toy.cohort([0, 2, 4]), jnp.int32(1))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 
 from semisfl_jax import losses
+from semisfl_jax.errors import UserError
 from semisfl_jax.losses import References
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.cross_entity_types import CrossEntity, Rows, Targets
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, SplitParams
+
+TAKEN = ('loss_unlabeled', 'loss_consistency', 'loss_clustering')  # not a name of a `RowLosses`
 
 
 def make_targets(
@@ -71,8 +76,8 @@ def loss(
         value, metrics = hparams.consistency_weight * consistency, {'loss_consistency': consistency}
     else:
         teacher = targets.logits, targets.labels, targets.confident, targets.labeled
-        rows = Rows(logits, features, projections, *teacher, references)
-        metrics = {name: losses.row_mean(row, weight, count) for name, row in phase.row_losses(rows).items()}
+        found = check(phase.row_losses(Rows(logits, features, projections, *teacher, references)), weight.size)
+        metrics = {name: losses.row_mean(row, weight, count) for name, row in found.items()}
         value = jnp.sum(jnp.stack(list(metrics.values())))
     if references is not None and projections is not None:  # one with the other
         clustering = losses.row_mean(clustering_rows(phase, projections, targets.labels, references), weight, count)
@@ -80,6 +85,31 @@ def loss(
         metrics['loss_clustering'] = clustering
     metrics['loss_unlabeled'] = value
     return value, (SplitParams(bottom, top, student.proj), metrics)
+
+
+def check(found: Mapping[str, Array], rows: int) -> Mapping[str, Array]:
+    """What a `RowLosses` returned for so many rows; raises UserError if it is not what it must be."""
+    if not isinstance(found, Mapping) or not found:
+        what = (
+            'an empty dict'
+            if isinstance(found, Mapping)
+            else 'an array'
+            if hasattr(found, 'shape')
+            else type(found).__name__
+        )
+        raise UserError(f'row_losses returned {what}; return a dict of values [{rows}] by the names of their metrics')
+    for name, values in found.items():
+        if not str(name).startswith('loss_') or name in TAKEN:
+            raise UserError(
+                f'row_losses returned {name!r}; a name begins with loss_ and is not one of {", ".join(TAKEN)}, '
+                'which the phase writes'
+            )
+        if (shape := jnp.shape(values)) != (rows,):
+            raise UserError(
+                f'row_losses returned {name!r} of shape {list(shape)}; return a value for each of the {rows} rows, '
+                'whose mean the phase takes'
+            )
+    return found
 
 
 def clustering_rows(phase: CrossEntity, projections: Array, labels: Array, references: References) -> Array:
