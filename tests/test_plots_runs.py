@@ -248,3 +248,46 @@ def test_a_model_in_parts_is_not_drawn_by_one_of_them():
     features, _ = model.bottom(state.student.bottom, toy.VIEWS.normalize(images), None, False)
     student_logits = model.top(state.student.top, features, None, False)[0]
     assert not np.allclose(student_logits, method.predict(state, images)['student'])
+
+
+MINE = """
+import dataclasses
+from semisfl_jax import algorithms
+algorithms.register(dataclasses.replace(algorithms.get('semisfl'), name='mine', look=None))
+"""
+
+
+@pytest.mark.slow
+def test_a_method_of_the_user_is_imported(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    (tmp_path / 'mine.py').write_text(MINE)
+    words = ['plots', str(tmp_path / 'run'), f'--out={tmp_path}/out', '--only=features']
+    try:
+        exec(MINE, {'__name__': 'mine'})
+        assert runs.run(tmp_path / 'run', algorithm='mine') == 0
+        algorithms.METHODS.pop('mine')
+        capsys.readouterr()
+        assert command.main(words) == 2
+        assert_one_line(capsys.readouterr().err, ["the method 'mine'", 'not registered here', '--import=FILE'])
+        assert command.main([*words, f'--import={tmp_path}/mine.py']) == 0
+    finally:
+        algorithms.METHODS.pop('mine', None)
+    assert (tmp_path / 'out' / 'features.png').exists()
+
+
+@pytest.mark.parametrize(
+    ('text', 'words'),
+    [
+        (None, ["--import 'FILE' cannot be read"]),
+        ('def', ['FILE, line 1: ', 'give a Python file that registers what is yours']),
+        ('x = 1\nx.y', ['FILE, line 2: AttributeError: ', 'correct the file']),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_one_line(text, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    file = tmp_path / 'mine.py'
+    if text is not None:
+        file.write_text(text)
+    assert command.main(['plots', str(tmp_path), f'--out={tmp_path}/out', f'--import={file}']) == 2
+    assert_one_line(capsys.readouterr().err, [word.replace('FILE', str(file)) for word in words])
+    assert not (tmp_path / 'out').exists()

@@ -29,7 +29,7 @@ def load(path: Path, settings: str | None) -> ConfigDict:
     Raises:
       UserError: it is not a Python file, has no get_config(), or fails; with the line of the file.
     """
-    module = _run(path)
+    module = run(path)
     function = getattr(module, 'get_config', None)
     if not callable(function):
         raise UserError(_data(path) or f'{path} has no get_config(); {_EXPECTED}')
@@ -47,7 +47,12 @@ def load(path: Path, settings: str | None) -> ConfigDict:
     return config
 
 
-def _run(path: Path) -> ModuleType:
+def run(path: Path, expected: str = _EXPECTED) -> ModuleType:
+    """Runs the Python file `path`, which may import what lies beside it; `expected` says what it should be.
+
+    Raises:
+      UserError: it is no Python, or fails; with its line.
+    """
     loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -60,9 +65,9 @@ def _run(path: Path) -> ModuleType:
         raise
     except SyntaxError as error:
         where = f'{error.filename or path}' + (f', line {error.lineno}' if error.lineno else '')
-        raise UserError(_data(path) or f'{where}: {error.msg}; {_EXPECTED}') from error
+        raise UserError(_data(path, expected) or f'{where}: {error.msg}; {expected}') from error
     except Exception as error:  # of the user's code
-        raise UserError(_data(path) or _failed(path, error)) from error
+        raise UserError(_data(path, expected) or _failed(path, error)) from error
     return module
 
 
@@ -90,11 +95,11 @@ def _installed(file: str) -> bool:
     return file.startswith('<') or any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
 
 
-def _data(path: Path) -> str:
+def _data(path: Path, expected: str = _EXPECTED) -> str:
     """What a file of JSON is, and what to do instead; '' for any other."""
     if path.name == _RUN:
         return (
             f'{path} was written by a run, and is not a Python file: to go on, repeat the command of that run with '
             f'--workdir={path.parent}, or in Python train(ml_collections.ConfigDict(json.load(open(FILE))), FOLDER)'
         )
-    return f'{path} holds data; {_EXPECTED}' if path.suffix in ('.json', '.jsonl') else ''
+    return f'{path} holds data; {expected}' if path.suffix in ('.json', '.jsonl') else ''

@@ -1,4 +1,5 @@
 """Draws runs: python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=NAME,NAME]
+[--import=FILE]
 
 Draws every figure that the runs have the data for, and says which it left out and why. The folder of a run of several
 seeds stands for the runs of each. Runs that differ in nothing but the seed are one line with a band of one standard
@@ -15,6 +16,9 @@ validation, and axes say so.
 
 Of runs that are judged by another score than accuracy, the first three show that, and their files are named by it:
 --only=accuracy_rounds draws miou_rounds.png.
+
+Features, and what is in the data, need the code that a run was made with. If a method, model, data set or partition is
+yours, --import=FILE runs the Python file that registers it, or the configuration that imports that file.
 """
 
 from __future__ import annotations
@@ -25,9 +29,12 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import commands, own_files, runs, user_files
+from semisfl_jax.config import sources
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
+
+LONGEST = 2**24  # bytes of a Python file
 
 
 def main(argv: list[str]) -> int:
@@ -36,11 +43,14 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_string('out', '', 'folder of the figures', flag_values=values)
     flags.DEFINE_list('format', ['png'], 'of the files', flag_values=values)
     flags.DEFINE_list('only', None, 'names of figures', flag_values=values)
+    flags.DEFINE_string('import', '', 'a Python file', flag_values=values)
 
     def draw_all() -> None:
         folders = runs.folders(values, argv)
         if values.only == []:
             raise UserError(f'--only is empty; give one or more of {", ".join(draw.NAMES)}, or leave it out')
+        if own := values['import'].value:
+            sources.run(user_files.check(own, '--import', LONGEST), 'give a Python file that registers what is yours')
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     return commands.main(argv, __doc__, draw_all, needs_words=True)

@@ -59,7 +59,7 @@ def experiment(folder: Path) -> Experiment:
             if name not in known:
                 raise UserError(
                     f"{folder} has the {what} '{name}', which is not registered here; if it is yours, call this from a "
-                    'program that imports it'
+                    'program that imports it (for plots: --import=FILE)'
                 )
         run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
         run_config.data.residency = 'host'
