@@ -396,6 +396,13 @@ def test_what_is_no_record_is_refused(given, shown):
         algorithms.register(given)
 
 
+def test_a_method_that_exec_defined_may_be_registered_again(monkeypatch, with_options):
+    """A function that it defines without a name of the module has none."""
+    monkeypatch.setattr(one_pass, '__module__', None)
+    again = dataclasses.replace(with_options, title='Again')
+    assert algorithms.register(again) is again
+
+
 def test_a_method_from_outside_may_be_registered_again():
     again = dataclasses.replace(METHOD, title='One pass')
     assert algorithms.register(again) is again

@@ -99,7 +99,7 @@ def test_what_the_server_has():
 @pytest.mark.parametrize(
     ('found', 'words'),
     [
-        (lambda rows: {}, r'returned an empty dict; return a dict of values \[12\]'),
+        (lambda rows: {}, r'returned \{\}; return a dict of values \[12\]'),
         (lambda rows: jnp.zeros(12), 'returned an array; return a dict'),
         (lambda rows: {'soft': jnp.zeros(12)}, "returned 'soft'; a name begins with loss_"),
         (lambda rows: {'loss_unlabeled': jnp.zeros(12)}, "returned 'loss_unlabeled'; .* which the phase writes"),

@@ -107,7 +107,7 @@ def _wrong_kind(method: Method) -> str:
 
 def _taken_name(method: Method) -> str:
     existing = METHODS.get(method.name)
-    if existing and existing.build.__module__.startswith(_OURS) and existing.build is not method.build:
+    if existing and _is_ours(existing) and existing.build is not method.build:
         return 'the package has a method of that name; choose another name'
     return ''
 
@@ -142,9 +142,14 @@ def _taken_group(method: Method) -> str:
     return ''
 
 
+def _is_ours(method: Method) -> bool:
+    """Whether it is a method of this package; what `exec` defines has no module."""
+    return (method.build.__module__ or '').startswith(_OURS)
+
+
 def _reserved_group(method: Method) -> str:
     """A group of a user's method that is a key of every configuration: one would overwrite the other."""
-    if method.options is None or (method.build.__module__ or '').startswith(_OURS):
+    if method.options is None or _is_ours(method):
         return ''
     config = importlib.import_module('semisfl_jax.configs.default').get_config()
     if method.option_group not in config.keys() - option_groups().keys():

@@ -88,15 +88,13 @@ def loss(
 
 
 def check(found: Mapping[str, Array], rows: int) -> Mapping[str, Array]:
-    """What a `RowLosses` returned for so many rows; raises UserError if it is not what it must be."""
+    """What a `RowLosses` returned for so many rows R.
+
+    Raises:
+      UserError: it is not a dict of values [R], or a name is not one of a metric, or one that the phase writes itself.
+    """
     if not isinstance(found, Mapping) or not found:
-        what = (
-            'an empty dict'
-            if isinstance(found, Mapping)
-            else 'an array'
-            if hasattr(found, 'shape')
-            else type(found).__name__
-        )
+        what = 'an array' if hasattr(found, 'shape') else repr(found)
         raise UserError(f'row_losses returned {what}; return a dict of values [{rows}] by the names of their metrics')
     for name, values in found.items():
         if not str(name).startswith('loss_') or name in TAKEN:
