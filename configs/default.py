@@ -192,6 +192,10 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # in semifl and mfed_local, 'fresh' elsewhere
     config.local.prox = 0.01  # mu of fedprox
     config.local.teacher_decay = 0.99  # of the teacher of a client with objective 'mean_teacher'
+    config.local.input_noise = 0.0  # mean_teacher: standard deviation of Gaussian noise on normalized images, drawn for
+    # teacher and student each; 0.15 in its authors' code. Without views and dropout it is all that the two differ in
+    config.local.ramp_rounds = 0  # pseudo_label, mean_teacher: rounds in which the weight of the unlabeled loss rises,
+    # linearly from 0, or as exp(-5 (1 - round / ramp_rounds)^2); 0: no ramp
     config.uda = ConfigDict()
     config.uda.temperature = 1.0  # of the labels: below 1 sharpens them
     config.uda.tsa = 'off'  # training signal annealing of the clients' labels: 'off' | 'linear' | 'exp' | 'log', over

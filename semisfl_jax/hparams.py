@@ -24,6 +24,8 @@ class Local:
     optimizer_state: str = 'fresh'
     prox: float = 0.01
     teacher_decay: float = 0.99
+    input_noise: float = 0.0
+    ramp_rounds: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

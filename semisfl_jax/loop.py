@@ -33,6 +33,7 @@ from semisfl_jax.training import (
     files,
     finite,
     footprint,
+    global_loss,
     inputs,
     interrupt,
     memory,
@@ -156,6 +157,7 @@ class Programs(NamedTuple):
 
     round: Callable[..., tuple[Any, Any]]  # as `Batch.round`
     evaluate: list[Callable[[Any], Scores]]  # [R], of the state of each trial
+    global_loss: list[Callable[[Any], float]]  # likewise, [] if the method has none
     diagnose: Callable[..., dict[str, np.ndarray]] | None
     seconds: dict[str, float]  # {program: duration of its compilation}
 
@@ -241,11 +243,12 @@ def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Progr
     with _compiling('evaluation', seconds, run.tell):
         like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
         evaluate = simulation.build_evaluate(run.trials, like)
+        of_clients = global_loss.build(run.trials, like, jit)
     if first.costs.enabled:  # a price that cannot be billed says so before anything is written
         index = max(progress.round, config.pre_rounds)
         costs.bill(first.costs, index, 1, inputs.participation(first, index))
     diagnose = diagnostics.build(first, jit) if config.diagnostics_every else None
-    return Programs(round_, evaluate, diagnose, seconds)
+    return Programs(round_, evaluate, of_clients, diagnose, seconds)
 
 
 @contextmanager
@@ -297,6 +300,8 @@ def _after_round(
     if last or number % config.eval_every == 0:
         states = _parts(run, progress.state)
         scores = [evaluate(state) for evaluate, state in zip(programs.evaluate, states, strict=True)]
+        for values, measure, state in zip(of_trials, programs.global_loss, states, strict=False):
+            values[global_loss.NAME] = np.float32(measure(state))
     if programs.diagnose and (last or number % config.diagnostics_every == 0):
         states = _parts(run, progress.state)
         arrays = [programs.diagnose(*trial, number, steps) for *trial, steps in zip(trials, states, k_s, strict=True)]

@@ -240,18 +240,25 @@ def client_steps(federation: Federation, cohort: Cohort, batches: BatchPlan) -> 
       'unlabeled': E n_u / B_u, rounded up; with labeled images alone, E n_l / B_l, rounded up.
       'longest': the larger of E n_u / B_u and E n_l / B_l, rounded down, but at least 1 for a client with images (step
         1 of Algorithm 1 of Fed-SHVR, Wang et al., 2021).
+
+    A client without labels has batches of B unlabeled images, with 'longest' of B_u like all others.
     """
     batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
     if not epochs:
         return jnp.full(cohort.ids.shape, batches.k_u, jnp.int32)
     size, labeled_size = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
-    labels_in_batch = jnp.where(labeled_size > 0, labeled_rows, 0)
+    labels_in_batch = jnp.where(_reserves(batches, labeled_size), labeled_rows, 0)
     alone = labeled_rows == batch_size
     if batches.steps == 'unlabeled':
         return -(-epochs * labeled_size // batch_size) if alone else -(-epochs * size // (batch_size - labels_in_batch))
     of_labeled = epochs * labeled_size // max(labeled_rows, 1) if labeled_rows else 0
     steps = of_labeled if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), of_labeled)
     return jnp.maximum(steps, images_held(size, labeled_size, batch_size, labeled_rows) > 0)
+
+
+def _reserves(batches: BatchPlan, labeled_size: Array) -> Array:
+    """Whether the first rows of a client's batches are not for unlabeled images."""
+    return (labeled_size > 0) | (batches.steps == 'longest')
 
 
 def most_steps(federation: Federation, batches: BatchPlan) -> int:
@@ -278,6 +285,8 @@ def client_rows(
     """Rows of `client_images` that the cohort reads in one round.
 
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
+    If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
+    others, and do not count (`phases.guessed_rows`).
 
     Args:
       key: root key of the experiment.
@@ -300,7 +309,7 @@ def client_rows(
         stream = rng.fold(key, 'client_batches', client)
         step = visits * steps + iteration  # [K_u, 1]
         size, labeled_size = federation.size[client], federation.labeled_size[client]
-        head = jnp.where(labeled_size > 0, labeled_rows, 0)
+        head = jnp.where(_reserves(batches, labeled_size), labeled_rows, 0)
 
         def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
             """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
@@ -311,7 +320,7 @@ def client_rows(
             return read(seed_bits, jnp.maximum(step * batch + position, 0), count)
 
         rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]
-        labeled = jnp.broadcast_to(slot < head, rows.shape)
+        labeled = jnp.broadcast_to((slot < head) & (labeled_size > 0), rows.shape)
         if labeled_rows:
             seed_bits = jax.random.bits(rng.fold(stream, 'labeled'))
             position = jnp.minimum(slot, labeled_rows - 1)

@@ -159,6 +159,14 @@ class Predict(Protocol):
         """
 
 
+class ClientLosses(Protocol):
+    """What the clients of a method minimize together, at the model of the server."""
+
+    def __call__(self, state: MethodState, images: Array, labels: Array, /) -> tuple[Array, Array]:
+        """Images [B, H, W, C] uint8 and their true labels [B] -> the loss of each if its client knows the label, and if
+        it does not, [B] each. A client's objective is the mean of the former plus the mean of the latter."""
+
+
 class Algorithm(NamedTuple):
     """A federated method under one configuration, as pure functions.
 
@@ -171,3 +179,4 @@ class Algorithm(NamedTuple):
     predict: Predict
     headline: str  # the output of `predict` that is the method's headline
     tasks: Mapping[str, Any] = MappingProxyType({})  # output of `predict` -> `tasks.Task`; {}: all classify
+    client_losses: ClientLosses | None = None  # of `loss_global`, which evaluations then measure

@@ -17,6 +17,6 @@ def hparams(**changes):
         'weight_decay': 0.0,
         'lr_min': 0.02,
         'local': Local(epochs=1, steps='longest', weighting='samples'),
-        'options': FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2),
+        'options': FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2, ramp_rounds=0),
     }
     return dataclasses.replace(toy.HPARAMS, **settings | changes)

@@ -7,6 +7,7 @@ models are equal. Gradients are differences.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import xlogy
 
 from semisfl_jax import rng
 from semisfl_jax.types import Cohort
@@ -22,9 +23,8 @@ class Client:
     def __init__(self, number, federation, h, theta):
         self.number, self.h, self.federation = number, h, federation
         self.unlabeled, self.labeled = int(federation.size[number]), int(federation.labeled_size[number])
-        h_l = h.labeled_rows if self.labeled else 0
-        b_u, epochs = h.batch_size - h_l, h.local.epochs
-        self.steps = max(int(max(self.unlabeled * epochs / b_u, self.labeled * epochs / (h_l or 1))), 1)
+        b_u, epochs = h.batch_size - h.labeled_rows, h.local.epochs
+        self.steps = max(int(max(self.unlabeled * epochs / b_u, self.labeled * epochs / h.labeled_rows)), 1)
         self.theta, self.d = dict(theta), {name: np.zeros_like(theta[name]) for name in WEIGHTS}
 
     def train(self, theta, key, round_index, alpha0, lr, pixels):
@@ -40,8 +40,11 @@ class Client:
             truth, known_rows = self.federation.client_labels[rows[0, t]], known[0, t]
             plain = np.asarray(toy.VIEWS.normalize(images), np.float64).reshape(len(images), -1)
             predicted = softmax((plain @ theta['bottom'] - theta['mean']) @ theta['top'])
-            soft = predicted ** (alpha0 / options.alpha1)
-            soft /= soft.sum(axis=1, keepdims=True)
+            if options.alpha1:
+                soft = predicted ** (alpha0 / options.alpha1)
+                soft /= soft.sum(axis=1, keepdims=True)
+            else:
+                soft = np.eye(predicted.shape[1])[predicted.argmax(axis=1)]
             x = pixels('weak', rng.fold(step_key, 'strong'), images)
             head = h.labeled_rows
             own = pixels('supervised', rng.fold(step_key, 'supervised'), images[:head])
@@ -54,11 +57,11 @@ class Client:
                 uniform = np.full(p.shape[1], 1 / p.shape[1])
                 unlabeled = (
                     -alpha0 * np.sum(soft * np.log(p), axis=1)
-                    + options.alpha1 * np.sum(soft * np.log(soft / uniform), axis=1)
+                    + options.alpha1 * np.sum(xlogy(soft, soft / uniform), axis=1)
                     + options.alpha2 * np.sum(p * np.log(p / uniform), axis=1)
                 )
                 labeled = cross[known_rows].mean() if known_rows.any() else 0.0
-                return labeled + unlabeled[~known_rows].mean()
+                return labeled + unlabeled[h.labeled_rows :].mean()  # B_u rows, labels or not
 
             y = x @ now['bottom']
             of_y, of_top = linear.gradients_of(objective, [y, now['top']])

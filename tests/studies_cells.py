@@ -19,7 +19,7 @@ CELLS = {
 }
 # Of Fed-SHVR and FedDure, at every scale but where noted
 CELLS_OF_LABELED = {
-    'shvr_table1': 11 * 4 + 4 * 4,
+    'shvr_table1': 11 * 4 + 4 * 8,
     'shvr_fig4': 3 * 2,
     'shvr_fig6': 2 * 4 * 5,
     'feddure_table1': 9 * 3 * 3,  # at scale full; one data set at the others

@@ -102,7 +102,7 @@ def test_with_equal_steps_the_two_corrected_forms_agree():
 
 
 def test_with_equal_steps_and_hard_labels_fed_sh_is_fedavg_with_pseudo_labels():
-    hard = FedShvr(alpha0=1.0, alpha1=0.0, alpha2=0.0)
+    hard = FedShvr(alpha0=1.0, alpha1=0.0, alpha2=0.0, ramp_rounds=0)
     ours = rounds('fed_sh', 2, hparams(options=hard, local=Local(weighting='samples')))[-1]
     local = Local(objective='pseudo_label', weighting='samples')
     theirs = rounds('fedavg', 2, hparams(options=None, local=local, threshold=0.0))[-1]
@@ -143,11 +143,11 @@ def test_steps_are_those_of_the_larger_set_rounded_down():
     """Step 1 of Algorithm 1: tau_k = floor(max(M_k E / B_u, N_k E / B_l))."""
     cohort, sizes = toy.cohort(EVERYONE), BatchPlan(3, 4, 1, 2, 'longest')
     found = sampling.client_steps(FEDERATION, cohort, sizes)
-    expected = [max(2 * (3 + 4 * n) // (3 if n else 4), 2 * n, 1) for n in EVERYONE]
+    expected = [max(2 * (3 + 4 * n) // 3, 2 * n, 1) for n in EVERYONE]
     np.testing.assert_array_equal(found, expected)
     many_labels = FEDERATION.replace(labeled_size=jnp.array([0, 9, 2, 0, 0]))
     np.testing.assert_array_equal(
-        sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), sizes), [18, 2 * 11 // 3, 2 * 3 // 4]
+        sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), sizes), [18, 2 * 11 // 3, 2 * 3 // 3]
     )
     paper = FEDERATION.replace(size=jnp.full(5, 5940), labeled_size=jnp.full(5, 60))
     np.testing.assert_array_equal(sampling.client_steps(paper, cohort, BatchPlan(50, 64, 32, 2, 'longest')), 371)

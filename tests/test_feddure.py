@@ -264,7 +264,7 @@ def test_operations_of_an_image(coarse, fine, unlabeled, labeled):
     """In forward passes, of which training takes three. Unlabeled: labels 1, theta 3; a look 3, its transpose 2, a
     second gradient 2. Labeled: labels 1 (thrown away), theta 3; the step's end 3, d 2."""
     pieces = types.SimpleNamespace(whole_work=Work(forward=1.0, train=3.0))
-    h = types.SimpleNamespace(batch_size=16, labeled_rows=4, options=FedDure(coarse=coarse, fine=fine))
+    h = types.SimpleNamespace(batch_size=16, labeled_rows=4, local=Local(), options=FedDure(coarse=coarse, fine=fine))
     context = costs.CostContext(pieces, 100, h, 2, labels=np.array([True, False]))
     cost = algorithms.get('feddure').price(context)
     np.testing.assert_array_equal(cost.step_work, [12 * unlabeled + 4 * labeled, 16 * 4])

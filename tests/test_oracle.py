@@ -12,11 +12,11 @@ import pytest
 
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
+from semisfl_jax.algorithms import fed_shvr
 from semisfl_jax.data import sources
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, Local, Uda
 from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.sharpened import sharpened
 from semisfl_jax.plots import looks
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import experiment, inputs, simulation
@@ -140,8 +140,11 @@ def test_the_losses_of_rules(rule, true, none, threshold):
     for source, rows in (('true', true), ('none', none)):
         objective = 'fixmatch' if rule == 'sharpened' else rule
         uda = Uda(temperature=0.4)
-        hparams = HParams(threshold=threshold, pseudo_labels=source, local=Local(objective=objective), uda=uda)
-        apply = pseudo_label.build_rule(hparams) if rule != 'sharpened' else sharpened(0.7, 0.5, 0.2, source == 'true')
+        options = fed_shvr.FedShvr(alpha0=0.7, alpha1=0.5, alpha2=0.2)
+        hparams = HParams(
+            threshold=threshold, pseudo_labels=source, local=Local(objective=objective), uda=uda, options=options
+        )
+        apply = pseudo_label.build_rule(hparams) if rule != 'sharpened' else fed_shvr.sharpened(hparams, 1.0)
         told = pseudo_label.label_logits(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
         value, labels, counted = apply(told, jnp.asarray(STUDENT), jnp.asarray(WEIGHT))
         assert value == pytest.approx((rows * WEIGHT).sum() / 3, rel=1e-5)

@@ -12,7 +12,7 @@ from configs.studies import feddure, mfed, paper, scales, shvr
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import checks, collect, document, plan, report, spec
+from semisfl_jax.studies import checks, collect, document, plan, report
 from tests import runs
 from tests.studies_cells import CELLS, CELLS_OF_LABELED, CELLS_OF_MFED
 from tests.studies_words import parse, study
@@ -20,7 +20,7 @@ from tests.studies_words import parse, study
 STAND_INS = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mnist': 'mnist'}  # files in configs/
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('scale', scales.COSTS)
 @pytest.mark.parametrize('name', CELLS)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
@@ -155,7 +155,7 @@ def test_studies_share_runs():
     assert not table2 & table3
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('scale', scales.COSTS)
 def test_costs_to_an_accuracy_are_seen_after_every_round_or_every_fifth(scale):
     configs = [cell.config for cell in study('fig5_6_cost', scale).cells()]
     assert {config.eval_every for config in configs} == {5 if scale == 'mnist' else 1}
@@ -164,7 +164,7 @@ def test_costs_to_an_accuracy_are_seen_after_every_round_or_every_fifth(scale):
     }
 
 
-@pytest.mark.parametrize('scale', spec.SCALES)
+@pytest.mark.parametrize('scale', scales.COSTS)
 def test_table_6_also_stands_under_the_settings_of_the_code(scale):
     for table in study('table6', scale).tables:
         assert table.rows == [f'alpha = {a}{end}' for end in ('', ', code') for a in ('1.5', '2', '3', '4')]

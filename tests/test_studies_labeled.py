@@ -42,6 +42,22 @@ def test_every_study_resolves(name, scale):
         assert config.rounds == cell.config.rounds
 
 
+def test_the_first_round_has_a_scale_of_its_own():
+    """The paper's network, the rows of its table and FedAvg with as many steps, nothing beyond the first round."""
+    definition = study('shvr_table1', 'one_round')
+    checks.check(definition)
+    plan.check(definition)
+    table, of_alpha0, of_clients = definition.tables
+    assert set(table.rows) == {*shvr.TABLE_1, 'FedAvg, few labels, as many steps'}
+    assert table.at('Fed-SHVR', 'Non-IID, T = 1').paper.mean == 82.2
+    assert [len(each.cells) for each in definition.tables] == [7 * 2, 2 * 4, 5]
+    assert of_alpha0.rows == ['to 1, ramp', '1']
+    assert [cell.config.federation.alpha for cell in of_clients.cells[1:]] == [0.1, 0.5, 1.0, 10.0]
+    for cell in definition.cells():
+        assert (cell.config.rounds, cell.config.model.name, tuple(cell.config.seeds)) == (1, 'mlp5000', (0, 1, 2, 3, 4))
+    assert not definition.warning
+
+
 @pytest.mark.parametrize('name', CELLS_OF_LABELED)
 def test_a_study_without_a_scale_lists_the_scales(name, capsys):
     assert launch.main(['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py']) == 2
@@ -151,7 +167,7 @@ def test_deviations_are_written_as_such():
 RECORDS = [
     {'round': 1, 'student_accuracy': 0.25, 'loss_local': 2.0},
     {'round': 2, 'loss_local': 1.5},
-    {'round': 3, 'student_accuracy': 0.75, 'loss_local': 1.0},
+    {'round': 3, 'student_accuracy': 0.75, 'loss_local': 1.0, 'loss_global': 1.75},
     {'round': 4, 'student_accuracy': 0.5, 'loss_local': 0.25},
 ]
 
@@ -165,7 +181,7 @@ def test_measures_of_rounds():
         return collect.KINDS[kind].read(run(RECORDS), target)
 
     assert (read('accuracy_after', 1), read('accuracy_after', 2), read('accuracy_after', 3)) == (25.0, None, 75.0)
-    assert (read('accuracy_after', 9), read('loss')) == (None, 0.25)
+    assert (read('accuracy_after', 9), read('loss')) == (None, 1.75)
     assert (read('rounds', 0.5), read('rounds', 0.75), read('rounds', 0.9)) == (3, 3, None)
     assert Measure('rounds', 0.5).kind in collect.KINDS
 
@@ -176,6 +192,20 @@ def test_the_spread_over_seeds_divides_by_their_number():
     curve = plots_collect.spread('fed_sh', seeds)
     np.testing.assert_allclose(curve.mean, [(0.26 / 3) ** 0.5])
     assert curve.label == 'Fed-SH'
+
+
+def test_the_deviation_of_a_seed_is_a_root_mean_square_over_rounds():
+    """Round 1: .2, .4, .9 with the mean .5; round 3: .5, .5, .8 with the mean .6; round 2 was not evaluated."""
+    seeds = {
+        n: run([{'round': 1, 'student_accuracy': a}, {'round': 2}, {'round': 3, 'student_accuracy': b}])
+        for n, (a, b) in enumerate(((0.2, 0.5), (0.4, 0.5), (0.9, 0.8)))
+    }
+    result = collect.CellResult(seeds, (0, 1, 2), [], '', [])
+    found = collect.values(result, Measure('spread'))
+    expected = [(30**2 + 10**2) / 2, (10**2 + 10**2) / 2, (40**2 + 20**2) / 2]
+    np.testing.assert_allclose([found[n] for n in range(3)], np.sqrt(expected))
+    curve = plots_collect.spread('fed_sh', seeds)
+    np.testing.assert_allclose(np.mean(expected), np.mean((100 * curve.mean) ** 2))
 
 
 def test_scales_share_no_settings_by_mistake():

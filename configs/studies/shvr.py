@@ -1,7 +1,9 @@
 """What the studies of Fed-SHVR have in common (Wang et al., arXiv 2111.00010): protocol, methods, scales, numbers.
 
-`smoke` uses the digits, `cpu` MNIST with a narrower network and fewer rounds, `full` the paper's data and models. All
-methods run with the protocol of Fed-SHVR's experiments, the values of its `official` setting.
+`smoke` uses the digits, `cpu` MNIST with a narrower network and fewer rounds, `one_round` (of Table I alone) MNIST with
+the paper's network and the first of its rounds, `full` the paper's data and models. All methods run with the protocol
+of Fed-SHVR's experiments, the values of its `official` setting. A ramp, of 50 epochs there, takes a quarter of the
+rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms.fed_shvr import official
+from semisfl_jax.algorithms.fedavg import MEAN_TEACHER
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper
@@ -22,21 +25,29 @@ COSTS = {  # for the error message of a missing scale
     'cpu': 'MNIST, prepared beforehand, an hour or two on 2 cores',
     'full': "the paper's data, models and five seeds, days on accelerators",
 }
-SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2, 3, 4)}
-ROUNDS = {'smoke': 10, 'cpu': 20, 'full': 100}  # of MNIST
+SEEDS = {'smoke': (0, 1, 2), **dict.fromkeys(('cpu', 'one_round', 'full'), (0, 1, 2, 3, 4))}
+ROUNDS = {'smoke': 10, 'cpu': 20, 'one_round': 1, 'full': 100}  # of MNIST
+RAMP = {'smoke': 3, 'cpu': 5, 'one_round': 25, 'full': 25}  # rounds: the paper's 50 epochs are a quarter of all
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits, a small network and ten rounds, to try "
     'everything out. No accuracy here says anything about a method.',
     'cpu': "The scale is not the paper's: its data and protocol, but 200 hidden units in place of 5,000, and 20 rounds "
     'in place of 100.',
+    'one_round': '',
     'full': '',
 }
 OF_SCALE = {  # -> file in configs/, changes
     'smoke': ('digits', {'data.num_labeled': 100, 'model.name': 'mlp200', 'batch_size': 16}),
     'cpu': ('mnist', {'data.num_labeled': 600, 'model.name': 'mlp200'}),
+    'one_round': ('mnist', {'data.num_labeled': 600, 'model.name': 'mlp5000'}),
     'full': ('mnist', {'data.num_labeled': 600, 'model.name': 'mlp5000'}),
 }
-STEPS = {'smoke': 2 * 133 // 8, 'cpu': 371, 'full': 371}  # of a client that has its share of the images
+STEPS = {
+    'smoke': 2 * 133 // 8,
+    'cpu': 371,
+    'one_round': 371,
+    'full': 371,
+}  # of a client that has its share of the images
 IID = {'federation.partition': 'uniform'}
 NON_IID = {'federation.partition': 'dirichlet_class', 'federation.alpha': 0.1}
 # The same range around the mean as MNIST's 4,320 to 8,015 around 5,940
@@ -65,18 +76,20 @@ def labels_alone(scale: str) -> dict[str, Any]:
 def methods(scale: str) -> dict[str, dict[str, Any]]:
     """Rows of the studies -> changes."""
     alone = labels_alone(scale)
-    semi = {'algorithm': 'fedavg', 'local.steps': 'longest', 'threshold': 0.0}
+    ramp = {'fed_shvr.ramp_rounds': RAMP[scale]}
+    shvr = {'algorithm': 'fed_shvr', **ramp}
+    semi = {'algorithm': 'fedavg', 'local.steps': 'longest', 'local.ramp_rounds': RAMP[scale]}
     return {
         'FedAvg, few labels': alone,
         'FedAvg, all labels': alone | {'data.client_labels': -1},
-        'Fed-SHVR, alpha1 = alpha2 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha1': 0.0, 'fed_shvr.alpha2': 0.0},
-        'Fed-SHVR, alpha2 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha2': 0.0},
-        'Fed-SHVR, alpha1 = 0': {'algorithm': 'fed_shvr', 'fed_shvr.alpha1': 0.0},
-        'Fed-SHVR': {'algorithm': 'fed_shvr'},
-        'Fed-SH': {'algorithm': 'fed_sh'},
-        'Fed-SVR': {'algorithm': 'fed_svr'},
-        'Fed-MT': semi | {'local.objective': 'mean_teacher'},
-        'Fed-Pseudo': semi | {'local.objective': 'pseudo_label'},
+        'Fed-SHVR, alpha1 = alpha2 = 0': shvr | {'fed_shvr.alpha1': 0.0, 'fed_shvr.alpha2': 0.0},
+        'Fed-SHVR, alpha2 = 0': shvr | {'fed_shvr.alpha2': 0.0},
+        'Fed-SHVR, alpha1 = 0': shvr | {'fed_shvr.alpha1': 0.0},
+        'Fed-SHVR': shvr,
+        'Fed-SH': {'algorithm': 'fed_sh', **ramp},
+        'Fed-SVR': {'algorithm': 'fed_svr', **ramp},
+        'Fed-MT': semi | MEAN_TEACHER,
+        'Fed-Pseudo': semi | {'local.objective': 'pseudo_label', 'threshold': 0.0},
         'FedAvg, few labels, as many steps': alone | {'local.steps': 'auto', 'local.epochs': 0, 'k_u': STEPS[scale]},
     }
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import costs, phases, rng, sampling, trees
+from semisfl_jax import costs, losses, phases, rng, sampling, trees
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import of_fed_shvr
@@ -20,7 +20,8 @@ from semisfl_jax.algorithms.registry import register
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, learning_rate, optimizer, plain_steps
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.sharpened import sharpened
+from semisfl_jax.phases import pseudo_label
+from semisfl_jax.phases.sharpened import confidence_rows, sharpened_rows
 from semisfl_jax.phases.state import trainable, with_parameters
 from semisfl_jax.types import (
     LOCAL_CLIENTS,
@@ -40,9 +41,12 @@ from semisfl_jax.types import (
 class FedShvr:
     """`config.fed_shvr`, for Fed-SHVR, Fed-SH and Fed-SVR."""
 
-    alpha0: float = option(1.0, 'weight of the cross-entropy with pseudo-labels', at_least=0)
+    alpha0: float = option(1.0, 'weight of the cross-entropy with pseudo-labels, after the ramp', at_least=0)
     ramp_rounds: int = option(
-        0, 'rounds in which `alpha0` rises from 0 in the first one to its value, linearly; 0: no ramp', at_least=0
+        25,
+        'rounds in which `alpha0` rises from 0 in the first one to its value, linearly; 0: no ramp. 25 are the 50 '
+        'epochs of the paper',
+        at_least=0,
     )
     alpha1: float = option(
         0.75,
@@ -94,7 +98,8 @@ def build(
 
     With momentum, tau_k is the number of plain steps that move a model as far (`hparams.plain_steps`), as in FedNova.
 
-    The headline model is the averaged model.
+    The headline model is the averaged model. `Algorithm.client_losses` are the terms of the paper's F (Eq. 5a), with
+    alpha0 after the ramp, so that rounds compare.
 
     Args:
       form: the method.
@@ -116,7 +121,7 @@ def build(
 
         def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
             batch = phases.read(federation, inputs, t)
-            return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), jnp.float32(0))
+            return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), state.round)
 
         tx = optax.chain(_add(correction), optimizer(hparams, lr))
         student, _, means, counts = phases.local_sgd(loss, state.student, (), tx, inputs.steps)
@@ -154,16 +159,41 @@ def build(
         state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
         return state, {'lr': lr, **metrics, **client_metrics}
 
-    return Algorithm(init, round_, phases.predict_by(model, views, 'student'), headline='student')
+    predict = phases.predict_by(model, views, 'student')
+
+    def client_losses(state: phases.State, images: Array, labels: Array) -> tuple[Array, Array]:
+        logits = predict(state, images)['student']
+        received = pseudo_label.label_logits(hparams, logits, labels)
+        return losses.cross_entropy_rows(logits, labels), _unlabeled_rows(hparams, received, logits)
+
+    return Algorithm(init, round_, predict, headline='student', client_losses=client_losses)
 
 
 def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round_index: Array) -> phases.Objective:
-    """CE of labeled images plus `sharpened` of the others, in weak views. The received model is the labeler."""
+    """CE of labeled images plus `sharpened_rows` of the others, in weak views. The received model is the labeler."""
+    ramp_rounds = hparams.options.ramp_rounds
+    risen = jnp.minimum(round_index / ramp_rounds, 1.0) if ramp_rounds else 1.0
+    return phases.semi_supervised(model, phases.plain(views), hparams, sharpened(hparams, risen))
+
+
+def sharpened(hparams: HParams, risen: Array | float) -> pseudo_label.Rule:
+    """The mean of the terms of unlabeled images; `risen` as in `_unlabeled_rows`."""
+
+    def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
+        labels, every = pseudo_label.hard_labels(received, 0.0)
+        counted = every if hparams.pseudo_labels != 'none' else ~every
+        return losses.row_mean(_unlabeled_rows(hparams, received, logits, risen), weight), labels, counted
+
+    return rule
+
+
+def _unlabeled_rows(hparams: HParams, received: Array, logits: Array, risen: Array | float = 1.0) -> Array:
+    """The terms of unlabeled images [B], for the received model's and the trained model's logits [B, K]; `risen` is the
+    share of alpha0 that the ramp has reached."""
     options = hparams.options
-    risen = jnp.minimum(round_index / options.ramp_rounds, 1.0) if options.ramp_rounds else 1.0
-    labels_count = hparams.pseudo_labels != 'none'
-    rule = sharpened(options.alpha0 * risen, options.alpha1, options.alpha2, labels_count)
-    return phases.semi_supervised(model, phases.plain(views), hparams, rule)
+    if hparams.pseudo_labels == 'none':  # the penalty on confidence needs no label
+        return options.alpha2 * confidence_rows(logits)
+    return sharpened_rows(received, logits, options.alpha0 * risen, options.alpha1, options.alpha2)
 
 
 def _correction(form: Form, average: SplitParams, control: SplitParams, steps: Array) -> Any:
@@ -220,9 +250,10 @@ def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 def official(flat: Flat) -> dict[str, Any]:
     """Fed-SHVR's own experiments: `protocols.of_fed_shvr`, with its alpha1 and alpha2.
 
-    The paper gives neither the last alpha0 nor its ramp (docs/ledger.md).
+    alpha0 rises during the first 50 epochs, which are 25 rounds; the paper does not give its last value
+    (docs/ledger.md).
     """
-    return of_fed_shvr(flat) | {'fed_shvr.alpha1': 0.75, 'fed_shvr.alpha2': 0.1}
+    return of_fed_shvr(flat) | {'fed_shvr.alpha1': 0.75, 'fed_shvr.alpha2': 0.1, 'fed_shvr.ramp_rounds': 25}
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
@@ -251,11 +282,6 @@ def check(flat: Flat) -> None:
         raise UserError(
             f"config.optimizer='{flat['optimizer']}': {flat['algorithm']} divides each client's update by its number "
             "of steps, which is meaningful only for SGD; use 'sgd'"
-        )
-    if flat['fed_shvr.ramp_rounds'] and not flat['fed_shvr.alpha0']:
-        raise UserError(
-            f'config.fed_shvr.ramp_rounds={flat["fed_shvr.ramp_rounds"]} ramps fed_shvr.alpha0=0; set alpha0 above 0, '
-            'or ramp_rounds=0'
         )
 
 

@@ -168,7 +168,7 @@ def step(
     x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
     guesses, _ = phases.forward(model, training.student, weak, None, False)
     labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
-    guessed = ~batch.labeled
+    guessed = phases.guessed_rows(parts.hparams, batch)
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine
 

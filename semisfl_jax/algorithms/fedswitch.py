@@ -81,7 +81,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
             logits, _ = phases.forward(model, student, x, None, False)
             labels, confident = pseudo_label.assign(hparams, logits, batch.labels)
-            return switching.histogram(labels, confident & ~batch.labeled, logits.shape[-1])
+            return switching.histogram(labels, confident & phases.guessed_rows(hparams, batch), logits.shape[-1])
 
         empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)
         return jax.lax.fori_loop(0, inputs.steps, lambda t, counts: counts + of_batch(t), empty)

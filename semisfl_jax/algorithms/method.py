@@ -34,10 +34,10 @@ FEATURES: dict[str, tuple[str, ...]] = {
     'local': ('local.epochs', 'local.weighting'),
     'steps': ('local.steps',),
     'kept optimizers': ('local.optimizer_state',),
-    'objective': ('local.objective',),
+    'objective': ('local.objective', 'local.ramp_rounds'),
     'prox': ('local.prox',),
     'uda': ('uda.temperature', 'uda.tsa'),
-    'mean teacher': ('local.teacher_decay',),
+    'mean teacher': ('local.teacher_decay', 'local.input_noise'),
     'tasks': ('data.tasks', 'data.task_images', 'model.output_stride', 'model.weights'),
 }
 SERVER = ('needed', 'optional', 'none')

@@ -95,6 +95,8 @@ _RANGES = {
             'k_s',
             'local.epochs',
             'local.prox',
+            'local.input_noise',
+            'local.ramp_rounds',
         ),
         _NOT_NEGATIVE,
     ),

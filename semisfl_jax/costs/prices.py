@@ -109,7 +109,8 @@ def whole_model(context: CostContext, pseudo_labels: bool = True) -> ClientCost:
     """One model down, one up. `pseudo_labels`: each iteration includes a forward pass that computes them."""
     h, work = context.hparams, context.pieces.whole_work
     row = work.train + (work.forward if pseudo_labels else 0)
-    return ClientCost(download=context.whole_bytes, upload=context.whole_bytes, step_work=h.batch_size * row)
+    empty = h.labeled_rows * ~np.asarray(context.labels) if h.local.steps == 'longest' else 0
+    return ClientCost(download=context.whole_bytes, upload=context.whole_bytes, step_work=(h.batch_size - empty) * row)
 
 
 def client_memory(pieces: Pieces, batch_size: int, teacher: bool, whole: bool = False) -> int:

@@ -93,6 +93,17 @@ def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
     return Batch(federation.client_images[rows], federation.client_labels[rows], inputs.labeled[t])
 
 
+def guessed_rows(hparams: HParams, batch: Batch) -> Array:
+    """The rows of a batch that are trained on without their label, [B] bool.
+
+    Of a client without labels these are all rows or, with `local.steps` 'longest', the last B_u
+    (`sampling.client_rows`).
+    """
+    if hparams.local.steps != 'longest':
+        return ~batch.labeled
+    return ~batch.labeled & (jnp.arange(batch.labeled.shape[0]) >= hparams.labeled_rows)
+
+
 def local_sgd(
     loss: ClientLoss,
     student: SplitParams,

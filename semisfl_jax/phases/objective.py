@@ -12,7 +12,7 @@ from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.full_model import forward
-from semisfl_jax.phases.local import Batch
+from semisfl_jax.phases.local import Batch, guessed_rows
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, LossValue, SplitParams, Views
 
@@ -29,13 +29,12 @@ class Objective(Protocol):
         labeler: SplitParams,
         batch: Batch,
         key: Array,
-        progress: Array,
+        round_index: Array,
         /,
     ) -> LossValue:
         """The loss [], and as in `ClientLoss`: student, means, counts.
 
-        `labeler` holds the variables that label weak views; `progress` [] is the share of `lr_rounds`, the rounds of
-        the learning-rate schedule, that is done.
+        `labeler` holds the variables that label weak views; `round_index` [], from 0, is where schedules stand.
         """
 
 
@@ -47,7 +46,7 @@ def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Object
     'pseudo_label': the received model, so an image has the same label all round (Lee, 2013, in federated learning as
       Fed-Pseudo in the comparison of Wang et al., 2021); without strong views, as in `plain`.
     'mean_teacher': an EMA of the client's model (Tarvainen and Valpola, 2017; Fed-MT in that comparison); both models
-      see weak views, of draws of their own.
+      see weak views with Gaussian noise (`local.input_noise`), of draws of their own.
     """
     kind = hparams.local.objective
     if kind == 'supervised':
@@ -65,7 +64,12 @@ def supervised(model: SplitModel, views: Views) -> Objective:
     """Mean cross-entropy on the supervised view; every row of a batch is labeled."""
 
     def objective(
-        parameters: SplitParams, student: SplitParams, labeler: SplitParams, batch: Batch, key: Array, progress: Array
+        parameters: SplitParams,
+        student: SplitParams,
+        labeler: SplitParams,
+        batch: Batch,
+        key: Array,
+        round_index: Array,
     ) -> LossValue:
         x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images))
         logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
@@ -81,20 +85,26 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: pse
     Each is a mean over its own rows. All rows pass through the model in one batch, labeled ones in the supervised view,
     the others in a strong view. `labeler` holds the variables that label the weak views: the client's own model or a
     teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labeled rows count in L_s only
-    while the probability of their label is at most the threshold, which rises with `progress` in [0, 1].
+    while the probability of their label is at most the threshold, which rises until round `lr_rounds`. The weight of
+    L_u rises over the first rounds if the objective has a ramp (`pseudo_label.ramp`).
     """
     head = hparams.labeled_rows  # rows of a batch that may have labels
 
     def objective(
-        parameters: SplitParams, student: SplitParams, labeler: SplitParams, batch: Batch, key: Array, progress: Array
+        parameters: SplitParams,
+        student: SplitParams,
+        labeler: SplitParams,
+        batch: Batch,
+        key: Array,
+        round_index: Array,
     ) -> LossValue:
-        x, weak = both_views(views, head, batch, key)
+        x, weak = with_noise(hparams, key, *both_views(views, head, batch, key))
         guesses, _ = forward(model, labeler, weak, None, False)
         guesses = pseudo_label.label_logits(hparams, guesses, batch.labels)
         logits, updated = forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
-        guessed = ~batch.labeled
+        guessed = guessed_rows(hparams, batch)
         consistency, labels, confident = rule(guesses, logits, guessed.astype(jnp.float32))
-        value, means = with_labels(hparams, consistency, logits, batch, progress)
+        value, means = with_labels(hparams, consistency, logits, batch, round_index)
         return value, (updated, means, pseudo_label.count(labels, confident, batch.labels, guessed))
 
     return objective
@@ -115,17 +125,28 @@ def both_views(views: Views, head: int, batch: Batch, key: Array) -> tuple[Array
     return views.normalize(images), weak
 
 
+def with_noise(hparams: HParams, key: Array, x: Array, weak: Array) -> tuple[Array, Array]:
+    """Both views of `both_views` with Gaussian noise, drawn for each, if the objective is 'mean_teacher'."""
+    scale = hparams.local.input_noise if hparams.local.objective == 'mean_teacher' else 0.0
+    if not scale:
+        return x, weak
+    noise, of_labeler = (jax.random.normal(rng.fold(key, name), x.shape) for name in ('noise', 'teacher_noise'))
+    return x + scale * noise, weak + scale * of_labeler
+
+
 def with_labels(
-    hparams: HParams, consistency: Array, logits: Array, batch: Batch, progress: Array
+    hparams: HParams, consistency: Array, logits: Array, batch: Batch, round_index: Array
 ) -> tuple[Array, dict[str, Array]]:
     """The loss L_s + `consistency_weight` L_u [] of `semi_supervised`, and its terms by their names in metrics.jsonl.
 
     `consistency` is L_u [], `logits` [B, K] are those of the student, from which L_s is computed.
     """
-    head, unlabeled = hparams.labeled_rows, hparams.consistency_weight * consistency
+    head = hparams.labeled_rows
+    unlabeled = hparams.consistency_weight * pseudo_label.ramp(hparams.local, round_index) * consistency
     means, value = {'loss_unlabeled': unlabeled, 'loss_consistency': consistency}, unlabeled
     if head:
         rows = losses.cross_entropy_rows(logits[:head], batch.labels[:head])
+        progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
         ceiling = pseudo_label.signal_threshold(hparams.uda.tsa, progress, logits.shape[-1])
         below = jax.lax.stop_gradient(jnp.exp(-rows)) <= ceiling
         means['loss_client_labels'] = losses.row_mean(rows, (batch.labeled[:head] & below).astype(jnp.float32))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax import losses
-from semisfl_jax.hparams import HParams
+from semisfl_jax.hparams import HParams, Local
 from semisfl_jax.types import Array, Metrics
 
 TSA_SCHEDULES = ('off', 'linear', 'exp', 'log')
@@ -117,6 +117,18 @@ def build_rule(hparams: HParams) -> Rule:
     if hparams.local.objective == 'mean_teacher':
         return mean_teacher(math.inf if hparams.pseudo_labels == 'none' else 0.0)
     return fixmatch(confidence_threshold(hparams))
+
+
+def ramp(local: Local, round_index: Array) -> Array | float:
+    """The share of its weight that the unlabeled loss has in a round, up to 1 from round `local.ramp_rounds` on.
+
+    Linear with 'pseudo_label' (Lee, 2013, Eq. 16), exp(-5 (1 - x)^2) at a share x of the ramp with 'mean_teacher'
+    (Tarvainen and Valpola, 2017). Other objectives have none.
+    """
+    if not local.ramp_rounds or local.objective not in ('pseudo_label', 'mean_teacher'):
+        return 1.0
+    risen = jnp.minimum(round_index / local.ramp_rounds, 1.0)
+    return risen if local.objective == 'pseudo_label' else jnp.exp(-5.0 * (1.0 - risen) ** 2)
 
 
 def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:

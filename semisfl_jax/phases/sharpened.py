@@ -6,8 +6,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import losses
-from semisfl_jax.phases import pseudo_label
 from semisfl_jax.types import Array
 
 
@@ -33,28 +31,21 @@ def confidence_rows(logits: Array) -> Array:
     return jnp.log(logits.shape[-1]) + jnp.sum(jnp.exp(log_f) * log_f, axis=-1)
 
 
-def sharpened(alpha0: Array | float, alpha1: float, alpha2: float, labels_count: bool = True) -> pseudo_label.Rule:
-    """The unlabeled terms of a client's objective (Eq. 5a, 6 and 9):
+def sharpened_rows(received: Array, logits: Array, alpha0: Array | float, alpha1: float, alpha2: float) -> Array:
+    """The unlabeled terms of a client's objective by rows [B] (Eq. 5a, 6 and 9):
 
-    alpha0 CE(f(u), v) + alpha1 KL(v || uniform) + alpha2 KL(f(u) || uniform), means over rows, with the labels
+    alpha0 CE(f(u), v) + alpha1 KL(v || uniform) + alpha2 KL(f(u) || uniform), with the labels
     v = f'(u)^(alpha0 / alpha1), normalized, that minimize the first two terms at the received model f' (Eq. 8).
 
     `alpha1` 0 is the limit of one-hot labels. The second term has no gradient, and is part of the objective's value.
 
     Args:
+      received: logits [B, K] of the received model.
+      logits: [B, K] of the model in training.
       alpha0: [], may be traced; at 0 the labels are uniform, and weigh nothing.
       alpha1: strength of the labels' regularization.
       alpha2: strength of the confidence penalty.
-      labels_count: False leaves the confidence penalty alone, which needs no label (`pseudo_labels` 'none').
     """
-
-    def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = pseudo_label.hard_labels(received, 0.0)
-        if not labels_count:
-            return losses.row_mean(alpha2 * confidence_rows(logits), weight), labels, ~every
-        targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
-        rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
-        rows = rows + alpha1 * divergence_from_uniform(targets) + alpha2 * confidence_rows(logits)
-        return losses.row_mean(rows, weight), labels, every
-
-    return rule
+    targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
+    rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
+    return rows + alpha1 * divergence_from_uniform(targets) + alpha2 * confidence_rows(logits)

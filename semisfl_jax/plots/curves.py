@@ -29,6 +29,7 @@ LOSS_LABELS = {
     'loss_client_labels': 'Clients: own labels',
     **{f'{name}_loss': smallest(name).title for name in DENSE},
     'loss_local': 'Clients: total',
+    'loss_global': "Clients: $F$ of the server's model",
 }
 LETTERS = 24  # beside one of several rows of panels
 MEAN_LOSS = 'Mean over tasks'  # instead of their total, in a figure with losses of dense tasks

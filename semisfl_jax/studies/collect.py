@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from semisfl_jax import own_files, runs, tasks
 from semisfl_jax.errors import UserError
@@ -162,10 +164,6 @@ def _accuracy_after(run: Run, target: float) -> float | None:
     return None if value is None else run.score.scale * value
 
 
-def _loss(run: Run, target: float) -> float | None:
-    return run.records[-1].get('loss_local')
-
-
 def _rounds(run: Run, target: float) -> float | None:
     """The first evaluated round that reaches the target, None if none does."""
     record = _reached(run, target)
@@ -213,6 +211,22 @@ def _last(key: str, scale: float) -> Callable[[Run, float], float | None]:
     return read
 
 
+def _deviation(run: Run, runs: Sequence[Run]) -> float | None:
+    """Of one seed among `runs` of all, the root mean square over rounds.
+
+    The root mean square of that over seeds is the one over rounds of the standard deviation that figures show.
+    """
+    tables = [
+        {record['round']: record[of.key] for record in of.records if record.get(of.key) is not None} for of in runs
+    ]
+    rounds = sorted(set.intersection(*map(set, tables)))
+    if len(runs) < 2 or not rounds:
+        return None
+    scores = run.score.scale * np.array([[table[number] for number in rounds] for table in tables])
+    own = scores[next(index for index, of in enumerate(runs) if of is run)]
+    return float(np.sqrt(np.mean((own - scores.mean(axis=0)) ** 2)))
+
+
 def _delta_m(run: Run, reference: Run) -> float | None:
     """Over another run, in all tasks of the run."""
     scores, others = {}, {}
@@ -229,7 +243,8 @@ class Kind(NamedTuple):
 
     title: str
     unit: str
-    # run, target -> value, None if the run has none; for a measure with a reference: run, the reference's run
+    # run, target -> value, None if the run has none; for a measure with a reference: run, the reference's run; for
+    # 'spread': run, the runs of all seeds
     read: Callable[[Run, Any], float | None]
     group: str = ''  # kinds of one group stand in one figure, under its name; '': each in its own
 
@@ -248,7 +263,8 @@ KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy),
     'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _late_accuracy),
     'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
-    'loss': Kind("clients' training loss, mean over the last round", 'nats', _loss),
+    'loss': Kind('objective F of all clients after the last round', 'nats', _last('loss_global', 1.0)),
+    'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation),
     'rounds': Kind('rounds to a target accuracy', 'rounds', _rounds),
     'minutes': Kind(
         'simulated minutes to a target accuracy', 'min', _on_the_way(lambda r: r['simulated_seconds'] / 60.0)
@@ -266,6 +282,10 @@ def values(result: CellResult, measure: Measure) -> dict[int, float]:
     """Seed -> value, for the seeds that have one."""
     read = KINDS[measure.kind].read
     seeds = sorted(result.runs.keys() & result.reference.keys() if measure.reference else result.runs)
-    second = result.reference if measure.reference else dict.fromkeys(seeds, measure.target)
+    second: Mapping[int, Any] = dict.fromkeys(seeds, measure.target)
+    if measure.reference:
+        second = result.reference
+    elif measure.kind == 'spread':
+        second = {seed: list(map(result.runs.__getitem__, seeds)) for seed in seeds}
     all_ = {seed: read(result.runs[seed], second[seed]) for seed in seeds}
     return {seed: value for seed, value in all_.items() if value is not None}

@@ -32,7 +32,7 @@ NAMES = {
     'accuracy_minutes': 'Test accuracy against simulated time',
     'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time (level: a method without traffic)',
     'k_s': 'Supervised steps per round',
-    'loss_rounds': "Clients' training loss against rounds",
+    'loss_rounds': "The clients' objective at the server's model, F, against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
 DPI = 200  # of the pictures of reports
@@ -158,7 +158,7 @@ def _curves(
         )
         return figure, ''
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_local'}.get(name, SCORE)
+    key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_global'}.get(name, SCORE)
     group_curves = plots_collect.curves(groups, key, x)
     group_curves = [curve._replace(look=row_looks[curve.label]) for curve in group_curves]
     note = ''

@@ -16,7 +16,7 @@ from semisfl_jax.wording import did_you_mean
 
 # Keys of a study's configuration, beside those of its runs
 OWN_KEYS = ('study_rows', 'study_columns', 'study_tuned', 'study_untuned')
-SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'full')  # a study need not have all
+SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'one_round', 'full')  # a study need not have all
 
 
 class Paper(NamedTuple):

@@ -19,7 +19,7 @@ from semisfl_jax.hparams import HParams
 from semisfl_jax.models import SplitModel
 from semisfl_jax.phases import pseudo_label
 from semisfl_jax.phases.full_model import forward
-from semisfl_jax.phases.local import Batch, iterate
+from semisfl_jax.phases.local import Batch, guessed_rows, iterate
 from semisfl_jax.phases.state import with_parameters
 from semisfl_jax.types import Array, LossValue, Reported, SplitParams, Variables, Views
 
@@ -154,7 +154,8 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
                 labels = agreement.label(labels, votes, helpers.valid, logits.shape[-1])
         strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
         logits, new_batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'))
-        counted = (confident & ~batch.labeled).astype(jnp.float32)
+        guessed = guessed_rows(hparams, batch)
+        counted = (confident & guessed).astype(jnp.float32)
         agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)
         inter_client = losses.row_mean(divergence, counted)
         unlabeled = options.lambda_a * agreed + options.lambda_i * inter_client
@@ -162,7 +163,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
         value = value + options.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
         means = {'loss_local': value, 'loss_unlabeled': unlabeled}
         means |= {'loss_agreement': agreed, 'loss_inter_client': inter_client}
-        return value, (new_batch_stats, means, pseudo_label.count(labels, confident, batch.labels, ~batch.labeled))
+        return value, (new_batch_stats, means, pseudo_label.count(labels, confident, batch.labels, guessed))
 
     return loss
 
