@@ -10,7 +10,8 @@ DIR has coco/2017_panoptic as prepared for tensorflow-datasets: 118,287 images f
 once over their images in each of 12 rounds, as in M-Fed's Table 3. The paper's other tasks on COCO are instance and
 panoptic segmentation and keypoints of persons, whose models are not in this package; its stuff has the classes of
 COCO-Stuff, here it has the 53 of panoptic segmentation, and a task of semantic segmentation stands beside it. The
-optimizer is that of configs/pascal_context.py. The images and maps, about 40 GB, are on the accelerator.
+optimizer is that of configs/pascal_context.py. Of the views only flips are: no source names a scale or a rotation for
+COCO in these experiments, and there is neither. The images and maps, about 40 GB, are on the accelerator.
 """
 
 from ml_collections import ConfigDict
@@ -33,4 +34,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model.name = 'deeplabv3_resnet50'
 
     config.local.epochs = 1
+
+    config.augment.scale_min = 1.0
+    config.augment.scale_max = 1.0
+    config.augment.rotate = 0.0
     return config

@@ -243,13 +243,6 @@ DENSE = [
         ('every pixel is a peak', 'return maps >= around', 'return maps > -jnp.inf'),
         ('a curve that is not interpolated', 'prepend=0.0) * best', 'prepend=0.0) * precision'),
     ),
-    *of(
-        'tasks/panoptic.py',
-        'tasks_catalog',
-        ('void in the union', ' - common.get((p, void), 0)', ''),
-        ('void is a false positive', 'if 2 * common.get((p, void), 0) <= predicted_area[p]:', 'if True:'),
-        ('classes do not matter', ' or predicted_class[p] != true_class[t]', ''),
-    ),
     *of('augment/content.py', 'augment', ('sharpened unseen', 'blocks.if_any(sharpness,', 'blocks.if_any(color,')),
     *of(
         'augment/blocks.py',

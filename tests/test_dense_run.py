@@ -140,6 +140,7 @@ def test_clients_that_fail_keep_their_models_and_the_run_goes_on(tmp_path):
             "config.model.name='scene_net' outputs maps",
         ),
         ({'mfed__weight': -1.0}, 'config.mfed.weight=-1.0 must be 0 or more'),
+        ({'mfed__weight': 1.5}, 'config.mfed.weight=1.5 is above mfed.max_weight=1.0'),
     ],
 )
 def test_wrong_input_is_one_line(tmp_path, capsys, wrong, said):

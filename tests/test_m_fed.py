@@ -11,8 +11,10 @@ import pytest
 from semisfl_jax import algorithms, phases, rng, tasks
 from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.m_fed import MFedOptions
+from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import HParams, Local
 from semisfl_jax.models import SplitModel
+from semisfl_jax.phases.state import trainable
 from semisfl_jax.phases.tasks import TaskModel, part
 from semisfl_jax.types import Cohort, Federation, SplitParams, Views
 from tests.rows import Row
@@ -138,7 +140,7 @@ def twin(start, names, lambda_0, rho=1.0, penalty='squared', rounds=ROUNDS):
     images = np.asarray(data.client_images, np.float64) / 255.0
     g = sum(w for w, _ in models.values()) / len(models)
     for number in range(rounds):
-        strength, planned = lambda_0 * rho**number, rows_of_round(names, number)
+        strength, planned = min(lambda_0 * rho**number, 1.0), rows_of_round(names, number)
         for name in names:
             targets = np.asarray(data.client_targets[name], np.float64) / 255.0
             of_clients, counts = [], []
@@ -164,8 +166,10 @@ def twin(start, names, lambda_0, rho=1.0, penalty='squared', rounds=ROUNDS):
 @pytest.mark.parametrize('penalty', ['squared', 'norm'])
 @pytest.mark.parametrize('names', [NAMES, ('depth',)])
 def test_rounds_equal_algorithm_1(names, penalty):
-    """Per task: batches of unequal numbers, an average by images, lambda that grows; across tasks: g, evenly."""
-    states, _ = run('m_fed', names, weight=0.5, growth=1.5, penalty=penalty)
+    """Per task: batches of unequal numbers, an average by images, lambda of 0.5, 0.75 and, bounded, 1; across tasks: g,
+    evenly."""
+    states, metrics = run('m_fed', names, weight=0.5, growth=1.5, penalty=penalty)
+    assert metrics['penalty_weight'] == 1
     expected = twin({name: weights(states[0], name) for name in names}, names, 0.5, 1.5, penalty)
     for state, (g, models) in zip(states[1:], expected, strict=True):
         np.testing.assert_allclose(state.server['w'], g, rtol=2e-5, atol=1e-6)
@@ -197,9 +201,61 @@ def test_a_strong_pull_brings_encoders_together():
         (w, _), (other, _) = (weights(run('m_fed', **options)[0][-1], name) for name in NAMES)
         return np.sqrt(np.sum((w - other) ** 2))
 
-    free, weak, strong = gap(weight=0.0), gap(weight=0.5, growth=1.0), gap(weight=8.0, growth=1.0)
+    free, weak, strong = gap(weight=0.0), gap(weight=0.5, growth=1.0), gap(weight=8.0, growth=1.0, max_weight=8.0)
     assert strong < 0.3 * free
     assert strong < weak < free
+
+
+@pytest.mark.parametrize('count', [3, 5, 6, 7])
+def test_the_norm_begins_without_a_pull(count):
+    """Its direction is that of the distance, whose sum over so many equal encoders, divided by their number, rounds."""
+    names = tasks.DENSE[:count]
+    models = [TaskModel(tasks.make(name, 1 if name in ('saliency', 'edges', 'depth') else 2), None) for name in names]
+    models = [of_task._replace(model=model(of_task.task.outputs)) for of_task in models]
+    settings = dataclasses.replace(hparams(count, penalty='norm', weight=1e3, max_weight=1e3), local=None)
+    state = algorithms.build('m_fed', models, VIEWS, settings).init(rng.root(0))
+    data = federation()
+    data = data.replace(client_targets=dict.fromkeys(names, data.client_targets['semseg'] % 2))
+    rows = jnp.arange(4).reshape(2, 2)
+    inputs = phases.ClientInput(jnp.int32(0), rng.root(1), jnp.int32(2), rows, jnp.ones_like(rows, bool))
+    views = VIEWS._replace(together=lambda key, images, targets: (images, targets))
+
+    for of_task in models:
+        received, slopes = part(state.student, of_task.task.name), []
+        for pull in (None, (jnp.float32(1e3), state.server)):
+            loss = m_fed.build_loss(of_task, views, settings, inputs, data, pull)
+            slope = jax.grad(loss, has_aux=True)
+            gradient, (_, means, _) = slope(trainable(received), received, (), jnp.int32(0))
+            slopes.append(gradient)
+        assert means['distance'] == 0
+        assert np.any(slopes[0].bottom['w'] != 0)
+        jax.tree.map(np.testing.assert_array_equal, *slopes)
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        # 0.1 * 2^t: 0.1, 0.2, 0.4, and 0.8 is above 0.5
+        ({'weight': 0.1, 'growth': 2.0, 'max_weight': 0.5}, {0: 0.1, 1: 0.2, 2: 0.4, 3: 0.5, 4: 0.5, 10_000: 0.5}),
+        # in round 20 as without a bound; ln(1e4) / ln(1.05) = 188.8 rounds until 1
+        ({}, {0: 1e-4, 19: 1e-4 * 1.05**19, 188: 1e-4 * 1.05**188, 189: 1.0, 10_000: 1.0, 2**31 - 1: 1.0}),
+        ({'weight': 0.3, 'growth': 1.0, 'max_weight': 0.3}, {0: 0.3, 10_000: 0.3}),
+        ({'weight': 0.3, 'growth': 1.5, 'max_weight': 0.3}, {0: 0.3, 10_000: 0.3}),
+        ({'weight': 0.3, 'growth': 0.5}, {0: 0.3, 2: 0.075, 10_000: 0.0}),
+        ({'weight': 1e-30, 'growth': 10.0, 'max_weight': 1e30}, {0: 1e-30, 29: 0.1, 10_000: 1e30}),
+    ],
+)
+def test_lambda_grows_up_to_its_bound(options, expected):
+    found = jax.jit(jax.vmap(lambda t: m_fed.penalty_weight(MFedOptions(**options), t)))(jnp.array(list(expected)))
+    np.testing.assert_allclose(found, list(expected.values()), rtol=1e-5)
+
+
+def test_a_first_lambda_above_the_bound_is_refused():
+    flat = {'augment.supervised': 'weak', 'mfed.weight': 2.0, 'mfed.max_weight': 1.0}
+    with pytest.raises(UserError, match=r'^config.mfed.weight=2.0 is above mfed.max_weight=1.0, .* raise the latter$'):
+        m_fed.METHOD.check(flat)
+    m_fed.METHOD.check(flat | {'mfed.weight': 1.0})
+    algorithms.get('mfed_fl').check({'augment.supervised': 'weak'})  # has neither
 
 
 def test_a_task_whose_clients_all_failed_keeps_its_model_and_g_ignores_no_task():

@@ -141,7 +141,9 @@ def test_the_setting_of_m_fed(name, base, counts):
         assert (federation.num_clients, config.local.epochs, config.rounds) == counts
         assert (federation.num_active, federation.partition) == (counts[0], 'uniform')
         assert (config.optimizer, config.lr, config.lr_schedule, config.batch_size) == ('adam', 1e-4, 'poly', 12)
-        assert (config.mfed.weight, config.mfed.growth) == (1e-4, 1.05)
+        assert (config.mfed.weight, config.mfed.growth, config.mfed.max_weight) == (1e-4, 1.05, 1.0)
+        moved = config.augment.flip, config.augment.scale_min, config.augment.scale_max, config.augment.rotate
+        assert moved == {'pascal_context': (True, 0.75, 1.25, 20.0), 'coco_panoptic': (True, 1.0, 1.0, 0.0)}[base]
     scenes = f'--config={runs.ROOT}/configs/digit_scenes.py'
     config = command_line.parse(['launch.py', scenes, *words[2:], '--config.setting=official']).config
     assert (config.federation.num_clients, config.local.epochs, config.rounds) == (35, 5, 20)  # seven tasks

@@ -1,4 +1,4 @@
-"""Tasks by name, what they show and label, panoptic quality and Delta_m."""
+"""Tasks by name, what they show and label, and Delta_m."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 from semisfl_jax import tasks
 from semisfl_jax.errors import UserError
-from semisfl_jax.tasks import IGNORED, delta_m, panoptic_quality
+from semisfl_jax.tasks import IGNORED, delta_m
 
 OUTPUTS = dict.fromkeys(tasks.NAMES, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}
 
@@ -103,64 +103,6 @@ def test_what_is_shown_of_the_truth_is_the_truth(name):
     else:
         outputs = target[..., None] / 254 if name == 'depth' else 80.0 * target[..., None] - 40
     np.testing.assert_allclose(task.show(outputs), target, atol=1e-9)
-
-
-def test_panoptic_quality_by_hand():
-    """Class 7: one match with IoU 4 of 5 and one missed; class 8: one match of 3 of 4, an extra one, one mostly void.
-
-    Class 7: SQ 4/5, RQ 1 / (1 + 1/2). Class 8: SQ 3/4, RQ 1 / (1 + 1/2); segment 6 is void by 2 of 3 pixels.
-    """
-    truth = np.array([[1, 1, 1, 1], [2, 3, 3, 3], [3, 0, 0, 2], [2, 2, 2, 2]])
-    guess = np.array([[4, 4, 4, 4], [4, 5, 5, 5], [7, 6, 6, 6], [0, 0, 0, 0]])
-    result = panoptic_quality([guess], [{4: 7, 5: 8, 6: 8, 7: 8}], [truth], [{1: 7, 2: 7, 3: 8}])
-    assert result.by_class == {7: pytest.approx((8 / 15, 4 / 5, 2 / 3)), 8: pytest.approx((1 / 2, 3 / 4, 2 / 3))}
-    assert result[:3] == pytest.approx(((8 / 15 + 1 / 2) / 2, (4 / 5 + 3 / 4) / 2, 2 / 3))
-
-
-def segments(image):
-    return [int(i) for i in np.unique(image) if i]
-
-
-def by_loop(predicted, predicted_classes, true, true_classes):
-    """PQ by the definition: all pairs, as sets of pixels."""
-    values = {}
-    for kind in (1, 2):
-        ious, extra, missed = [], 0, 0
-        for guess, guess_class, truth, truth_class in zip(
-            predicted, predicted_classes, true, true_classes, strict=True
-        ):
-            left_p, left_t = (
-                [i for i in segments(m) if c[i] == kind] for m, c in ((guess, guess_class), (truth, truth_class))
-            )
-            for p in list(left_p):
-                for t in list(left_t):
-                    iou = np.sum((guess == p) & (truth == t)) / np.sum(((guess == p) & (truth != 0)) | (truth == t))
-                    if iou > 0.5:
-                        ious.append(iou)
-                        left_p.remove(p)
-                        left_t.remove(t)
-            missed += len(left_t)
-            extra += sum(np.mean(truth[guess == p] == 0) <= 0.5 for p in left_p)
-        values[kind] = sum(ious) / (len(ious) + extra / 2 + missed / 2)
-    return values
-
-
-def test_panoptic_quality_equals_a_loop():
-    rng = np.random.default_rng(1)
-    true = np.kron(rng.integers(0, 6, (4, 4, 4)), np.ones((1, 3, 3), int))
-    predicted = np.where(rng.uniform(size=true.shape) < 0.15, rng.integers(0, 6, true.shape), true)
-    true_classes = [{i: 1 + i % 2 for i in range(6)}] * 4
-    predicted_classes = [{i: 1 + i % 2 for i in range(6)}] * 3 + [dict.fromkeys(range(6), 1)]
-    result = panoptic_quality(predicted, predicted_classes, true, true_classes)
-    expected = by_loop(predicted, predicted_classes, true, true_classes)
-    assert {kind: value[0] for kind, value in result.by_class.items()} == pytest.approx(expected)
-    assert result.pq == pytest.approx(np.mean(list(expected.values())))
-    assert 0.2 < result.pq < 0.95
-
-
-def test_panoptic_quality_of_nothing():
-    empty = np.zeros((1, 4, 4), int)
-    assert np.isnan(panoptic_quality(empty, [{}], empty, [{}]).pq)
 
 
 def test_delta_m_of_the_paper():

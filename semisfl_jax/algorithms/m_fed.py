@@ -7,6 +7,7 @@ drawn to the mean encoder.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,12 @@ class MFedOptions:
         'paper gives no value; 1: constant',
         above=0.0,
     )
+    max_weight: float = option(
+        1.0,
+        'largest lambda, beyond which it grows no further; the paper names no bound, and without one lambda is 3.9e6 '
+        'after 500 rounds',
+        above=0.0,
+    )
     penalty: str = option(
         'squared',
         "distance between encoder and mean encoder g in a client's loss: 'squared', lambda / 2 ||w - g||^2, whose "
@@ -70,7 +77,7 @@ def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: Cli
     its local epochs on the loss of its task plus a penalty on the distance between its encoder and g; the server
     averages the models of every task over its clients, and g is the mean of the encoders of all tasks (Eq. 4).
 
-    The penalty is lambda_t / 2 ||w* - g||^2 with lambda_t = lambda_0 rho^t in round t, over the encoder's parameters;
+    The penalty is lambda_t / 2 ||w* - g||^2 with the lambda_t of `penalty_weight`, over the encoder's parameters;
     `mfed.penalty` 'norm' takes the distance itself. BatchNorm's statistics are averaged within the task, with all else,
     and are in neither penalty nor g.
 
@@ -82,7 +89,7 @@ def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: Cli
       hparams: settings.
       axis: the clients of a round. They are those of one task at a time.
     """
-    return build(models, views, hparams, axis, weight=hparams.options.weight, growth=hparams.options.growth)
+    return build(models, views, hparams, axis, hparams.options)
 
 
 def build(
@@ -90,11 +97,10 @@ def build(
     views: Views,
     hparams: HParams,
     axis: ClientAxis,
-    weight: float,
-    growth: float = 1.0,
+    options: MFedOptions,
 ) -> Algorithm:
-    """M-Fed with lambda_0 = `weight` and rho = `growth`; `weight` 0 leaves the penalty out, and the encoder g."""
-    names = tuple(task.name for task, _ in models)
+    """M-Fed with these options; `weight` 0 leaves the penalty out, and the encoder g."""
+    names, weight = tuple(task.name for task, _ in models), options.weight
 
     def client(
         of_task: TaskModel,
@@ -114,8 +120,7 @@ def build(
         key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[phases.State, Metrics]:
         lr = learning_rate(hparams, state.round)
-        strength = weight * growth ** state.round.astype(jnp.float32)
-        pull = (strength, state.server) if weight else None
+        pull = (penalty_weight(options, state.round), state.server) if weight else None
         averaged, measured = {}, {}
         for of_task in models:
             name, received = of_task.task.name, part(state.student, of_task.task.name)
@@ -134,7 +139,7 @@ def build(
             averaged[name], measured[name] = collect(work, weights, received, axis)
         server = mean_encoder(averaged) if weight else state.server
         state = state.replace(round=state.round + 1, student=join(averaged), server=server)
-        of_penalty = {'penalty_weight': strength} if weight else {}
+        of_penalty = {'penalty_weight': pull[0]} if pull else {}
         return state, {'lr': lr, **of_penalty, **metrics(measured)}
 
     def predict(state: phases.State, images: Array) -> dict[str, Array]:
@@ -145,8 +150,18 @@ def build(
     return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
 
 
+def penalty_weight(options: MFedOptions, index: Array) -> Array:
+    """lambda_t = min(lambda_0 rho^t, `max_weight`) in round `index` [] int32, t from 0; `weight` is above 0."""
+    t = index.astype(jnp.float32)
+    if options.growth > 1:  # no power beyond the one that reaches the bound: a higher one would overflow
+        t = jnp.minimum(t, math.ceil(math.log(options.max_weight / options.weight) / math.log(options.growth)))
+    return jnp.minimum(options.weight * options.growth**t, options.max_weight)
+
+
 def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = ()) -> phases.State:
-    """The state before the first round; `server`: whether it keeps the encoder g."""
+    """The state before the first round; `server`: whether it keeps the encoder g, which is the one that all tasks start
+    with. Their mean would differ from it by rounding, and the penalty 'norm' would pull along the difference."""
+    encoder = next(iter(models.values())).bottom['params']
     return phases.State(
         round=jnp.zeros((), jnp.int32),
         step=jnp.zeros((), jnp.int32),
@@ -154,7 +169,7 @@ def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = (
         teacher=(),
         memory=(),
         clients=clients,
-        server=mean_encoder(models) if server else (),
+        server=encoder if server else (),
     )
 
 
@@ -266,6 +281,17 @@ def check(flat: Flat) -> None:
         )
 
 
+def check_penalty(flat: Flat) -> None:
+    """Raises UserError for a setting that M-Fed cannot use."""
+    check(flat)
+    weight, most = flat['mfed.weight'], flat['mfed.max_weight']
+    if weight > most:
+        raise UserError(
+            f'config.mfed.weight={weight} is above mfed.max_weight={most}, which bounds lambda in every round; lower '
+            'the former or raise the latter'
+        )
+
+
 def official(flat: Flat) -> dict[str, Any]:
     """M-Fed's own experiments (Zhou et al., 2025, Section 5.1), for the method and what it is compared with.
 
@@ -329,7 +355,7 @@ METHOD = register(
         by_images=True,
         dense=True,
         in_parts=True,
-        check=check,
+        check=check_penalty,
         official=official,
         price=price,
         metrics=METRICS,

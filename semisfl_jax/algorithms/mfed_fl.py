@@ -16,7 +16,7 @@ from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds M-Fed with lambda_0 = 0: as many separate runs of FedAvg as there are tasks. Arguments as in `m_fed`."""
-    return m_fed.build(models, views, hparams, axis, weight=0.0)
+    return m_fed.build(models, views, hparams, axis, m_fed.MFedOptions(weight=0.0))
 
 
 METHOD = register(
@@ -27,6 +27,7 @@ METHOD = register(
         title='FL per task',
         options=None,  # lambda_0 is 0
         group='',
+        check=m_fed.check,
         metrics={},
         look=Look('#33A0A0', 's', '--'),
         ranges={'lr': LR},

@@ -3,7 +3,6 @@
 from semisfl_jax.tasks.catalog import NAMES, make, score, smallest
 from semisfl_jax.tasks.classification import classification
 from semisfl_jax.tasks.gain import delta_m
-from semisfl_jax.tasks.panoptic import PanopticQuality, panoptic_quality
 from semisfl_jax.tasks.task import (
     ACCURACY,
     AP,
@@ -38,14 +37,12 @@ __all__ = [
     'RMSE',
     'SCORES',
     'Headline',
-    'PanopticQuality',
     'Score',
     'Scorer',
     'Task',
     'classification',
     'delta_m',
     'make',
-    'panoptic_quality',
     'score',
     'score_key',
     'smallest',
