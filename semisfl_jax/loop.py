@@ -158,6 +158,7 @@ class Programs(NamedTuple):
     round: Callable[..., tuple[Any, Any]]  # as `Batch.round`
     evaluate: list[Callable[[Any], Scores]]  # [R], of the state of each trial
     global_loss: list[Callable[[Any], float]]  # likewise, [] if the method has none
+    trivial_scores: list[dict[str, dict[str, float | None]]]  # [R], which depend on no state
     diagnose: Callable[..., dict[str, np.ndarray]] | None
     seconds: dict[str, float]  # {program: duration of its compilation}
 
@@ -242,13 +243,15 @@ def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Progr
         memory.check_program('round', round_, config, _footprint)
     with _compiling('evaluation', seconds, run.tell):
         like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
-        evaluate = simulation.build_evaluate(run.trials, like)
+        images = simulation.evaluated(run.trials)
+        evaluate = simulation.build_evaluate(run.trials, like, images)
+        trivial_scores = simulation.trivial_scores(run.trials, images)
         of_clients = global_loss.build(run.trials, like, jit)
     if first.costs.enabled:  # a price that cannot be billed says so before anything is written
         index = max(progress.round, config.pre_rounds)
         costs.bill(first.costs, index, 1, inputs.participation(first, index))
     diagnose = diagnostics.build(first, jit) if config.diagnostics_every else None
-    return Programs(round_, evaluate, of_clients, diagnose, seconds)
+    return Programs(round_, evaluate, of_clients, trivial_scores, diagnose, seconds)
 
 
 @contextmanager
@@ -357,8 +360,8 @@ def _folders(run: Training) -> list[Path | None]:
 def _summarize(run: Training, programs: Programs, progress: Standing) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
-        own_files.seal(summary.of_trial(trial, account, programs.seconds, len(run.trials)))
-        for trial, account in zip(run.trials, progress.accounts, strict=True)
+        own_files.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
+        for trial, account, trivial_scores in zip(run.trials, progress.accounts, programs.trivial_scores, strict=True)
     ]
     if not run.config.seeds:
         return summaries, summaries[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -15,7 +16,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import chosen, keys
 from semisfl_jax.errors import UserError, warn
-from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key
+from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key, split_key
 from semisfl_jax.training import metrics, totals
 
 
@@ -30,6 +31,7 @@ class Run(NamedTuple):
     score: Score = ACCURACY  # by which it is judged
     form: str = ''  # of its programs, where the machine chose it: 'loop and direct'; '': as in its settings, or unknown
     modified: bool = False  # its files are not what the run wrote
+    trivial_scores: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})  # as in summary.json
 
     @property
     def eval_split(self) -> str:
@@ -40,6 +42,12 @@ class Run(NamedTuple):
     def key(self) -> str:
         """The headline's score in the lines of metrics.jsonl."""
         return score_key(self.headline, self.score.name)
+
+    def trivial(self, name: str) -> Run:
+        """As if all evaluations had been of a trivial prediction, one of `training.trivial.NAMES`."""
+        scores = self.trivial_scores.get(name, {})
+        evaluated = (record['round'] for record in self.records if self.key in record)
+        return self._replace(records=[{'round': number, **scores} for number in evaluated])
 
 
 def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
@@ -74,6 +82,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
     for name, content, rules in (
         ('config.json', config, {'seed': _is_count, 'algorithm': _is_text}),
         ('summary.json', summary, {'rounds': _is_count, 'headline': OUTPUTS.__contains__}),
+        ('summary.json', {'trivial_scores': {}} | summary, {'trivial_scores': _are_trivial}),
     ):
         if wrong := [key for key, test in rules.items() if key not in content or not test(content[key])]:
             raise UserError(f'{folder / name} was not written by a run: its {wrong[0]} is missing or invalid')
@@ -88,7 +97,17 @@ def read(folder: str | os.PathLike[str]) -> Run:
     form = ' and '.join(str(config[key]) for key in forms.KEYS if given.get(key) != config.get(key))
     settings = {key: value for key, value in keys.completed(given).items() if key not in config_lib.INERT | {'seed'}}
     settings['rounds'] = rounds
-    return Run(folder, settings, config['seed'], headline.output, records, headline.score, form, bool(fault))
+    return Run(
+        folder,
+        settings,
+        config['seed'],
+        headline.output,
+        records,
+        headline.score,
+        form,
+        bool(fault),
+        summary.get('trivial_scores', {}),
+    )
 
 
 def different_forms(runs: Sequence[Run]) -> str:
@@ -128,6 +147,13 @@ def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
+
+
+def _are_trivial(value: Any) -> bool:
+    if not isinstance(value, dict) or not all(isinstance(scores, dict) for scores in value.values()):
+        return False
+    entries = [entry for scores in value.values() for entry in scores.items()]
+    return all(split_key(key) and (score is None or own_files.is_number(score)) for key, score in entries)
 
 
 def _is_text(value: Any) -> bool:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Sequence
 from functools import partial
@@ -42,6 +43,7 @@ METHODS = {  # row -> changes
     FL: {'algorithm': 'mfed_fl'},
     M_FED: {'algorithm': 'm_fed'},
 }
+TRIVIAL = {'constant': 'Constant prediction', 'objects': 'All objects salient'}  # rows that train nothing
 TITLES = {
     'semseg': 'Segmentation',
     'parts': 'Parts',
@@ -63,6 +65,9 @@ NOTES = (
     'Local: each of the five clients of a task trains a model of its own, and the score is the mean over these models '
     "after the last round. The paper's Local is the optimum of each client, and does not say how they are summarized.",
     'lambda in round t is lambda_0 1.05^t, t from 0. The paper gives neither number.',
+    'Constant prediction: the same outputs on all pixels of all images, which score best: the most frequent class, and '
+    'in saliency and edges all pixels or none. All objects salient: in saliency, all pixels that are not background by '
+    'the truth of semantic segmentation. They are scored as all outputs are, by runs of other rows.',
 )
 OF_PAPER = ("The paper's numbers are of one run each.",)
 
@@ -103,6 +108,17 @@ def cells(
         number = (numbers or {}).get(column)
         published = None if number is None else Paper(number, None, paper['data.name'], None, decimals=2)
         made.append(spec.cell(row, column + ending, SCENES.get(scale, base), config, unchanged, published, measure))
+    return made
+
+
+def trivial(cells: Sequence[Cell]) -> list[Cell]:
+    """The rows of trivial predictions, beside the cells of a row whose runs score them."""
+    made = []
+    for name, row in TRIVIAL.items():
+        for cell in cells:
+            if name == 'constant' or cell.measure.kind == 'saliency_iou':
+                measure = cell.measure._replace(trivial=name)
+                made.append(dataclasses.replace(cell, row=row, published=None, measure=measure))
     return made
 
 

@@ -34,9 +34,11 @@ def get_config(scale: str = '') -> ConfigDict:
     few = {'data.num_unlabeled': FEW[scale], 'local.epochs': EPOCHS[scale]}
     for row, changes in mfed.METHODS.items():
         main += mfed.cells(scale, BASE, row, changes | many, TASKS, mfed.LOCAL, mfed.TABLE_2[row])
+    main += mfed.trivial([cell for cell in main if cell.row == mfed.LOCAL])
     for row, changes in rows(scale).items():
         for ending, number in {', few': few, ', many': many}.items():
             sweep += mfed.cells(scale, BASE, row, {**changes, **number}, TASKS, NONE, ending=ending)
+    sweep += mfed.trivial([cell for cell in sweep if cell.row == NONE])
     figures = ('values', 'score_rounds')
     count = f'{MANY[scale] // 5}' if MANY[scale] else 'all of its share'
     tables = [

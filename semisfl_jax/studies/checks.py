@@ -7,6 +7,7 @@ import re
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import Study, Table
+from semisfl_jax.training import trivial
 from semisfl_jax.wording import use_one_of
 
 _NAME = re.compile(r'[\w-][\w.-]*')
@@ -61,9 +62,14 @@ def _fault(table: Table) -> str:
         if name not in figures.NAMES:
             return f'its figure {name!r} is unknown; {use_one_of(name, figures.NAMES)}'
     for cell in table.cells:
-        kind, _, row = cell.measure
+        kind, row = cell.measure.kind, cell.measure.reference
         if kind not in collect.KINDS:
             return f'{cell.row} / {cell.column} measures {kind!r}, which is unknown; {use_one_of(kind, collect.KINDS)}'
         if row and table.at(row, cell.column) is None:
             return f'{cell.row} / {cell.column} is a gain over {row!r}, which has no cell in that column; add it'
+        named, place = cell.measure.trivial, f'{cell.row} / {cell.column}'
+        if named and named not in trivial.NAMES:
+            return f'{place} is of {named!r}, which is no trivial prediction; {use_one_of(named, trivial.NAMES)}'
+        if named and not cell.config.data.tasks:
+            return f'{place} is of a trivial prediction, but its runs have no dense tasks (data.tasks)'
     return ''

@@ -74,6 +74,8 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, C
                 missing.append(faults.get(job.name, fault))
             if fault:
                 damaged[job.name] = fault
+        if cell.measure.trivial:
+            members = {seed: run.trivial(cell.measure.trivial) for seed, run in members.items()}
         seeds = tuple(seed for job in jobs for seed in job.seeds)
         results[title, cell.row, cell.column] = CellResult(members, seeds, jobs, _why(missing), made, faults=damaged)
     for table in study.tables:

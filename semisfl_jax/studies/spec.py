@@ -36,6 +36,7 @@ class Measure(NamedTuple):
     kind: str = 'accuracy'
     target: float = 0.0  # accuracy to reach, a share in [0, 1], for kinds that measure the cost until then
     reference: str = ''  # row of the same column whose run of the same seed it is a gain over, for 'delta_m'
+    trivial: str = ''  # one of `training.trivial.NAMES`: of that prediction in dense tasks, in place of the models
 
 
 ACCURACY = Measure()

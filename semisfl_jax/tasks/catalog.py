@@ -35,6 +35,7 @@ def _classes(name: str, title: str) -> Callable[[int], Task]:
             show=lambda logits: np.argmax(logits, axis=-1).astype(np.uint8),
             pseudo_label=_likely_class,
             largest=outputs - 1,
+            constant=lambda counts: np.eye(outputs, dtype=np.float32)[np.argmax(counts[:outputs])],
         )
 
     return build
@@ -52,6 +53,7 @@ def _saliency(outputs: int) -> Task:
         show=_probability,
         pseudo_label=_likely_side,
         largest=1,
+        constant=_undecided(outputs),
     )
 
 
@@ -67,6 +69,7 @@ def _edges(outputs: int) -> Task:
         show=_probability,
         pseudo_label=_likely_side,
         largest=1,
+        constant=_undecided(outputs),
     )
 
 
@@ -80,6 +83,7 @@ def _depth(outputs: int) -> Task:
         score=RMSE,
         scorer=scores.depth(),
         show=lambda depth: np.clip(depth[..., 0], 0, 1) * dense_losses.DEPTH_STEPS,
+        constant=_mean_depth,
     )
 
 
@@ -94,6 +98,7 @@ def _keypoints(outputs: int) -> Task:
         scorer=keypoints.scorer(),
         show=_points,
         largest=outputs,
+        constant=_undecided(outputs),
     )
 
 
@@ -108,6 +113,15 @@ def _likely_side(logits: Array, threshold: float) -> Array:
     logit = logits[..., 0]
     confident = jax.nn.sigmoid(jnp.abs(logit)) >= threshold
     return jnp.where(confident, logit > 0, IGNORED).astype(jnp.uint8)
+
+
+def _undecided(outputs: int) -> Callable[[Any], Any]:
+    """Probabilities of 1/2: a score at the best threshold takes all pixels or none, whichever is better."""
+    return lambda counts: np.zeros(outputs, np.float32)
+
+
+def _mean_depth(counts: Any) -> Any:
+    return np.array([counts @ np.arange(len(counts)) / counts.sum() / dense_losses.DEPTH_STEPS], np.float32)
 
 
 def _probability(logits: Any) -> Any:

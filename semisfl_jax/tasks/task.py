@@ -89,6 +89,8 @@ class Task:
       pseudo_label: outputs, threshold -> targets that the outputs themselves suggest, where their probability reaches
         the threshold; elsewhere IGNORED, or -1 if the task is not dense. None: the task has no such thing.
       largest: the largest number that a dense target may have beside IGNORED. None: any.
+      constant: of a dense task, how many pixels of training maps have each number [IGNORED] (NumPy) -> the outputs of a
+        pixel [outputs] that score best among those that are the same on all pixels of all images.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Task:
     show: Callable[[Any], Any] | None = None
     pseudo_label: Callable[[Array, float], Array] | None = None
     largest: int | None = None
+    constant: Callable[[Any], Any] | None = None
 
 
 ACCURACY = Score('accuracy', 'accuracy')

@@ -17,7 +17,8 @@ from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation
-from semisfl_jax.training import contract, inputs
+from semisfl_jax.tasks import score_key
+from semisfl_jax.training import contract, inputs, metrics, trivial
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.evaluate import Scores, batched, compile_evaluate
 from semisfl_jax.training.experiment import Experiment
@@ -91,7 +92,7 @@ class Simulation:
     @functools.cached_property
     def _evaluate(self) -> Callable[[Any], Scores]:
         like = jax.eval_shape(self.experiment.algorithm.init, self.experiment.key)
-        return build_evaluate([self.experiment], like)[0]
+        return build_evaluate([self.experiment], like, evaluated([self.experiment]))[0]
 
 
 def build(config: ConfigDict) -> Simulation:
@@ -137,28 +138,73 @@ def after_round(
     return metrics, frequency.update(controller, experiment.frequency, loss_s, loss_u, lr)
 
 
-def build_evaluate(trials: Sequence[Experiment], like: Any) -> list[Callable[[Any], Scores]]:
-    """Compiles the evaluation of R trials once, for states with the shapes of `like`.
+def evaluated(trials: Sequence[Experiment]) -> list[Any]:
+    """[R] what `batched` returns, on every device, of the images on which each trial is evaluated.
+
+    Trials share one copy of the test images; each has its own validation images, unless these are of one split.
+    """
+    place, size = _place(trials[0]), trials[0].config.eval_batch_size
+    return _shared(trials, trials, lambda trial: batched(trial.dataset.test_images, trial.test_truth, size, place))
+
+
+def _shared(trials: Sequence[Experiment], of_trials: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
+    """[R] what `make` makes of what each trial has, once for all trials that are evaluated on the same images."""
+    made: dict[str, Any] = {}
+    for trial, own in zip(trials, of_trials, strict=True):
+        if trial.evaluated_on not in made:
+            made[trial.evaluated_on] = make(own)
+    return [made[trial.evaluated_on] for trial in trials]
+
+
+def build_evaluate(trials: Sequence[Experiment], like: Any, images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
+    """Compiles the evaluation of R trials once, for states with the shapes of `like`, on images from `evaluated`.
 
     Returns:
-      [R] functions: state of the trial -> {output: {score: value}}. Trials share one copy of the test images; each has
-      its own validation images, unless these are of one split.
+      [R] functions: state of the trial -> {output: {score: value}}.
 
     Raises:
       UserError: the method returns no outputs of their tasks.
     """
     first = trials[0]
-    mesh, size = first.mesh, first.config.eval_batch_size
-    place = functools.partial(parallel.replicate, mesh) if mesh else jax.device_put
-    placed: dict[str, Any] = {}
-    for trial in trials:
-        if trial.evaluated_on not in placed:
-            placed[trial.evaluated_on] = batched(trial.dataset.test_images, trial.test_truth, size, place)
-    inputs = [placed[trial.evaluated_on] for trial in trials]
-    like, jit = parallel.like(mesh, like), compile_with(first.config)
+    like, jit = parallel.like(first.mesh, like), compile_with(first.config)
     predict = contract.checked_predict(first.method.name, first.algorithm, first.task_of)
-    evaluate = compile_evaluate(predict, like, inputs[0], first.task_of, jit)
-    return [functools.partial(evaluate, of_trial) for of_trial in inputs]
+    evaluate = compile_evaluate(predict, like, images[0], first.task_of, jit)
+    return [functools.partial(evaluate, of_trial) for of_trial in images]
+
+
+def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[dict[str, dict[str, float | None]]]:
+    """[R] the scores of the trivial predictions of dense tasks: {one of `trivial.NAMES`: {key of a score: value}}.
+
+    Args:
+      trials: R.
+      images: of each, from `evaluated`.
+    """
+    first, place, jit = trials[0], _place(trials[0]), compile_with(trials[0].config)
+
+    def by_key(scores: Scores) -> dict[str, float | None]:
+        judged = {name: first.task_of(name).score.name for name in scores}
+        return {score_key(name, score): metrics.plain(scores[name][score]) for name, score in judged.items()}
+
+    def scored(predict: Callable, states: Sequence[Any], inputs: Sequence[Any]) -> list[dict[str, float | None]]:
+        evaluate = compile_evaluate(predict, states[0], inputs[0], first.task_of, jit)
+        return [by_key(evaluate(*of_trial)) for of_trial in zip(inputs, states, strict=True)]
+
+    found: dict[str, list[dict[str, float | None]]] = {}
+    if first.algorithm.tasks:
+        pixels = [jax.tree.map(place, trivial.constants(trial)) for trial in trials]
+        found['constant'] = scored(trivial.predict_constants, pixels, images)
+    objects = [maps for trial in trials if (maps := trivial.object_maps(trial)) is not None]
+    if objects:
+        batches = _shared(trials, objects, lambda maps: batched(maps, {}, first.config.eval_batch_size, place)[0])
+        inputs = [(maps, *truths) for maps, (_, *truths) in zip(batches, images, strict=True)]
+        found['objects'] = scored(trivial.predict_objects, [()] * len(trials), inputs)
+    return [{name: of_trials[r] for name, of_trials in found.items()} for r in range(len(trials))]
+
+
+def _place(experiment: Experiment) -> Callable[[np.ndarray], Any]:
+    """What puts an array on every device of an experiment."""
+    mesh = experiment.mesh
+    return functools.partial(parallel.replicate, mesh) if mesh else jax.device_put
 
 
 def compile_with(config: ConfigDict) -> Callable:

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax.averages import mean_and_error
 from semisfl_jax.tasks import Score, score_key, split_key
-from semisfl_jax.training import metrics, totals, versions
+from semisfl_jax.training import metrics, totals, trivial, versions
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.totals import Account
@@ -66,7 +66,11 @@ def marks(experiment: Experiment) -> dict[str, bool]:
 
 
 def of_trial(
-    experiment: Experiment, account: Account, compile_seconds: dict[str, float], num_trials: int
+    experiment: Experiment,
+    account: Account,
+    trivial_scores: Mapping[str, Mapping[str, float | None]],
+    compile_seconds: dict[str, float],
+    num_trials: int,
 ) -> dict[str, Any]:
     """The content of the summary.json of a trial, one of `num_trials` in a program, from its account after the last
     round. Memory and compile time are those of the last process of the run."""
@@ -79,6 +83,7 @@ def of_trial(
         **({} if config.pseudo_labels == 'method' else {'pseudo_labels': config.pseudo_labels}),
         'seed': config.seed,
         **totals.figures(account, experiment.headline, experiment.costs.enabled),
+        **({'trivial_scores': dict(trivial_scores)} if trivial_scores else {}),
         'trials_in_program': num_trials,  # seconds and memory are those of all of them
         **_process(compile_seconds),
         'devices': config.parallel.devices,
@@ -93,7 +98,8 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
     """The content of the summary.json of several trials, from theirs: means, standard errors, and shared values."""
     first = summaries[0]
     means = (*totals.scores_of(totals.headline(first).score), *(name for name in metrics.COSTS if name in first))
-    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', 'scores', *means}
+    of_tasks = [name for name in ('scores', 'trivial_scores') if name in first]
+    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *of_tasks, *means}
     if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # no split shared by all
         excluded |= {'partition_seed', 'partition_hash'}
     shared = {key: value for key, value in first.items() if key not in excluded}
@@ -103,13 +109,19 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
         mean, error = mean_and_error(known) if known else (math.nan, math.nan)
         return {'mean': metrics.plain(mean), 'standard_error': metrics.plain(error)}
 
-    of_tasks = [trial_summary['scores'] for trial_summary in summaries if 'scores' in trial_summary]
-    listed = ('seed', *means, 'k_s', *(('scores',) if of_tasks else ()))
+    def of_each_task(among: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {key: over_trials(key, among) for key in among[0]}
+
+    trivially = {
+        name: of_each_task([trial['trivial_scores'][name] for trial in summaries])
+        for name in first.get('trivial_scores', {})
+    }
     return {
         **shared,
         **{key: over_trials(key) for key in means},
-        **({'scores': {key: over_trials(key, of_tasks) for key in of_tasks[0]}} if of_tasks else {}),
-        'trials': [{key: trial_summary[key] for key in listed} for trial_summary in summaries],
+        **({'scores': of_each_task([trial['scores'] for trial in summaries])} if 'scores' in first else {}),
+        **({'trivial_scores': trivially} if trivially else {}),
+        'trials': [{key: trial[key] for key in ('seed', *means, 'k_s', *of_tasks)} for trial in summaries],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
     }
@@ -117,13 +129,15 @@ def of_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, 
 
 def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     """The final message of a run, from its summary.json: two lines, or a small table of trials; and the scores of all
-    tasks where there are several."""
+    tasks where there are several, beside those of trivial predictions."""
     marked = ' on FAKE data' if summary['fake'] else ''
     marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
     headline = totals.headline(summary)
     score, head = headline.score, f'{headline.text}{marked}'
     keys = final, last, best = totals.scores_of(score)
-    others = [f'all tasks: {_scores(summary["scores"], "trials" in summary)}'] if 'scores' in summary else []
+    of_tasks = {'all tasks': summary['scores']} if 'scores' in summary else {}
+    of_tasks |= {trivial.NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
+    others = [f'{name}: {_scores(scores, "trials" in summary)}' for name, scores in of_tasks.items()]
     where = [*others, *([f'outputs in {folder}'] if folder else [])]
     if 'trials' not in summary:
         line = (
