@@ -4,7 +4,8 @@ A run is scored by the mean of its last N evaluations, 10 by default. The folder
 the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
 the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
 others; for every two groups, the mean of the paired differences over the seeds they share. Scores of validation images
-(data.eval_split) are named so, and never set against those of test images. With --csv, the same numbers are written to
+(data.eval_split) are named so, and never set against those of test images. Of dense tasks, the scores of trivial
+predictions stand beside them, once for all groups that share them. With --csv, the same numbers are written to
 a file, a line each.
 """
 
@@ -26,6 +27,7 @@ from semisfl_jax import commands, own_files, tasks, user_files
 from semisfl_jax.averages import mean_and_error
 from semisfl_jax.errors import UserError
 from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
+from semisfl_jax.training import trivial
 
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
 Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}
@@ -45,7 +47,7 @@ def scores(run: Run, last: int) -> dict[str, float]:
 class Mean(NamedTuple):
     """A mean over seeds: of a score of a group, or of the differences of its headline's score from another group's."""
 
-    group: str
+    group: str  # or a trivial prediction, and whose
     minus: str  # the other group; '' for a score
     key: str  # of metrics.jsonl
     split: str  # of the images: 'test' or 'validation'
@@ -64,6 +66,22 @@ def means(groups: Groups, scored: Scored) -> list[Mean]:
             mean, error = mean_and_error([of_run[key] for of_run in of_runs])
             rows.append(Mean(label, '', key, split, mean, error, len(of_runs)))
     return rows
+
+
+def trivial_scores(groups: Groups) -> list[Mean]:
+    """The scores of the trivial predictions of dense tasks, once for all groups that share them."""
+    found: dict[tuple, list[Mean]] = {}
+    sharing: dict[tuple, list[str]] = {}
+    for label, members in groups.items():
+        rows = []
+        for name in next(iter(members.values())).trivial_scores:
+            scored = {run.folder: scores(run.trivial(name), 1) for run in members.values()}
+            rows += means({trivial.NAMES[name]: members}, scored)
+        same = tuple((row.group, row.key, row.split, row.mean) for row in rows)
+        found.setdefault(same, rows)
+        sharing.setdefault(same, []).append(f'[{label}]')
+    whose = {same: f' of {", ".join(labels)}' if len(found) > 1 else '' for same, labels in sharing.items()}
+    return [row._replace(group=row.group + whose[same]) for same, rows in found.items() for row in rows]
 
 
 def differences(groups: Groups, scored: Scored) -> list[Mean | str]:
@@ -95,6 +113,7 @@ def report(runs: list[Run], last: int) -> list[str]:
     for row in means(groups, scored):
         mark = '*' if row.key == next(iter(groups[row.group].values())).key else ' '
         lines.append(f'{mark} {row.group}: {_value(row)} ({_seeds(row.seeds)})')
+    lines += [f'  {row.group}: {_value(row)} ({_seeds(row.seeds)})' for row in trivial_scores(groups)]
     for label, members in groups.items():
         fewest = min(_evaluations(run) for run in members.values())
         if fewest < last:
@@ -114,7 +133,11 @@ def report(runs: list[Run], last: int) -> list[str]:
 def as_csv(runs: list[Run], last: int) -> str:
     """The same numbers, a line each: the fields of `Mean`."""
     (groups, _), scored = group(runs), {run.folder: scores(run, last) for run in runs}
-    rows = [*means(groups, scored), *(row for row in differences(groups, scored) if isinstance(row, Mean))]
+    rows = [
+        *means(groups, scored),
+        *trivial_scores(groups),
+        *(row for row in differences(groups, scored) if isinstance(row, Mean)),
+    ]
     written = io.StringIO()
     table = csv.writer(written, lineterminator='\n')
     table.writerow(Mean._fields)

@@ -190,3 +190,35 @@ def test_a_number_of_evaluations_that_is_none_is_one_line(capsys, value):
     assert_one_line(
         capsys.readouterr().err, [f'--last={value}: must be a number of evaluations, 1 or more (see --help)']
     )
+
+
+def dense(folder, seed, algorithm, value, depth):
+    """A run with the score `value`, beside a constant prediction with `depth` and all objects with 0.5."""
+    write(folder, seed, algorithm, [0.5], 0.5, 'depth')
+    trivially = {'constant': {'depth_rmse': depth}, 'objects': {'saliency_iou': 0.5}}
+    summary = {'rounds': 1, 'headline': 'depth', 'final_rmse': value, 'trivial_scores': trivially}
+    (folder / 'summary.json').write_text(json.dumps(summary))
+    (folder / 'metrics.jsonl').write_text(json.dumps({'round': 1, 'depth_rmse': value}) + '\n')
+    return str(folder)
+
+
+def test_trivial_predictions_stand_beside_those_of_models(tmp_path, capsys):
+    """Depths of 0.3 and 0.4: a mean of 0.35, and a deviation of 0.1 / sqrt(2) over sqrt(2)."""
+    table = [(name, seed) for name in ('m_fed', 'mfed_fl') for seed in (0, 1)]
+    folders = [dense(tmp_path / f'{name}{seed}', seed, name, 0.2, 0.3 + seed / 10) for name, seed in table]
+    file = tmp_path / 'table.csv'
+    assert compare.main(['compare', *folders, f'--csv={file}']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        '* algorithm=m_fed: depth RMSE 0.2000 ± 0.0000 (2 seeds)',
+        '* algorithm=mfed_fl: depth RMSE 0.2000 ± 0.0000 (2 seeds)',
+        '  constant prediction: depth RMSE 0.3500 ± 0.0500 (2 seeds)',
+        '  all objects salient: saliency IoU at the best threshold 50.00 ± 0.00 % (2 seeds)',
+    ]
+    rows = {row['group']: row['mean'] for row in csv.DictReader(file.read_text().splitlines()) if not row['minus']}
+    assert float(rows['constant prediction']) == pytest.approx(0.35)
+    other = dense(tmp_path / 'other', 0, 'mfed_local', 0.2, 0.9)
+    assert compare.main(['compare', *folders, other]) == 0
+    out = capsys.readouterr().out
+    assert '  constant prediction of [algorithm=m_fed], [algorithm=mfed_fl]: depth RMSE 0.3500 ± 0.0500' in out
+    assert '  constant prediction of [algorithm=mfed_local]: depth RMSE 0.9000 (1 seed)' in out
