@@ -243,6 +243,18 @@ DENSE = [
         ('every pixel is a peak', 'return maps >= around', 'return maps > -jnp.inf'),
         ('a curve that is not interpolated', 'prepend=0.0) * best', 'prepend=0.0) * precision'),
     ),
+    *of(
+        'training/trivial.py',
+        'trivial',
+        ('maps of clients of other tasks', '[names.index(task.name) :: len(names)]', ''),
+        ('pixels without truth are objects', ' & (maps != tasks.IGNORED)', ''),
+    ),
+    *of(
+        'algorithms/m_fed.py',
+        'm_fed',
+        ('g of the first round is a rounded mean', 'server=encoder if server', 'server=mean_encoder(models) if server'),
+        ('no bound of lambda', 'options.growth**t, options.max_weight)', 'options.growth**t, jnp.inf)'),
+    ),
     *of('augment/content.py', 'augment', ('sharpened unseen', 'blocks.if_any(sharpness,', 'blocks.if_any(color,')),
     *of(
         'augment/blocks.py',

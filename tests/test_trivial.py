@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from semisfl_jax import data, tasks
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.errors import UserError
-from semisfl_jax.studies import checks, collect, plan
+from semisfl_jax.studies import checks, collect, comparisons, plan
 from semisfl_jax.studies.spec import Measure
 from semisfl_jax.training import evaluate, trivial
 from tests import runs, toy_scenes
@@ -178,6 +179,23 @@ def test_studies_have_their_rows_and_make_no_run_for_them(scale):
             assert cell.paper is None
     (table, *_) = study('mfed_table3', scale).tables
     assert [cell.column for cell in table.cells if cell.measure.trivial] == ['Stuff', 'Segmentation', 'Delta_m']
+
+
+def test_no_test_is_made_of_them():
+    """M-Fed is compared with the two other methods alone, in a table whose cells all have values."""
+    (table,) = study('mfed_table3', 'smoke').tables
+    line = {'round': 1, 'stuff_miou': 0.5, 'semseg_miou': 0.25}
+    made = [
+        runs_lib.Run(Path(str(seed)), {'data.tasks': ['stuff', 'semseg']}, seed, 'stuff', [line]) for seed in (0, 1, 2)
+    ]
+    made = {run.seed: run._replace(trivial_scores={'constant': line}, score=tasks.MIOU) for run in made}
+    found = {
+        (table.title, cell.row, cell.column): collect.CellResult(made, (0, 1, 2), [], '', [], made)
+        for cell in table.cells
+    }
+    differences = comparisons.rows(dataclasses.replace(study('mfed_table3', 'smoke'), tables=(table,)), found)
+    assert {line['minus'] for line in differences} == {'Local', 'FL per task'}
+    assert [row[0] for row in comparisons.grid(table, differences).rows] == ['Local', 'FL per task']
 
 
 def test_what_a_study_reads(tmp_path, scenes):

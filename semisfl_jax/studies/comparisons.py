@@ -24,14 +24,17 @@ Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
 def rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
-    """A row of differences.csv for every row except the reference, and every column."""
+    """A row of differences.csv for every row except the reference, and every column.
+
+    Trivial predictions are in none: they are no methods, and would be among the comparisons that p is corrected for.
+    """
     lines: list[dict[str, Any]] = []
     for table in study.tables:
         for column in table.columns if table.reference else ():
             first = table.at(table.reference, column)
             for row in table.rows:
                 second = table.at(row, column)
-                if row == table.reference or first is None or second is None:
+                if row == table.reference or first is None or second is None or second.measure.trivial:
                     continue
                 pair = (
                     collect.values(results[table.title, cell.row, column], cell.measure) for cell in (first, second)
@@ -56,7 +59,7 @@ def grid(table: Table, differences: Rows) -> Grid | None:
     if not found:
         return None
     lines = []
-    for row in table.rows:
+    for row in dict.fromkeys(cell.row for cell in table.cells if not cell.measure.trivial):
         if row != table.reference:
             lines.append((row, *(_difference(found.get((row, column))) for column in table.columns)))
     return Grid((table.row_name, *table.columns), tuple(lines))
