@@ -182,7 +182,7 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
     first, place, jit = trials[0], _place(trials[0]), compile_with(trials[0].config)
 
     def by_key(scores: Scores) -> dict[str, float | None]:
-        judged = {name: first.task_of(name).score.name for name in scores}
+        judged = {name: task.score.name for name, task in first.algorithm.tasks.items() if name in scores}
         return {score_key(name, score): metrics.plain(scores[name][score]) for name, score in judged.items()}
 
     def scored(predict: Callable, states: Sequence[Any], inputs: Sequence[Any]) -> list[dict[str, float | None]]:
