@@ -74,9 +74,13 @@ class Server(linear.Server):
         for t, (read, labeled) in enumerate(zip(rows, known, strict=True)):
             images, truth, step_key = federation.client_images[read], federation.client_labels[read], rng.fold(key, t)
             factors = [factor(rng.fold(step_key, 'dropout', piece)) for piece in ('bottom', 'top')]
-            x = self.views_of(images, labeled, step_key)
+            x, seen = self.views_of(images, labeled, step_key), self.seen_by_labeler(step_key, images)
+            if h.local.objective == 'mean_teacher' and h.local.input_noise:
+                for view, name in ((x, 'noise'), (seen, 'teacher_noise')):
+                    drawn = jax.random.normal(rng.fold(step_key, name), (len(view), *toy.SHAPE))
+                    view += h.local.input_noise * np.asarray(drawn, np.float64).reshape(view.shape)
             y = x @ whole['bottom']
-            guesses = self.logits(self.labeler(whole, teacher, trusts), self.seen_by_labeler(step_key, images))
+            guesses = self.logits(self.labeler(whole, teacher, trusts), seen)
             targets = self.targets(guesses, truth, labeled)
             weight = self.weights(self.train_logits(y, whole['top'], factors), truth, labeled)
 
@@ -149,8 +153,17 @@ class Server(linear.Server):
             progress = min(self.round / self.h.lr_rounds, 1.0)
             ceiling = progress * (1 - 1 / toy.CLASSES) + 1 / toy.CLASSES
             counted *= softmax(logits)[np.arange(len(truth)), truth] <= ceiling
-        unlabeled = self.h.consistency_weight * ~labeled / max(np.sum(~labeled), 1)
+        unlabeled = self.ramp() * self.h.consistency_weight * ~labeled / max(np.sum(~labeled), 1)
         return counted / max(counted.sum(), 1.0) + unlabeled
+
+    def ramp(self):
+        """What the unlabeled loss weighs in this round, of its last weight."""
+        local = self.h.local
+        if not local.ramp_rounds or self.round >= local.ramp_rounds:
+            return 1.0
+        if local.objective == 'pseudo_label':
+            return self.round / local.ramp_rounds
+        return math.exp(-5 * (1 - self.round / local.ramp_rounds) ** 2)
 
     def trusts_student(self, federation, rows, known, key):
         """The labels that the received student is sure of, in the images of the round."""

@@ -49,6 +49,21 @@ def test_four_rounds_are_algorithm_1_to_the_letter(name):
             np.testing.assert_allclose(value, server.theta[key], rtol=1e-4, atol=2e-5, err_msg=f'{number} {key}')
 
 
+@pytest.mark.parametrize('alpha1', [0.75, 0.0])
+@pytest.mark.parametrize('by_default', [True, False])
+def test_alpha0_rises_from_0_in_25_rounds_by_default(alpha1, by_default):
+    """Soft and hard labels weigh nothing in the first round (Section V-A: 50 epochs, two in a round), and a 25th in the
+    second; without a ramp they weigh in the first one. Two rounds in NumPy."""
+    ours = FedShvr(alpha1=alpha1) if by_default else FedShvr(alpha1=alpha1, ramp_rounds=0)
+    states = rounds('fed_shvr', 2, hparams(options=ours))
+    h = hparams(options=FedShvr(alpha0=1.0, alpha1=alpha1, alpha2=0.1, ramp_rounds=25 if by_default else 0))
+    server = shvr_twin.Server('fed_shvr', rng.root(0), h, states[0].student, FEDERATION)
+    for state in states:
+        server.run_round()
+        for key, value in linear.numbers(state.student).items():
+            np.testing.assert_allclose(value, server.theta[key], rtol=1e-4, atol=2e-5, err_msg=key)
+
+
 def shares():
     images = np.array([3 + 4 * n + n for n in range(5)])
     return images / images.sum()

@@ -123,11 +123,15 @@ WHOLE = {
     ),
     'labels of the received model': (
         'fedavg',
-        {'local': Local(objective='pseudo_label', epochs=1), 'labeled_rows': 1, 'consistency_weight': 0.7},
+        {'local': Local('pseudo_label', epochs=1, ramp_rounds=3), 'labeled_rows': 1, 'consistency_weight': 0.7},
     ),
     'mean teachers': (
         'fedavg',
-        {'local': Local(objective='mean_teacher', teacher_decay=0.6), 'labeled_rows': 2, 'consistency_weight': 3.0},
+        {
+            'local': Local('mean_teacher', teacher_decay=0.6, input_noise=0.5, ramp_rounds=2),
+            'labeled_rows': 2,
+            'consistency_weight': 3.0,
+        },
     ),
     'the switch': ('fedswitch', {'options': FedSwitch(beta_iid=0.5), 'labeled_rows': 1, 'ema_decay': 0.7}),
     'labels alone': ('fedavg', {'local': Local('supervised'), 'labeled_rows': 4, 'server_trains': False}),
