@@ -25,10 +25,11 @@ LEVEL = 0.05
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
 HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
 FEW = 'too few seeds reached it'  # an accuracy, in a claim of what is needed for it
+AGAIN = 'to be measured again'
 KINDS = (HOLDS, OPPOSITE, NONE, OPEN, FEW)
 EXPECTED = ('above', 'below', 'same')
 NEEDED = ('name', 'paper', 'where', 'study', 'table', 'expect')  # keys of a claim
-TEXTS = (*NEEDED, 'words', 'numbers', 'tuned', 'part', 'options', 'row', 'unit', 'learned', 'figure', 'alt')
+TEXTS = (*NEEDED, 'words', 'numbers', 'tuned', 'part', 'options', 'row', 'unit', 'learned', 'figure', 'alt', 'again')
 PAIRS = ('rows', 'column_pairs')
 NOT_OURS = 'does not hold what a study writes; restore it from a copy, or repeat the command of the study'
 
@@ -56,7 +57,8 @@ class Comparison(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A claim of claims.toml with what the results say of it; no comparisons if the study has not been run."""
+    """A claim of claims.toml with what the results say of it; no comparisons if the study has not been run, or what it
+    measured is known to be wrong."""
 
     claim: dict[str, Any]
     comparisons: list[Comparison]
@@ -64,6 +66,8 @@ class Judged(NamedTuple):
 
     @property
     def verdict(self) -> str:
+        if 'again' in self.claim:
+            return AGAIN
         counts = {kind: [c.verdict for c in self.comparisons].count(kind) for kind in KINDS}
         found = {kind: count for kind, count in counts.items() if count}
         if not found:
@@ -150,7 +154,7 @@ def judged(claim: dict[str, Any], results: Path) -> Judged:
     Raises:
       UserError: the study's results have no such table, row or column, or are not those of a study.
     """
-    folder = folder_of(claim, results)
+    folder = None if 'again' in claim else folder_of(claim, results)
     if not folder:
         return Judged(claim, [])
     table = values(folder, claim['table'])

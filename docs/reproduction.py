@@ -55,7 +55,7 @@ def section(item: claims_lib.Judged) -> str:
     if 'words' in claim:
         parts.append(f'> {claim["words"]}')
     parts.append(f'{claim["paper"]}, {claim["where"]}. {claim.get("numbers", "")}'.strip())
-    parts.append(f'**Here: {item.verdict}.**')
+    parts.append(f'**Here: {item.verdict}.** {claim.get("again", "")}'.strip())
     if item.comparisons:
         parts.append(table(item))
     if 'learned' in claim:
