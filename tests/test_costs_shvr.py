@@ -64,7 +64,7 @@ def test_images_are_labeled_once_a_round():
     three such products for 64 images, less the gradient of the images."""
     model = model_of('fed_shvr')
     context = costs.CostContext(
-        model.pieces, model.whole_bytes, model.hparams, 10, unlabeled=6_000, steps=371, everyone=True
+        model.pieces, model.whole_bytes, model.hparams, 10, unlabeled=6_000, steps=371, everyone=True, labels=True
     )
     cost = algorithms.get('fed_shvr').price(context)
     products = 2 * (784 * 5000 + 5000 * 10)
@@ -74,7 +74,9 @@ def test_images_are_labeled_once_a_round():
 
 def test_pseudo_labels_of_the_received_model_are_made_once_too():
     semi = dataclasses.replace(model_of('fedavg', **{'local.objective': 'pseudo_label'}))
-    context = costs.CostContext(semi.pieces, semi.whole_bytes, semi.hparams, 10, unlabeled=500, steps=7)
+    context = costs.CostContext(semi.pieces, semi.whole_bytes, semi.hparams, 10, unlabeled=500, steps=7, labels=True)
     cost = algorithms.get('fedavg').price(context)
     assert cost.setup_work == 500 * semi.pieces.whole_work.forward
     assert cost.step_work == semi.hparams.batch_size * semi.pieces.whole_work.train
+    without = algorithms.get('fedavg').price(context._replace(labels=False))  # 32 of 64 rows stand empty
+    assert without.step_work == 32 * semi.pieces.whole_work.train
