@@ -1,4 +1,5 @@
-"""The parts of docs/ that are made from the records of the methods: `python -m tests.pages` writes them anew.
+"""The parts of docs/ that are made from the records of the methods, and the index of results/: `python -m tests.pages`
+writes them anew.
 
 tests/test_docs.py compares.
 """
@@ -55,7 +56,21 @@ def ranges():
     return '| method | ranges |\n|---|---|\n' + '\n'.join(rows)
 
 
-PAGES = {'options.md': options, 'metrics.md': metrics, 'algorithm.md': sources, 'sweeps.md': ranges}
+def results():
+    """In results/README.md: every report, by its title."""
+    reports = {path.parent.name: path.read_text() for path in sorted((ROOT / 'results').glob('*/report.md'))}
+    titles = {name: text.split('\n', 1)[0].removeprefix('# ') for name, text in reports.items()}
+    rows = [f'| [{name}]({name}/report.md) | {_cell(title)} |' for name, title in titles.items()]
+    return '| folder | report |\n|---|---|\n' + '\n'.join(rows)
+
+
+PAGES = {
+    'docs/options.md': options,
+    'docs/metrics.md': metrics,
+    'docs/algorithm.md': sources,
+    'docs/sweeps.md': ranges,
+    'results/README.md': results,
+}
 
 
 def _cell(text):
@@ -64,7 +79,7 @@ def _cell(text):
 
 def fill(name):
     """A page with its made part as it should be."""
-    text = (ROOT / 'docs' / name).read_text()
+    text = (ROOT / name).read_text()
     assert text.count(START) == text.count(END) == 1, name
     made = PAGES[name]()
     return re.sub(f'(?s){START}.*{END}', lambda _: f'{START}\n\n{made}\n\n{END}', text)
@@ -73,4 +88,4 @@ def fill(name):
 if __name__ == '__main__':
     assert algorithms.METHODS
     for page in PAGES:
-        (ROOT / 'docs' / page).write_text(fill(page))
+        (ROOT / page).write_text(fill(page))

@@ -186,7 +186,7 @@ def test_functions_named_beside_files_exist():
 
 @pytest.mark.parametrize('name', pages.PAGES)
 def test_what_is_made_from_the_records_is_up_to_date(name):
-    assert (ROOT / 'docs' / name).read_text() == pages.fill(name), 'run python -m tests.pages'
+    assert (ROOT / name).read_text() == pages.fill(name), 'run python -m tests.pages'
 
 
 def blocks(name):
