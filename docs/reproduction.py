@@ -49,13 +49,14 @@ def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
 
 
 def section(item: claims_lib.Judged) -> str:
-    """The section of a claim."""
+    """The section of a claim: its words and the verdict, and everything else folded."""
     claim = item.claim
     parts = [f'### {claim["name"]}']
     if 'words' in claim:
         parts.append(f'> {claim["words"]}')
     parts.append(f'{claim["paper"]}, {claim["where"]}. {claim.get("numbers", "")}'.strip())
     parts.append(f'**Here: {item.verdict}.** {claim.get("again", "")}'.strip())
+    parts.append('<details><summary>Numbers, what else was seen, and the command</summary>')
     if item.comparisons:
         parts.append(table(item))
     if 'learned' in claim:
@@ -67,8 +68,7 @@ def section(item: claims_lib.Judged) -> str:
             raise UserError(f'{claim["name"]}: {item.folder.name} has no figure {claim["figure"]!r}; {advice}')
         figure = f'../results/{item.folder.name}/figures/{claim["figure"]}.png'
         parts.append(f'<img src="{figure}" width="465" alt="{claim["alt"]}">')
-    parts.append(_source(item))
-    return '\n\n'.join(parts)
+    return '\n\n'.join([*parts, _source(item), '</details>'])
 
 
 def table(item: claims_lib.Judged) -> str:
