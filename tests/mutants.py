@@ -232,11 +232,18 @@ DENSE = [
     ),
     *of(
         'tasks/edges.py',
-        'tasks_scores',
-        ('a square of tolerance', 'math.isqrt(int(radius**2 - dy**2))', 'reach'),
-        ('no tolerance of predictions', 'near = dilate(truth.astype(jnp.float32), radius) > 0', 'near = truth'),
-        ('no tolerance of true edges', '_exceeded(dilate(probability, radius))', '_exceeded(probability)'),
-        ('precision alone', 'f = 2 * precision * recall', 'f = 2 * precision * precision'),
+        'tasks_edges',
+        ('edges are not thinned', 'return maps & ~(one', 'return maps & ~(0 & one'),
+        ('one side is thinned', 'step(step(state[0], 0), 4)', 'step(step(state[0], 0), 0)'),
+        ('a square of tolerance', 'np.hypot(dy, dx) <= radii[image]', 'np.maximum(abs(dy), abs(dx)) <= radii[image]'),
+        (
+            'a tolerance of at least a pixel',
+            'radii = TOLERANCE * np.hypot',
+            'radii = np.maximum(1, TOLERANCE) * np.hypot',
+        ),
+        ('a true pixel is found twice', "perm_type='column') >= 0", "perm_type='column') >= -1"),
+        ('unknown pixels are predicted', 'jnp.where(known, exceeded', 'jnp.where(valid[:, None, None], exceeded'),
+        ('precision alone', '2 * hits / (predicted + true)', 'hits / predicted'),
     ),
     *of(
         'tasks/keypoints.py',

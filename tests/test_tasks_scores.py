@@ -1,13 +1,12 @@
-"""Scores of dense tasks: hand-made 4x4 maps, scikit-learn, SciPy's distances, and batches against the whole set."""
+"""Scores of dense tasks: hand-made 4x4 maps, scikit-learn, and batches against the whole set."""
 
 import jax
 import numpy as np
 import pytest
-import scipy.ndimage
 import sklearn.metrics
 
 from semisfl_jax import tasks
-from semisfl_jax.tasks import IGNORED, edges
+from semisfl_jax.tasks import IGNORED
 
 OUTPUTS = {'semseg': 4, 'saliency': 1, 'edges': 1, 'depth': 1, 'keypoints': 2}
 VOID = IGNORED
@@ -96,60 +95,6 @@ def test_saliency_equals_scikit_learn():
     result = score(tasks.make('saliency', 1), outputs, targets)['iou']
     np.testing.assert_allclose(result, max(means))
     assert np.argmax(means) not in (0, 14)
-
-
-def test_odsf_by_hand():
-    """A true line of 4 pixels, a tolerance of 1 pixel.
-
-    Above 0.6: 2 predicted pixels beside the line, which find 2 of its pixels: precision 1, recall 1/2, F 2/3.
-    Above 0.3: 2 more that are 2 pixels off: 1/2 and 1/2, F 1/2. Below: one on the line finds 2 more: 3/5 and 1, F 3/4.
-    """
-    truth, guess = np.zeros((1, 4, 4), np.uint8), np.full((1, 4, 4), 1e-4)
-    truth[0, :, 1] = 1
-    guess[0, :2, 2], guess[0, :2, 3], guess[0, 3, 1] = 0.9, 0.6, 0.3
-    task = tasks.make('edges', 1)
-    assert score(task, logit(guess), truth) == {'odsf': pytest.approx(3 / 4)}
-    guess[0, 3, 1] = 1e-4
-    assert score(task, logit(guess), truth) == {'odsf': pytest.approx(2 / 3)}
-    truth[0, 0, 1] = VOID  # the upper row is not judged at column 1: 1 of 3 is found, and 1 of 2 right
-    truth[0, 0, 2] = VOID  # nor at column 2: now 1 of 1 is right; F = 2 * 1 * 1/3 / (4/3)
-    assert score(task, logit(guess), truth) == {'odsf': pytest.approx(1 / 2)}
-
-
-def test_odsf_equals_distances():
-    """All thresholds one by one, with SciPy's Euclidean distance to the nearest edge pixel."""
-    outputs, targets = example('edges', count=3, side=20)
-    targets[targets == 1] *= np.random.default_rng(0).uniform(size=np.sum(targets == 1)) < 0.1
-    probability, known = 1 / (1 + np.exp(-outputs[..., 0].astype(np.float64))), targets != VOID
-    best = 0.0
-    for threshold in np.arange(1, 100) / 100:
-        hits = predicted = found = true = 0
-        for p, t, k in zip(probability, targets, known, strict=True):
-            guess, truth = (p > threshold) & k, t == 1
-            # a map without an edge has no distances
-            to_truth = scipy.ndimage.distance_transform_edt(~truth) if truth.any() else np.full(p.shape, np.inf)
-            to_guess = scipy.ndimage.distance_transform_edt(~guess) if guess.any() else np.full(p.shape, np.inf)
-            hits, predicted = hits + np.sum(guess & (to_truth <= 1)), predicted + guess.sum()
-            found, true = found + np.sum(truth & (to_guess <= 1)), true + truth.sum()
-        if hits:
-            precision, recall = hits / predicted, found / true
-            best = max(best, 2 * precision * recall / (precision + recall))
-    np.testing.assert_allclose(score(tasks.make('edges', 1), outputs, targets)['odsf'], best)
-    assert 0.1 < best < 0.95
-
-
-@pytest.mark.parametrize('radius', [1.0, 1.5, 2.3, 5.43])
-def test_tolerance_is_a_disk(radius):
-    points = np.random.default_rng(1).uniform(size=(2, 21, 26)) < 0.01
-    near = np.asarray(edges.dilate(points.astype(np.float32), radius)) > 0
-    for got, truth in zip(near, points, strict=True):
-        np.testing.assert_array_equal(got, scipy.ndimage.distance_transform_edt(~truth) <= radius)
-
-
-def test_tolerances():
-    """0.0075 of the diagonal: 3.6 pixels at BSDS's 321 x 481 (sqrt(321^2 + 481^2) = 578.3); 1 in small images."""
-    assert edges.tolerance(321, 481) == pytest.approx(4.337, abs=1e-3)
-    assert edges.tolerance(48, 48) == 1
 
 
 def test_rmse_by_hand():

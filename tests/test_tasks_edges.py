@@ -1,0 +1,214 @@
+"""odsF: thinning as in scikit-image, hand-made maps, real scenes, and SciPy's assignment of each image by itself."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.ndimage
+import scipy.optimize
+
+from semisfl_jax import tasks
+from semisfl_jax.data import digit_scenes, scenes
+from semisfl_jax.tasks import IGNORED, edges
+
+THICK = """
+..............
+.#####....##..
+.######..####.
+.##..###.####.
+.##...######..
+.###..#####...
+..#######.....
+...#####..###.
+..........###.
+.############.
+.##########...
+..............
+"""
+THIN = """
+..............
+..............
+..####........
+.#....#...#...
+.#.....###....
+..#....#......
+...#..#.......
+....##........
+...........#..
+..........#...
+.#########....
+..............
+"""  # by skimage.morphology.thin 0.26
+
+
+def drawn(picture):
+    return np.array([[letter == '#' for letter in line] for line in picture.split()])
+
+
+def odsf(probability, targets, sizes=None):
+    """Of one batch of probabilities [B, H, W]."""
+    p = np.clip(np.asarray(probability, np.float64), 1e-6, 1 - 1e-6)[..., None]
+    scorer = tasks.make('edges', 1).scorer
+    counts = scorer.count(np.log(p / (1 - p)).astype(np.float32), targets, np.ones(len(targets), bool), sizes)
+    return scorer.finish(jax.tree.map(lambda x: np.asarray(x)[None], counts))['odsf']
+
+
+def blank(side):
+    return np.zeros((1, side, side), np.uint8)
+
+
+def thin_by_hand(edge):
+    """Guo and Hall's algorithm pixel by pixel, as in their paper: edge [H, W] bool, 0 at its border."""
+    edge = edge.copy()
+    while True:
+        before = edge.copy()
+        for turn in (0, 4):
+            gone = []
+            for y, x in np.argwhere(edge):
+                around = [edge[y - 1, x], edge[y - 1, x + 1], edge[y, x + 1], edge[y + 1, x + 1]]
+                around += [edge[y + 1, x], edge[y + 1, x - 1], edge[y, x - 1], edge[y - 1, x - 1]]
+                p2, p3, p4, p5, p6, p7, p8, p9 = np.roll(around, turn).tolist()  # clockwise from the upper one
+                c = (not p2 and (p3 or p4)) + (not p4 and (p5 or p6))
+                c += (not p6 and (p7 or p8)) + (not p8 and (p9 or p2))
+                n1 = (p9 or p2) + (p3 or p4) + (p5 or p6) + (p7 or p8)
+                n2 = (p2 or p3) + (p4 or p5) + (p6 or p7) + (p8 or p9)
+                m = (p2 or p3 or not p5) and p4
+                if c == 1 and 2 <= min(n1, n2) <= 3 and not m:
+                    gone.append((y, x))
+            for pixel in gone:
+                edge[pixel] = False
+        if (edge == before).all():
+            return edge
+
+
+def blobs(count, shape, seed=0):
+    """Random shapes [count, *shape], some of them thick, with an empty border."""
+    noise = scipy.ndimage.gaussian_filter(np.random.default_rng(seed).normal(size=(count, *shape)), (0, 1.5, 1.5))
+    inside = np.pad(np.ones((shape[0] - 2, shape[1] - 2), bool), 1)
+    return (noise > 0.05) & inside
+
+
+def test_thinning_equals_scikit_image():
+    np.testing.assert_array_equal(edges.thin(drawn(THICK)[None].astype(np.uint8))[0] > 0, drawn(THIN))
+
+
+def test_every_bit_is_thinned_by_itself():
+    maps = blobs(32, (24, 20))
+    words = np.sum(maps.astype(np.uint32) << np.arange(32, dtype=np.uint32)[:, None, None], axis=0, dtype=np.uint32)
+    thinned = np.asarray(edges.thin(words[None]))[0]
+    for bit, edge in enumerate(maps):
+        np.testing.assert_array_equal(thinned >> bit & 1 > 0, thin_by_hand(edge), err_msg=str(bit))
+    assert maps.sum() > 2 * np.bitwise_count(thinned).sum() > 0
+
+
+def test_truth_scores_1():
+    truth = blobs(4, (30, 25)).astype(np.uint8)
+    assert odsf(truth, truth) == 1
+    truth[:, 10:20, 5:15] = IGNORED
+    assert odsf(truth == 1, truth) == 1
+
+
+def test_a_line_beside_the_true_one():
+    """0.0075 of the diagonal is 1.018 pixels at a side of 96, 0.998 at 94, 0.339 at 32 and 2.036 at 192."""
+    for side, reach in ((96, 1), (94, 0), (32, 0), (192, 2)):
+        for shift in range(4):
+            truth, guess = blank(side), blank(side)
+            truth[0, 5:25, 9], guess[0, 5:25, 9 + shift] = 1, 1
+            assert odsf(guess, truth) == (shift <= reach), (side, shift)
+
+
+def test_tolerance_is_a_disk():
+    """Diagonal neighbors are 1.41 pixels apart: too far at 96, near enough at 134, where the tolerance is 1.421."""
+    for side, near in ((96, 0), (133, 0), (134, 1)):
+        truth, guess = blank(side), blank(side)
+        truth[0, 9, 9], guess[0, 10, 10] = 1, 1
+        assert odsf(guess, truth) == near, side
+
+
+def test_tolerance_follows_the_size_of_an_image():
+    """In maps of 134 x 134, an image of 96 x 96: a diagonal neighbor is too far there, and the other is near enough."""
+    truth, guess = np.zeros((2, 134, 134), np.uint8), np.zeros((2, 134, 134), np.uint8)
+    truth[:, 9, 9], guess[:, 10, 10] = 1, 1
+    assert odsf(guess, truth, np.array([[134, 134], [96, 96]])) == 1 / 2
+    assert odsf(guess, truth, np.array([[96, 96], [96, 96]])) == 0
+
+
+def test_a_true_pixel_is_found_once():
+    """Predictions at the left and the right of one true pixel: 1 of 2 is right, 1 of 1 found, F = 2 (1/2) / (3/2)."""
+    truth, guess = blank(96), blank(96)
+    truth[0, 50, 50] = 1
+    guess[0, 50, 49], guess[0, 50, 51] = 1, 1
+    assert odsf(guess, truth) == pytest.approx(2 / 3)
+    truth[0, 50, 52] = 1  # which only the right one is near, so the left one has to take the other
+    assert odsf(guess, truth) == 1
+
+
+def test_thickness_is_free_and_thresholds_are_of_the_set():
+    """Above 1/2, a line of 3 pixels' width is thinned to the true one, but for its ends; above 1/4, a false one is as
+    long. In another image the true line has a probability of 0.3, so that above 1/4 is best for the set."""
+    truth, guess = np.zeros((2, 96, 96), np.uint8), np.zeros((2, 96, 96))
+    truth[:, 20:60, 30] = 1
+    guess[0, 20:60, 29:32], guess[0, 20:60, 80] = 0.9, 0.3
+    high = odsf(guess[:1], truth[:1])
+    assert 0.95 < high < 1  # the other threshold: 40 of 80 right at most
+    guess[1, 20:60, 30] = 0.3
+    assert odsf(guess, truth) == pytest.approx(2 * 79 / (119 + 80), abs=0.01)  # 2 (40 + 39) / ((40 + 39 + 40) + 80)
+
+
+def test_unknown_pixels_are_not_judged():
+    truth, guess = blank(96), blank(96)
+    truth[0, 20:40, 30], guess[0, 20:40, 30], guess[0, 60:80, 30] = 1, 1, 1
+    assert odsf(guess, truth) == pytest.approx(2 / 3)
+    truth[0, 60:80, 30] = IGNORED
+    assert odsf(guess, truth) == 1
+    truth[0, 20:30, 30] = IGNORED
+    assert odsf(guess, truth) == 1
+    assert np.isnan(odsf(guess, np.full_like(truth, IGNORED)))
+    assert odsf(np.zeros((1, 96, 96)), truth) == 0
+
+
+def test_equals_the_best_assignment_of_each_image():
+    """All thresholds one by one; the tolerance is 2.25 pixels."""
+    rng, shape = np.random.default_rng(5), (300, 9)
+    probability = rng.choice([0.0, 0.1, 0.4, 0.6, 0.9], (3, *shape), p=[0.6, 0.1, 0.1, 0.1, 0.1])
+    probability[:, :, [0, -1]] = probability[:, [0, -1]] = 0
+    targets = (rng.uniform(size=(3, *shape)) < 0.1).astype(np.uint8)
+    targets[:, :, [0, -1]] = targets[:, [0, -1]] = 0
+    radius = 0.0075 * (300**2 + 9**2) ** 0.5
+    best, without = 0.0, 0.0
+    for threshold in (0.05, 0.3, 0.5, 0.8):
+        hits, found, predicted, true = 0, 0, 0, 0
+        for guess, truth in zip(probability > threshold, targets > 0, strict=True):
+            a, b = (np.argwhere(thin_by_hand(edge)) for edge in (guess, truth))
+            near = np.linalg.norm(a[:, None] - b[None], axis=-1) <= radius
+            rows, columns = scipy.optimize.linear_sum_assignment(near, maximize=True)
+            hits, predicted, true = hits + near[rows, columns].sum(), predicted + len(a), true + len(b)
+            found += near.any(axis=1).sum() + near.any(axis=0).sum()
+        best, without = max(best, 2 * hits / (predicted + true)), max(without, found / (predicted + true))
+    assert odsf(probability, targets) == pytest.approx(best)
+    assert 0.3 < best < without - 0.05  # matching one to one makes a difference
+
+
+def test_blocks_equal_the_whole(monkeypatch):
+    truth = blobs(5, (40, 40)).astype(np.uint8)
+    guess = 0.8 * blobs(5, (40, 40), seed=1) + 0.2 * truth
+    whole = odsf(guess, truth)
+    monkeypatch.setattr(edges, 'AT_ONCE', 2 * 40 * 40)
+    assert odsf(guess, truth) == whole
+    assert 0.05 < whole < 0.95
+
+
+def test_a_filled_mask_is_far_below_an_edge_map():
+    """Scenes of digits, 96 x 96: all digits filled and dilated, against the true edges, three pixels wide.
+
+    The former, scored within a pixel, without thinning and matching, had 99 % in scenes of 32 x 32.
+    """
+    ingredients = digit_scenes.ingredients('test')
+    recipes = [scenes.draw(digit_scenes.NAME, 'test', row, ingredients) for row in range(20)]
+    targets = [scenes.paint(recipe, ingredients, 96)[2] for recipe in recipes]
+    truth, digits = np.stack([t['edges'] for t in targets]), np.stack([t['semseg'] for t in targets]) > 0
+    square = np.ones((1, 3, 3))
+    mask, wide = (scipy.ndimage.binary_dilation(maps, square) for maps in (digits, truth == 1))
+    scores = {'mask': odsf(digits, truth), 'dilated': odsf(mask, truth), 'wide edges': odsf(wide, truth)}
+    print({name: f'{100 * score:.2f}' for name, score in scores.items()})
+    assert scores['wide edges'] > 0.9
+    assert max(scores['mask'], scores['dilated']) < 0.2
