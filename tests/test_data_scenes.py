@@ -347,7 +347,7 @@ def test_smooth_resizing_is_pillows_to_a_level(source, target):
 def test_nearest_resizing_is_pillows(size):
     values = np.random.default_rng(0).integers(0, 256, (8, 13), dtype=np.uint8)
     expected = np.asarray(Image.fromarray(values).resize((size, size), Image.Resampling.NEAREST))
-    np.testing.assert_array_equal(maps.nearest(values, size), expected)
+    np.testing.assert_array_equal(maps.nearest(values, size, size), expected)
 
 
 def test_borders_of_a_small_map():

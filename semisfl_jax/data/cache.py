@@ -1,8 +1,9 @@
 """Decoded arrays on disk, so that a data set is decoded only once.
 
-An entry is a directory of .npy files, four and two for each dense task, and meta.json with their checksum. It is
-written to a temporary directory, then moved into place, and read as memory maps. Missing, truncated or altered entries
-are decoded again. If the cache is not writable, the arrays are held in memory and decoded again by the next run.
+An entry is a directory of .npy files, four, two for each dense task and one of sizes if test maps have their own, and
+meta.json with their checksum. It is written to a temporary directory, then moved into place, and read as memory maps.
+Missing, truncated or altered entries are decoded again. If the cache is not writable, the arrays are held in memory and
+decoded again by the next run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from semisfl_jax.wording import size
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 STALE_SECONDS = 24 * 3600.0  # no decoding takes that long
+_SMALL = ('labels', 'sizes')  # arrays of int32, of which the latter may be missing
 
 
 def default_dir() -> Path:
@@ -44,7 +46,7 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
 
     Returns:
       {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps [n, H, W] uint8 of dense tasks
-      under `dataset.target_key`, and their checksum.
+      under `dataset.target_key`, test_sizes [m, 2] int32 if these have sizes of their own, and their checksum.
     """
     root = Path(cache_dir).expanduser() if cache_dir else default_dir()
     entry = root / source.key
@@ -76,8 +78,9 @@ def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
         return
     images = sum(stream.samples for stream in streams.values())
     at_once = max(stream.at_once for stream in streams.values())
-    each = math.prod(shape) + len(streams['train'].targets) * math.prod(shape[:2])
-    chunk, total = (count * each for count in (min(at_once, images), images))
+    each = {name: sum(math.prod(of_array[1:]) for of_array in _shapes(name, s).values()) for name, s in streams.items()}
+    chunk = min(at_once, images) * max(each.values())
+    total = sum(stream.samples * each[name] for name, stream in streams.items())
     description = f'{name} in images of {"x".join(map(str, shape))}'
     if chunk > limit:
         raise UserError(
@@ -113,7 +116,8 @@ def _read(entry: Path, source: Source) -> tuple[dict[str, np.ndarray], str] | No
 
 def _keys(source: Source) -> list[str]:
     """Names of the arrays."""
-    return [*dataset.ARRAYS, *(dataset.target_key(split, task) for task in source.outputs for split in dataset.SPLITS)]
+    targets = [dataset.target_key(split, task) for task in source.outputs for split in dataset.SPLITS]
+    return [*dataset.ARRAYS, *targets, *([dataset.TEST_SIZES] if source.original else [])]
 
 
 def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
@@ -137,24 +141,40 @@ def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
 
 def _shapes(split: str, stream: Stream) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays of uint8 that a stream fills: images, then maps."""
-    maps = {dataset.target_key(split, task): (stream.samples, *stream.shape[:2]) for task in stream.targets}
+    shape = stream.original or stream.shape[:2]
+    maps = {dataset.target_key(split, task): (stream.samples, *shape) for task in stream.targets}
     return {f'{split}_images': (stream.samples, *stream.shape), **maps}
 
 
 def _write_split(folder: Path, name: str, split: str, stream: Stream) -> None:
     """Appends one chunk at a time: only one is in memory, and a full disk raises OSError rather than a signal."""
-    labels = []
+    small: list[tuple[np.ndarray, ...]] = []  # arrays of every chunk that are not of uint8
     with contextlib.ExitStack() as stack:
         files = []
         for key, shape in _shapes(split, stream).items():
             files.append(stack.enter_context((folder / f'{key}.npy').open('wb')))
             header = {'descr': '|u1', 'fortran_order': False, 'shape': shape}
             np.lib.format.write_array_header_1_0(files[-1], header)
-        for images, chunk_labels, *maps in _progress(name, split, stream):
-            for file, array in zip(files, (images, *maps), strict=True):
+        for chunk in _progress(name, split, stream):
+            large, others = _divided(chunk, stream)
+            for file, array in zip(files, large, strict=True):
                 file.write(np.ascontiguousarray(array).data)
-            labels.append(chunk_labels)
-    np.save(folder / f'{split}_labels.npy', np.concatenate(labels))
+            small.append(others)
+    for kind, arrays in zip(_SMALL, zip(*small, strict=True), strict=False):
+        np.save(folder / f'{split}_{kind}.npy', np.concatenate(arrays))
+
+
+def _divided(chunk: Chunk, stream: Stream) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """The arrays of a chunk that `_shapes` lists, and the others, as _SMALL lists them."""
+    images, labels, *maps = chunk
+    number = len(stream.targets)
+    return (images, *maps[:number]), (labels, *maps[number:])
+
+
+def _joined(split: str, small: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
+    """The other arrays, by their names, from those of all chunks."""
+    by_kind = zip(_SMALL, zip(*small, strict=True), strict=False)
+    return {f'{split}_{kind}': np.concatenate(parts) for kind, parts in by_kind}
 
 
 def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
@@ -167,15 +187,15 @@ def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
         filled = {key: np.empty(shape, np.uint8) for key, shape in _shapes(split, stream).items()}
-        labels = np.empty(stream.samples, np.int32)
-        start = 0
-        for images, chunk_labels, *maps in _progress(name, split, stream):
-            rows = slice(start, start + len(images))
-            labels[rows] = chunk_labels
-            for whole, part in zip(filled.values(), (images, *maps), strict=True):
+        small, start = [], 0
+        for chunk in _progress(name, split, stream):
+            large, others = _divided(chunk, stream)
+            rows = slice(start, start + len(chunk[0]))
+            for whole, part in zip(filled.values(), large, strict=True):
                 whole[rows] = part
-            start += len(images)
-        arrays |= {**filled, f'{split}_labels': labels}
+            small.append(others)
+            start = rows.stop
+        arrays |= filled | _joined(split, small)
     return arrays
 
 

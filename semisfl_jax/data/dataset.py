@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.wording import found
 
 SPLITS = ('train', 'test')
+TEST_SIZES = 'test_sizes'  # an array of data sets whose test maps have sizes of their own
 ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
 ROWS_AT_ONCE = 4096  # bounds the memory of passes over arrays that may be larger than RAM
 HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, independent of the run's seed
@@ -45,7 +46,7 @@ class Targets(NamedTuple):
     """The truth of a dense task: a map for every image, 255 (`tasks.IGNORED`) where there is none."""
 
     train: np.ndarray  # [n, H, W] uint8
-    test: np.ndarray  # [m, H, W] uint8
+    test: np.ndarray  # [m, H, W] uint8, as large as the images or, with `Dataset.test_sizes`, as the largest original
     outputs: int  # number of output channels, `Task.outputs`
 
 
@@ -68,6 +69,9 @@ class Dataset:
     fake: bool  # synthetic images
     checksum: str  # SHA-256 over the name and all arrays
     targets: Mapping[str, Targets] = dataclasses.field(default_factory=dict)  # of dense tasks, by name; or none
+    # [m, 2] int32, height and width of test images before they were resized: the upper left part of a test map, to
+    # which predictions are resized. None: test maps are as large as the images
+    test_sizes: np.ndarray | None = None
     eval_split: str = 'test'  # what test_images are; 'validation': training images in their place, see `validation`
 
     @property
@@ -81,7 +85,10 @@ class Dataset:
         in_memory = _in_memory(self.train_images)
         counts = len(self.train_images), len(self.test_images)
         outputs = {name: target.outputs for name, target in self.targets.items()}
-        return Outline(self.train_images.shape[1:], self.num_classes, *counts, in_memory, outputs=outputs)
+        original = None if self.test_sizes is None else next(iter(self.targets.values())).test.shape[1:]
+        return Outline(
+            self.train_images.shape[1:], self.num_classes, *counts, in_memory, outputs=outputs, original=original
+        )
 
 
 class Outline(NamedTuple):
@@ -94,6 +101,7 @@ class Outline(NamedTuple):
     in_memory: bool  # not behind a memory map
     most_held: int = 0  # largest number of images that a client holds
     outputs: Mapping[str, int] = MappingProxyType({})  # of every dense task
+    original: tuple[int, int] | None = None  # H, W of test maps that are not as large as the images
 
     @property
     def pixels(self) -> int:
@@ -169,7 +177,8 @@ def make(
 
     Args:
       name: canonical name.
-      arrays: the four arrays and two for each dense task, under `target_key`; shapes and types as in Dataset.
+      arrays: the four arrays and two for each dense task, under `target_key`; test_sizes if test maps have sizes of
+        their own; shapes and types as in Dataset.
       num_classes: K.
       fake: whether the images are synthetic.
       digest: the checksum if already known, '' to compute it.
@@ -198,6 +207,7 @@ def make(
         fake=fake,
         checksum=digest,
         targets=targets(arrays, outputs),
+        test_sizes=arrays.get(TEST_SIZES),
     )
 
 
@@ -220,6 +230,8 @@ def check(name: str, given: Any) -> Dataset:
     arrays = {key: getattr(given, key) for key in ARRAYS}
     for task, target in given.targets.items():
         arrays |= {target_key(split, task): getattr(target, split) for split in SPLITS}
+    if given.test_sizes is not None:
+        arrays[TEST_SIZES] = given.test_sizes
     _check_arrays(whose, arrays, given.targets)
     for split in SPLITS:
         labels = arrays[f'{split}_labels']
@@ -260,9 +272,31 @@ def _check_arrays(whose: str, arrays: Mapping[str, Any], tasks: Collection[str])
                 f'{whose} {split}_labels are {found(labels)} for {shape[0]} images; use an array of integers, '
                 'one for each image'
             )
-        for key in (target_key(split, task) for task in tasks):
-            if _shape_and_type(arrays[key]) != (shape[:3], np.uint8):
-                raise UserError(f'{whose} {key} is {found(arrays[key])}; use uint8 {list(shape[:3])}')
+        keys, of_maps = [target_key(split, task) for task in tasks], tuple(shape[:3])
+        if split == 'test' and TEST_SIZES in arrays:
+            of_maps = _check_sizes(whose, arrays, keys)
+        for key in keys:
+            if _shape_and_type(arrays[key]) != (of_maps, np.uint8):
+                raise UserError(f'{whose} {key} is {found(arrays[key])}; use uint8 {list(of_maps)}')
+
+
+def _check_sizes(whose: str, arrays: Mapping[str, Any], keys: Sequence[str]) -> tuple[int, ...]:
+    """The shape [m, H, W] of test maps that have sizes of their own.
+
+    Raises:
+      UserError: the sizes are not those of parts of these maps.
+    """
+    count, sizes = len(arrays['test_images']), arrays[TEST_SIZES]
+    shape = (count, *_shape_and_type(arrays[keys[0]])[0][1:]) if keys else ()
+    shape_of_sizes, kind = _shape_and_type(sizes)
+    if len(shape) != 3 or shape_of_sizes != (count, 2) or not np.issubdtype(kind, np.integer):
+        raise UserError(
+            f'{whose} {TEST_SIZES} is {found(sizes)} for {count} images; use an array of integers, height and width of '
+            'each, and maps [m, H, W]'
+        )
+    if sizes.min() < 1 or (sizes.max(axis=0) > shape[1:]).any():
+        raise UserError(f'{whose} {TEST_SIZES} are {sizes.min()} to {sizes.max()}; use 1 to the size of the maps')
+    return shape
 
 
 def _shape_and_type(array: Any) -> tuple[tuple[int, ...], Any]:

@@ -23,8 +23,10 @@ CHUNK = 512  # images decoded at a time
 THREADED_BYTES = 4096  # smaller files decode faster on one thread, because of the interpreter lock
 MODES = {1: 'L', 3: 'RGB', 4: 'RGBA'}
 
-# Images [n, H, W, C] uint8, labels [n] int32, then a map [n, H, W] uint8 for each of the stream's targets
+# Images [n, H, W, C] uint8, labels [n] int32, then a map [n, H, W] uint8 for each of the stream's targets; with
+# `Stream.original` sizes [n, 2] int32 of maps at last
 Chunk = tuple[Any, ...]
+MapShape = tuple[int, int]  # of a map: H, W
 
 
 class Stream(NamedTuple):
@@ -35,6 +37,7 @@ class Stream(NamedTuple):
     chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
     targets: tuple[str, ...] = ()  # names of the dense tasks whose maps come with the images
     at_once: int = CHUNK  # the largest chunk
+    original: MapShape | None = None  # H, W of the maps, where each has the size of its image before that was resized
 
 
 class Source(NamedTuple):
@@ -45,6 +48,7 @@ class Source(NamedTuple):
     num_classes: int
     open: Callable[[], tuple[Stream, Stream]]  # () -> train, test
     outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks, by name, in the order of `Stream.targets`
+    original: MapShape | None = None  # `Stream.original` of the images for testing
 
 
 def resize(image: Image.Image, size: int) -> Image.Image:

@@ -1,10 +1,13 @@
-"""Decodes images together with target maps, resized to one side: images smoothly, maps to the nearest pixel."""
+"""Decodes images together with target maps, resized to one side: images smoothly, maps to the nearest pixel.
+
+Maps for testing may keep the size that the image had, as scores of the code for a set are at that size.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -13,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax.data import maps
-from semisfl_jax.data.decode import Chunk, Stream
+from semisfl_jax.data.decode import Chunk, MapShape, Stream, decode, resize
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
@@ -23,11 +26,11 @@ Item = TypeVar('Item')
 
 
 class Example(NamedTuple):
-    """An image with what is known of it, all of one size."""
+    """An image with what is known of it."""
 
     image: np.ndarray  # [S, S, 3] uint8
     label: int
-    targets: Mapping[str, np.ndarray]  # [S, S] uint8, by task
+    targets: Mapping[str, np.ndarray]  # [S, S] or, at the original size, [H, W] uint8, by task
 
 
 def stream(
@@ -35,7 +38,8 @@ def stream(
     size: int,
     tasks: tuple[str, ...],
     blocks: Callable[[], Iterator[list[Item]]],
-    decode: Callable[[Item], Example],
+    read: Callable[[Item], Example],
+    original: MapShape | None = None,
 ) -> Stream:
     """A stream of examples, decoded on all cores.
 
@@ -44,22 +48,50 @@ def stream(
       size: S.
       tasks: the dense tasks, in the order in which the maps are to come.
       blocks: lists of at most AT_ONCE encoded examples, `samples` in total.
-      decode: decodes one.
+      read: decodes one.
+      original: height and width of the largest map, if maps are at their original sizes; smaller ones are padded with
+        IGNORED at the bottom and at the right.
     """
 
     def chunks() -> Iterator[Chunk]:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for block in blocks():
-                examples = list(pool.map(decode, block))
-                stacked = [np.stack([example.targets[task] for example in examples]) for task in tasks]
+                examples = list(pool.map(read, block))
+                by_task = [[example.targets[task] for example in examples] for task in tasks]
                 labels = np.array([example.label for example in examples], np.int32)
-                yield np.stack([example.image for example in examples]), labels, *stacked
+                stacked = [np.stack(of_task) if not original else padded(of_task, original) for of_task in by_task]
+                sizes = [np.array([values.shape for values in by_task[0]], np.int32)] if original else []
+                yield np.stack([example.image for example in examples]), labels, *stacked, *sizes
 
-    return Stream(samples, (size, size, 3), chunks, tasks, AT_ONCE)
+    return Stream(samples, (size, size, 3), chunks, tasks, AT_ONCE, original)
 
 
-def decode_map(encoded: bytes | Path, size: int) -> np.ndarray:
-    """A map [S, S] uint8 of the numbers in a PNG of one channel, those of a palette's entries if it has one.
+def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
+    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8.
+
+    Raises:
+      UserError: one is larger.
+    """
+    whole = np.full((len(targets), *shape), IGNORED, np.uint8)
+    for target, values in zip(whole, targets, strict=True):
+        height, width = values.shape
+        if height > shape[0] or width > shape[1]:
+            raise UserError(
+                f'an image for testing has {height}x{width} pixels, but those of this data set have '
+                f'{shape[0]}x{shape[1]} at most: copy it again'
+            )
+        target[:height, :width] = values
+    return whole
+
+
+def picture(encoded: bytes | Path, size: int) -> tuple[np.ndarray, MapShape]:
+    """An image [S, S, 3] uint8, resized, and its height and width before."""
+    pixels = decode(encoded, 0, 3)
+    return np.asarray(resize(Image.fromarray(pixels), size)), pixels.shape[:2]
+
+
+def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
+    """A map of `shape` [H, W] uint8 of the numbers in a PNG of one channel, those of a palette's entries if it has one.
 
     Raises:
       UserError: it cannot be read or has several channels.
@@ -72,7 +104,7 @@ def decode_map(encoded: bytes | Path, size: int) -> np.ndarray:
         raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
     if mode not in ('L', 'P'):
         raise UserError(f'{what} has pixels of mode {mode}, not a number of 8 bits for each: copy the data set again')
-    return maps.nearest(numbers, size)
+    return maps.nearest(numbers, *shape)
 
 
 def check_classes(classes: np.ndarray, most: int, what: str) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. Like
 those of a real data set, the images are the same in every run, regardless of its seed. In sets of dense tasks, an image
-shows an object: a rectangle at a random place, in which levels are inverted. All target maps are of this object.
+shows an object: a rectangle at a random place, in which levels are inverted. All target maps are of this object. Where
+those for testing have sizes of their own, they are in turn three quarters as high as the largest and as wide, or the
+reverse.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ class Shape(NamedTuple):
     image: tuple[int, int, int]  # H, W, C
     classes: int
     outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks
+    original: tuple[int, int] | None = None  # height and width of the largest test map, if they have sizes of their own
 
 
+_COCO = tfds_dense.SETS[tfds_dense.COCO]
 SHAPES = {
     'digits': Shape(1_437, 0, 360, (8, 8, 1), 10),
     'mnist': Shape(60_000, 0, 10_000, (28, 28, 1), 10),
@@ -49,9 +53,9 @@ SHAPES = {
     'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
     'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(digit_scenes.STUFF))),
     'mnist_scenes': Shape(10_000, 0, 2_000, (48, 48, 3), 10, scenes.outputs(mnist_scenes.STUFF)),
-    'pascal_context': Shape(4_998, 0, 5_105, (512, 512, 3), 21, pascal_context.OUTPUTS),
+    'pascal_context': Shape(4_998, 0, 5_105, (512, 512, 3), 21, pascal_context.OUTPUTS, pascal_context.ORIGINAL),
     tfds_dense.PETS: Shape(3_680, 0, 3_669, (128, 128, 3), 37, tfds_dense.SETS[tfds_dense.PETS].outputs),
-    tfds_dense.COCO: Shape(118_287, 0, 5_000, (256, 256, 3), 133, tfds_dense.SETS[tfds_dense.COCO].outputs),
+    tfds_dense.COCO: Shape(118_287, 0, 5_000, (256, 256, 3), 133, _COCO.outputs, _COCO.original),
 }
 
 
@@ -85,8 +89,11 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
         'test_images': test_images,
         'test_labels': test_labels,
     }
+    if true.original:
+        arrays[dataset.TEST_SIZES] = _sizes(test, true.original)
     for split in dataset.SPLITS if true.outputs else ():
-        targets = _add_objects(name, split, arrays[f'{split}_images'], arrays[f'{split}_labels'], true.outputs)
+        images, labels = arrays[f'{split}_images'], arrays[f'{split}_labels']
+        targets = _add_objects(name, split, images, labels, true.outputs, arrays.get(f'{split}_sizes'))
         arrays |= {dataset.target_key(split, task): values for task, values in targets.items()}
     return dataset.make(name, arrays, true.classes, fake=True, outputs=true.outputs)
 
@@ -128,21 +135,45 @@ def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.n
     return images, labels
 
 
+def _sizes(count: int, largest: tuple[int, int]) -> np.ndarray:
+    """Heights and widths [n, 2] int32 of test maps that have sizes of their own."""
+    sizes = np.tile(np.array(largest, np.int32), (count, 1))
+    rows = np.arange(count)
+    sizes[rows, rows % 2] = sizes[rows, rows % 2] * 3 // 4
+    return sizes
+
+
 def _add_objects(
-    name: str, split: str, images: np.ndarray, labels: np.ndarray, outputs: Mapping[str, int]
+    name: str,
+    split: str,
+    images: np.ndarray,
+    labels: np.ndarray,
+    outputs: Mapping[str, int],
+    sizes: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
-    """Inverts a rectangle in every image [n, H, W, C], in place, and returns the maps [n, H, W] of dense tasks."""
+    """Inverts a rectangle in every image [n, h, w, C], in place, and returns the maps of dense tasks.
+
+    These are [n, h, w] or, where they have `sizes` [n, 2] of their own, as large as the largest.
+    """
     generator = rng.host(SEED, 'fake', name, split, 'objects')
     count, height, width = images.shape[:3]
     sides = generator.integers([height // 4, width // 4], [height // 2, width // 2], (count, 2), endpoint=True)
     corners = generator.integers(0, [height, width] - sides, endpoint=True)
-    targets = {task: np.empty((count, height, width), np.uint8) for task in outputs}
+    shape = (height, width) if sizes is None else sizes.max(axis=0)
+    targets = {task: np.full((count, *shape), IGNORED, np.uint8) for task in outputs}
     for row, (corner, (tall, wide)) in enumerate(zip(corners, np.maximum(sides, 1), strict=True)):
         box = slice(corner[0], corner[0] + tall), slice(corner[1], corner[1] + wide)
         images[row][box] = 255 - images[row][box]
+        own = (height, width) if sizes is None else tuple(sizes[row].tolist())
+        box = _scaled(box[0], height, own[0]), _scaled(box[1], width, own[1])
         for task, number in outputs.items():
-            targets[task][row] = _target(task, number, int(labels[row]), box, (height, width))
+            targets[task][row, : own[0], : own[1]] = _target(task, number, int(labels[row]), box, own)
     return targets
+
+
+def _scaled(side: slice, length: int, own: int) -> slice:
+    """The side of a box in an image of `length`, in one of `own`."""
+    return slice(side.start * own // length, -(-side.stop * own // length))
 
 
 def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape: tuple[int, int]) -> np.ndarray:

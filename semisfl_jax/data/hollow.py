@@ -23,7 +23,8 @@ def hollow(options: ConfigDict) -> dataset.Dataset:
     labeled, unlabeled, test = fake.counts(name, options.fake_size if options.fake else 0)
     train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
     train_labels[labeled:] = -1
-    outputs = fake.SHAPES[name].outputs
+    outputs, original = fake.SHAPES[name].outputs, fake.SHAPES[name].original
+    maps = original or image[:2]
     return dataset.Dataset(
         name=name,
         train_images=_filled(labeled + unlabeled, *image),
@@ -36,9 +37,10 @@ def hollow(options: ConfigDict) -> dataset.Dataset:
         fake=True,
         checksum='',
         targets={
-            task: dataset.Targets(_filled(labeled + unlabeled, *image[:2]), _filled(test, *image[:2]), number)
+            task: dataset.Targets(_filled(labeled + unlabeled, *image[:2]), _filled(test, *maps), number)
             for task, number in outputs.items()
         },
+        test_sizes=np.broadcast_to(np.array(original, np.int32), (test, 2)) if original else None,
     )
 
 

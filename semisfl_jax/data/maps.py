@@ -9,11 +9,12 @@ import numpy as np
 from semisfl_jax.tasks import IGNORED
 
 
-def nearest(values: np.ndarray, size: int) -> np.ndarray:
-    """A map [H, W, ...] resized to size × size: each pixel takes the value under its center; 0 keeps the size."""
-    if not size or values.shape[:2] == (size, size):
+def nearest(values: np.ndarray, height: int, width: int) -> np.ndarray:
+    """A map [H, W, ...], resized: each pixel takes the value under its center."""
+    if values.shape[:2] == (height, width):
         return values
-    rows, columns = ((2 * np.arange(size) + 1) * length // (2 * size) for length in values.shape[:2])
+    sides = zip((height, width), values.shape, strict=False)
+    rows, columns = ((2 * np.arange(side) + 1) * length // (2 * side) for side, length in sides)
     return values[rows[:, None], columns]
 
 

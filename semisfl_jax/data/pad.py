@@ -60,6 +60,11 @@ def padded(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Da
     check(image, side)
     if shape(image, side) == image:
         return loaded
+    if loaded.test_sizes is not None:
+        raise UserError(
+            f"config.data.pad_to={side}: data set '{loaded.name}' is scored at the original size of its images, to "
+            'which predictions are resized without a border; use 0, and config.data.image_size'
+        )
     outputs = {task: maps.outputs for task, maps in loaded.targets.items()}
     train_maps = {task: maps.train for task, maps in loaded.targets.items()}
     test_maps = {task: maps.test for task, maps in loaded.targets.items()}

@@ -26,14 +26,15 @@ import numpy as np
 
 from semisfl_jax import user_files
 from semisfl_jax.data import dense, maps
-from semisfl_jax.data.decode import Source, Stream, decode
+from semisfl_jax.data.decode import MapShape, Source, Stream
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 from semisfl_jax.wording import first_line
 
 NAME = 'pascal_context'
 IMAGE_SIZE = 512
-VERSION = 1  # to be increased when the same files give other bytes, so that caches are renewed
+ORIGINAL = 500, 500  # height and width of the largest images; maps for testing are of each image's own
+VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
 OUTPUTS = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
 SPLITS = ('train', 'val')
 LISTS = 'ImageSets/Context'
@@ -92,9 +93,10 @@ def find(image_folder: str, image_size: int) -> Source:
             digest.update(f'|{path.relative_to(folder)} {listing[path.parent][path.name]}|'.encode())
 
     def open_streams() -> tuple[Stream, Stream]:
-        return _stream(files['train'], size), _stream(files['val'], size)
+        return _stream(files['train'], size), _stream(files['val'], size, ORIGINAL)
 
-    return Source(NAME, f'{NAME}-{size}px-{digest.hexdigest()[:12]}', OUTPUTS['semseg'], open_streams, OUTPUTS)
+    key = f'{NAME}-{size}px-{digest.hexdigest()[:12]}'
+    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS, ORIGINAL)
 
 
 def _ids(folder: Path, split: str) -> list[str]:
@@ -129,33 +131,37 @@ def _files(folder: Path, name: str, split: str, listing: dict[Path, dict[str, in
     return found
 
 
-def _stream(files: list[dict[str, Path]], size: int) -> Stream:
+def _stream(files: list[dict[str, Path]], size: int, original: MapShape | None = None) -> Stream:
     def blocks() -> Iterator[list[dict[str, Path]]]:
         for start in range(0, len(files), dense.AT_ONCE):
             yield files[start : start + dense.AT_ONCE]
 
-    return dense.stream(len(files), size, tuple(OUTPUTS), blocks, functools.partial(_read, size=size))
+    read = functools.partial(_read, size=size, resized=not original)
+    return dense.stream(len(files), size, tuple(OUTPUTS), blocks, read, original)
 
 
-def _read(files: dict[str, Path], size: int) -> dense.Example:
-    semseg = dense.decode_map(files['semseg'], size)
+def _read(files: dict[str, Path], size: int, resized: bool) -> dense.Example:
+    """Decodes an image of size × size, and its maps: `resized`, or as large as the image was."""
+    image, shape = dense.picture(files['image'], size)
+    shape = (size, size) if resized else shape
+    semseg = dense.decode_map(files['semseg'], shape)
     dense.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
-    classes = maps.nearest(_label_map(files['edges']), size)
+    classes = maps.nearest(_label_map(files['edges']), *shape)
     targets = {
         'semseg': semseg,
-        'parts': _parts(files['parts'], size),
-        'saliency': (dense.decode_map(files['saliency'], size) >= SALIENT).astype(np.uint8),
+        'parts': _parts(files['parts'], shape),
+        'saliency': (dense.decode_map(files['saliency'], shape) >= SALIENT).astype(np.uint8),
         'edges': maps.borders(classes).astype(np.uint8),
     }
-    return dense.Example(decode(files['image'], size, 3), dense.largest_class(semseg, first=1), targets)
+    return dense.Example(image, dense.largest_class(semseg, first=1), targets)
 
 
-def _parts(path: Path, size: int) -> np.ndarray:
-    """The parts of people [S, S] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
+def _parts(path: Path, shape: MapShape) -> np.ndarray:
+    """The parts of people, of `shape` [H, W] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
     if path.suffix == '.png':
-        parts = dense.check_classes(dense.decode_map(path, size), OUTPUTS['parts'], f"the map '{path}'")
+        parts = dense.check_classes(dense.decode_map(path, shape), OUTPUTS['parts'], f"the map '{path}'")
     else:
-        parts = maps.nearest(_people(path), size)
+        parts = maps.nearest(_people(path), *shape)
     return parts if parts.any() else np.full_like(parts, IGNORED)
 
 

@@ -102,7 +102,7 @@ def draw(name: str, split: str, row: int, ingredients: Ingredients) -> Scene:
     """The recipe of scene number `row` of a split of the data set `name`."""
     generator = rng.host(SEED, name, split, row)
     ground = ingredients.draw_ground(generator)
-    pixels = maps.nearest(ingredients.ground(ground)[0], SIDE)
+    pixels = maps.nearest(ingredients.ground(ground)[0], SIDE, SIDE)
     low, high = SPRITE_SIDES
     count = generator.integers(SPRITES[0], SPRITES[1], endpoint=True)
     images = generator.integers(len(ingredients.sprites), size=count)
@@ -174,7 +174,7 @@ def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray
     return (
         image.astype(np.uint8),
         label,
-        _targets(scene, owner, part, classes, largest, points, maps.nearest(stuff, side)),
+        _targets(scene, owner, part, classes, largest, points, maps.nearest(stuff, side, side)),
     )
 
 

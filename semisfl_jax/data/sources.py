@@ -105,7 +105,8 @@ def outline(options: ConfigDict) -> Outline | None:
     if not options.fake and name not in READERS:
         labeled = unlabeled = test = 0
     in_memory = options.fake or name in READERS
-    return Outline(image, true.classes, labeled + unlabeled, test, in_memory, outputs=true.outputs)
+    counts = labeled + unlabeled, test
+    return Outline(image, true.classes, *counts, in_memory, outputs=true.outputs, original=true.original)
 
 
 def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:

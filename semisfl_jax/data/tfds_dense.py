@@ -4,6 +4,7 @@ oxford_iiit_pet: breeds of cats and dogs, with the trimap of every image. A trim
 outline runs somewhere; so there is no task 'edges'.
 
 coco/2017_panoptic: COCO's images with the segments of every thing and of all stuff. Pixels of no segment have no truth.
+Maps for testing are as large as the image was.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax.data import dense, maps, tfds_source
-from semisfl_jax.data.decode import Source, Stream, decode
+from semisfl_jax.data.decode import MapShape, Source, Stream, decode
 from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 PETS, COCO = 'oxford_iiit_pet', 'coco/2017_panoptic'
-VERSION = 1  # to be increased when the same files give other bytes, so that caches are renewed
+VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
 PET, AROUND, BORDER = 1, 2, 3  # in a trimap
 THINGS = 80  # COCO's first classes; stuff follows
 CLASSES = 133
@@ -35,7 +36,9 @@ class Set(NamedTuple):
     splits: tuple[str, str]  # for training and testing
     images: tuple[str, str]  # names of the features that are images
     other: str  # name of a further feature
-    read: Callable[[dict[str, Any], int], dense.Example]  # a record, its images encoded, and the side
+    # A record, its images encoded; the side; and whether maps are resized to it, too, or as large as the image was
+    read: Callable[[dict[str, Any], int, bool], dense.Example]
+    original: MapShape | None = None  # height and width of the largest images, if maps for testing are not resized
 
 
 def find(name: str, data_dir: str, image_size: int) -> Source:
@@ -54,12 +57,12 @@ def find(name: str, data_dir: str, image_size: int) -> Source:
     _check(name, builder, found)
 
     def open_streams() -> tuple[Stream, Stream]:
-        train, test = (_stream(builder, split, found, size) for split in found.splits)
-        return train, test
+        train, test = found.splits
+        return _stream(builder, train, found, size), _stream(builder, test, found, size, found.original)
 
     digest = hashlib.sha256(repr((VERSION, tuple(found.outputs))).encode()).hexdigest()[:4]
     key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
-    return Source(name, key, found.num_classes, open_streams, found.outputs)
+    return Source(name, key, found.num_classes, open_streams, found.outputs, found.original)
 
 
 def _check(name: str, builder: tfds_source.Builder, found: Set) -> None:
@@ -72,7 +75,9 @@ def _check(name: str, builder: tfds_source.Builder, found: Set) -> None:
             raise UserError(f"data set '{name}' in {builder.data_path} lacks the split '{split}': prepare it again")
 
 
-def _stream(builder: tfds_source.Builder, split: str, found: Set, size: int) -> Stream:
+def _stream(
+    builder: tfds_source.Builder, split: str, found: Set, size: int, original: MapShape | None = None
+) -> Stream:
     count = builder.info.splits[split].num_examples
 
     def blocks() -> Iterator[list[dict[str, Any]]]:
@@ -81,27 +86,32 @@ def _stream(builder: tfds_source.Builder, split: str, found: Set, size: int) -> 
             rows = np.arange(start, min(start + dense.AT_ONCE, count))
             yield tfds_source.read(builder, source, rows, found.images, found.other)
 
-    return dense.stream(count, size, tuple(found.outputs), blocks, lambda record: found.read(record, size))
+    def read(record: dict[str, Any]) -> dense.Example:
+        return found.read(record, size, not original)
+
+    return dense.stream(count, size, tuple(found.outputs), blocks, read, original)
 
 
-def _read_pet(record: dict[str, Any], size: int) -> dense.Example:
+def _read_pet(record: dict[str, Any], size: int, resized: bool) -> dense.Example:
     """semseg: 0 around, 1 pet, 2 the border between them. saliency: the pet; no truth on the border."""
-    trimap = dense.decode_map(record['segmentation_mask'], size)
+    image, shape = dense.picture(record['image'], size)
+    trimap = dense.decode_map(record['segmentation_mask'], (size, size) if resized else shape)
     if not np.isin(trimap, (PET, AROUND, BORDER)).all():
         raise UserError(f"a trimap of data set '{PETS}' has numbers other than 1, 2 and 3: prepare it again")
     targets = {
         'semseg': np.array([0, 1, 0, 2], np.uint8)[trimap],
         'saliency': np.array([0, 1, 0, IGNORED], np.uint8)[trimap],
     }
-    return dense.Example(decode(record['image'], size, 3), int(record['label']), targets)
+    return dense.Example(image, int(record['label']), targets)
 
 
-def _read_coco(record: dict[str, Any], size: int) -> dense.Example:
+def _read_coco(record: dict[str, Any], size: int, resized: bool) -> dense.Example:
     """semseg: COCO's 80 things, then its 53 kinds of stuff. stuff: 0 things, then those kinds. edges: of segments.
 
     The label is the class that most pixels have, -1 if there is no segment.
     """
-    color = maps.nearest(decode(record['panoptic_image'], 0, 3), size).astype(np.int64)
+    image, shape = dense.picture(record['image'], size)
+    color = maps.nearest(decode(record['panoptic_image'], 0, 3), *((size, size) if resized else shape)).astype(np.int64)
     segments = color @ np.array([1, 256, 256**2])  # 0: none
     ids, labels = (np.asarray(record['panoptic_objects'][key], np.int64) for key in ('id', 'label'))
     order = np.argsort(ids)
@@ -116,7 +126,7 @@ def _read_coco(record: dict[str, Any], size: int) -> dense.Example:
         'stuff': np.where(known, np.maximum(semseg.astype(np.int64) - THINGS + 1, 0), IGNORED).astype(np.uint8),
         'edges': maps.known_borders(segments, known),
     }
-    return dense.Example(decode(record['image'], size, 3), dense.largest_class(semseg, default=-1), targets)
+    return dense.Example(image, dense.largest_class(semseg, default=-1), targets)
 
 
 SETS = {
@@ -137,5 +147,6 @@ SETS = {
         images=('image', 'panoptic_image'),
         other='panoptic_objects',
         read=_read_coco,
+        original=(640, 640),
     ),
 }

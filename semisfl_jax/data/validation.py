@@ -79,5 +79,6 @@ def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[st
         test_images=dataset.train_images[rows],
         test_labels=dataset.train_labels[rows],
         targets=truths,
+        test_sizes=None,  # training maps are as large as the images
         eval_split=split,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from semisfl_jax import data, diagnostics
 from semisfl_jax.averages import mean_and_error
+from semisfl_jax.data.maps import nearest
 from semisfl_jax.errors import UserError
 from semisfl_jax.plots import features, looks, maps
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
@@ -273,8 +274,17 @@ def predictions(folder: Path) -> Predictions:
         assert task.show  # of every dense task
         of_models = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
         models, first = len(of_models), of_models[0]
-        drawn.append(maps.Row(task, trial.test_truth[name][rows], task.show(first)))
+        drawn.append(maps.Row(task, _like(images, trial, trial.test_truth[name], rows), task.show(first)))
     return Predictions(images, drawn, number, models)
+
+
+def _like(images: np.ndarray, trial: Any, truth: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Truths of some rows, [n, H, W] as the images: those that have sizes of their own are resized."""
+    sizes = trial.dataset.test_sizes
+    if sizes is None:
+        return truth[rows]
+    own = [truth[row, : sizes[row, 0], : sizes[row, 1]] for row in rows]
+    return np.stack([nearest(values, *images.shape[1:3]) for values in own])
 
 
 def various(labels: np.ndarray, most: int) -> np.ndarray:

@@ -18,9 +18,9 @@ from semisfl_jax.errors import UserError
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from semisfl_jax.training.evaluate import batched
+from semisfl_jax.training.evaluate import Batches, batched
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Array, Federation
+from semisfl_jax.types import Federation
 
 Shape = jax.ShapeDtypeStruct
 
@@ -92,10 +92,10 @@ def of_evaluation(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
 def test_set(experiment: Experiment) -> Any:
     """The batches of the test set, without a place."""
 
-    def batches(images: Any, truth: Mapping[str, Any]) -> tuple[Array, dict[str, Array], Array]:
-        return batched(images, truth, experiment.config.eval_batch_size, jnp.asarray)
+    def batches(images: Any, truth: Mapping[str, Any], sizes: Any) -> Batches:
+        return batched(images, truth, experiment.config.eval_batch_size, jnp.asarray, sizes)
 
-    return jax.eval_shape(batches, experiment.dataset.test_images, experiment.test_truth)
+    return jax.eval_shape(batches, experiment.dataset.test_images, experiment.test_truth, experiment.dataset.test_sizes)
 
 
 def _placed(shapes: Round, devices: Devices) -> Round:

@@ -13,8 +13,8 @@ from semisfl_jax.tasks.task import ACCURACY, Scorer, Task
 from semisfl_jax.types import Array
 
 
-def _count(logits: Array, labels: Array, valid: Array) -> tuple[Array, Array]:
-    """The images whose largest logit is the label's, and all."""
+def _count(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
+    """The images whose largest logit is the label's, and all. Labels have no size."""
     correct = jnp.argmax(logits, axis=-1) == labels
     return jnp.sum(correct & valid, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32)
 

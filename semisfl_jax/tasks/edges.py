@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.tasks import resize
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import ODSF, Scorer
 from semisfl_jax.types import Array
@@ -67,7 +68,8 @@ def _two_and_four(bits: list[Array]) -> tuple[Array, Array]:
 def _count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
     """Codes [B, H, W] uint8 of all pixels, 0 for those that do not count, and the `sizes` [B, 2] of the images."""
     known = known_pixels(targets, valid)
-    exceeded = jnp.searchsorted(jnp.asarray(THRESHOLDS, jnp.float32), jax.nn.sigmoid(outputs[..., 0]), side='left')
+    probability = resize.bilinear(jax.nn.sigmoid(outputs[..., 0]), targets.shape[1:], sizes)
+    exceeded = jnp.searchsorted(jnp.asarray(THRESHOLDS, jnp.float32), probability, side='left')
     codes = jnp.where(known, exceeded + TRUE_EDGE * (targets == 1), 0).astype(jnp.uint8)
     whole = jnp.broadcast_to(jnp.array(targets.shape[1:], jnp.int32), (len(targets), 2))
     return codes, whole if sizes is None else sizes

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.tasks import resize
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import AP, Scorer
 from semisfl_jax.types import Array
@@ -57,14 +58,16 @@ def is_peak(maps: Array) -> Array:
     return maps >= around
 
 
-def _count(outputs: Array, targets: Array, valid: Array) -> Peaks:
+def _count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> Peaks:
+    outputs = resize.bilinear(outputs, targets.shape[1:], sizes)
     height, width, types = outputs.shape[1:]
+    longer = jnp.float32(max(height, width)) if sizes is None else jnp.max(sizes, axis=1)[:, None, None, None]
     known = known_pixels(targets, valid)[..., None]
     truth = known & (targets[..., None] == jnp.arange(1, types + 1))
     peaks = jnp.where(is_peak(outputs) & known, outputs, -jnp.inf)
     heights, where = _largest(peaks, PEAKS)
     marks, points = _largest(truth.astype(jnp.float32), POINTS)
-    limit = (DISTANCE * max(height, width)) ** 2
+    limit = (DISTANCE * longer) ** 2
     squared = sum((of[where][..., None] - of[points][..., None, :]) ** 2 for of in _coordinates(height, width))
     near = (squared <= limit) & jnp.isfinite(heights)[..., None] & (marks > 0)[..., None, :]  # [B, K, peaks, points]
 

@@ -1,8 +1,8 @@
 """Scorers of pixels: mIoU of classes, IoU of saliency, RMSE of depth.
 
-Each has a `count` for the compiled evaluation, of outputs [B, H, W, outputs], targets [B, H, W] uint8 and valid [B],
-and a `finish` in float64 on the host. Pixels without truth and rows that are not valid count nowhere. A score of no
-pixel at all is nan.
+Each has a `count` for the compiled evaluation, of outputs [B, H, W, outputs], targets [B, H, W] uint8, valid [B] and,
+where outputs have another size than targets, `sizes` [B, 2]; and a `finish` in float64 on the host. Pixels without
+truth and rows that are not valid count nowhere. A score of no pixel at all is nan.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.tasks import resize
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
 from semisfl_jax.tasks.task import IGNORED, IOU, MIOU, PIXELS, RMSE, Scorer
 from semisfl_jax.types import Array
@@ -37,9 +38,10 @@ def confusion(classes: int) -> Scorer:
     truth nor in the prediction are left out of the mean.
     """
 
-    def count(outputs: Array, targets: Array, valid: Array) -> Array:
+    def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> Array:
         """[classes, classes] int32, rows: truth, columns: prediction."""
-        cell = targets.astype(jnp.int32) * classes + jnp.argmax(outputs, axis=-1)
+        predicted = resize.nearest(jnp.argmax(outputs, axis=-1), targets.shape[1:], sizes)
+        cell = targets.astype(jnp.int32) * classes + predicted
         cell = jnp.where(known_pixels(targets, valid), cell, classes**2)  # which is dropped
         cells = jnp.zeros(classes**2, jnp.int32).at[cell.reshape(-1)].add(1, mode='drop')
         return cells.reshape(classes, classes)
@@ -64,12 +66,13 @@ def saliency() -> Scorer:
     threshold are foreground, and an image without any, true or predicted, has 1. Images without truth are left out.
     """
 
-    def count(outputs: Array, targets: Array, valid: Array) -> tuple[Array, Array, Array]:
+    def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array, Array]:
         """Intersection and union [B, thresholds] int32, and whether the image counts [B]."""
         known = known_pixels(targets, valid)
         truth = (known & (targets == 1))[..., None]
         thresholds = jnp.asarray(SALIENCY_THRESHOLDS, jnp.float32)
-        above = known[..., None] & (jax.nn.sigmoid(outputs) > thresholds)
+        probability = resize.bilinear(jax.nn.sigmoid(outputs), targets.shape[1:], sizes)
+        above = known[..., None] & (probability > thresholds)
         intersection, union = (jnp.sum(x, axis=(1, 2), dtype=jnp.int32) for x in (above & truth, above | truth))
         return intersection, union, jnp.any(known, axis=(1, 2))
 
@@ -84,10 +87,11 @@ def saliency() -> Scorer:
 def depth() -> Scorer:
     """The root of the mean squared error over all pixels of the set, in units of [0, 1]."""
 
-    def count(outputs: Array, targets: Array, valid: Array) -> tuple[Array, Array]:
+    def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
         """Squared errors [B] float32 and pixels [B] int32 of every image."""
         known = known_pixels(targets, valid)
-        error = jnp.where(known, outputs[..., 0] - targets / jnp.float32(DEPTH_STEPS), 0)
+        predicted = resize.bilinear(outputs[..., 0], targets.shape[1:], sizes)
+        error = jnp.where(known, predicted - targets / jnp.float32(DEPTH_STEPS), 0)
         return jnp.sum(error**2, axis=(1, 2)), jnp.sum(known, axis=(1, 2), dtype=jnp.int32)
 
     def finish(counts: Any) -> dict[str, float]:

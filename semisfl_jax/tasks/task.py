@@ -43,8 +43,9 @@ class Score(NamedTuple):
 class Scorer(NamedTuple):
     """Judges outputs in two steps: counts in the compiled evaluation, and numbers from the counts of all batches."""
 
-    # outputs [B, ...], targets [B, ...], valid [B] bool -> a pytree
-    count: Callable[[Array, Array, Array], Any]  # type: ignore[assignment]  # hides tuple.count
+    # outputs [B, ...], targets [B, ...], valid [B] bool, sizes -> a pytree. `sizes` [B, 2]: targets have these heights
+    # and widths, in larger maps, and outputs are resized to them; None: outputs and targets have one size
+    count: Callable[[Array, Array, Array, Array | None], Any]  # type: ignore[assignment]  # hides tuple.count
     finish: Callable[[Any], dict[str, float]]  # its leaves stacked, [batches, ...] NumPy -> {name of a score: value}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,6 +13,15 @@ from semisfl_jax.tasks import Task
 from semisfl_jax.types import Array
 
 Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
+
+
+class Batches(NamedTuple):
+    """A set of images in n batches of B."""
+
+    images: Array  # [n, B, H, W, C] uint8
+    truths: dict[str, Array]  # by task, [n, B, ...]
+    valid: Array  # [n, B] bool: which rows count
+    sizes: Array | None  # [n, B, 2] int32, height and width of the truths if these are not as large as the images
 
 
 def compile_evaluate(
@@ -27,7 +36,7 @@ def compile_evaluate(
     Args:
       predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
       like: a state, or its shapes.
-      inputs: images and truths from `batched`, or others of the same shapes.
+      inputs: what `batched` returns, or others of the same shapes.
       task_of: name of an output -> its task.
       jit: `compilation.jit`, possibly with settings applied.
 
@@ -45,8 +54,12 @@ def compile_evaluate(
 
 
 def batched(
-    images: np.ndarray, truth: Mapping[str, np.ndarray], batch_size: int, place: Callable[[np.ndarray], Array]
-) -> tuple[Array, dict[str, Array], Array]:
+    images: np.ndarray,
+    truth: Mapping[str, np.ndarray],
+    batch_size: int,
+    place: Callable[[np.ndarray], Array],
+    sizes: np.ndarray | None = None,
+) -> Batches:
     """A set of images in batches, of which the last is filled with rows that do not count.
 
     Args:
@@ -54,9 +67,7 @@ def batched(
       truth: {name of a task: [T, ...]}, of all tasks that are scored.
       batch_size: B, at most T.
       place: puts an array on the devices of the state.
-
-    Returns:
-      Images [n, B, H, W, C], truths {name: [n, B, ...]}, and which rows count [n, B] bool.
+      sizes: [T, 2] int32, height and width of the truths, if they have sizes of their own.
     """
     count = len(images)
     batch_size = min(batch_size, count)
@@ -68,19 +79,20 @@ def batched(
         return place(rows[filled].reshape(*shape, *rows.shape[1:]))
 
     truths = {name: of_rows(rows) for name, rows in truth.items()}
-    return of_rows(images), truths, place((np.arange(len(filled)) < count).reshape(shape))
+    valid = place((np.arange(len(filled)) < count).reshape(shape))
+    return Batches(of_rows(images), truths, valid, None if sizes is None else of_rows(sizes))
 
 
 def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
     """The function to compile, arguments as in `compile_evaluate`: (state, what `batched` returns) -> counts."""
 
-    def counts(state: Any, inputs: tuple[Array, dict[str, Array], Array]) -> dict[str, list[Any]]:
-        def one(batch: tuple[Array, dict[str, Array], Array]) -> dict[str, list[Any]]:
-            batch_images, batch_truths, valid = batch
+    def counts(state: Any, inputs: Batches) -> dict[str, list[Any]]:
+        def one(batch: Batches) -> dict[str, list[Any]]:
             counted = {}
-            for name, outputs in predict(state, batch_images).items():
+            for name, outputs in predict(state, batch.images).items():
                 task = task_of(name)
-                counted[name] = [task.scorer.count(x, batch_truths[task.name], valid) for x in _models(outputs)]
+                of_batch = batch.truths[task.name], batch.valid, batch.sizes
+                counted[name] = [task.scorer.count(x, *of_batch) for x in _models(outputs)]
             return counted
 
         return jax.lax.map(one, inputs)

@@ -59,7 +59,7 @@ def of_run(config: ConfigDict, trials: int = 1, loaded: Outline | None = None) -
         if config.data.fake and nominal:
             outline = outline._replace(train=nominal.train, test=nominal.test)
     if outline is not None and config.data.eval_split == 'validation':
-        outline = outline._replace(test=config.data.num_validation)
+        outline = outline._replace(test=config.data.num_validation, original=None)
     if outline is None or set(config.data.tasks) - outline.outputs.keys():  # loaded data are needed to know
         return []
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
@@ -96,10 +96,11 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
         trials_per_device * trees.nbytes(part)
         for part in (method.state, getattr(method.state, 'memory', ()), getattr(method.state, 'clients', ()))
     )
-    on_device = _images(config, images, method, trials)
+    trained, evaluated = _images(config, images, method, trials)
+    of_maps = trained * math.prod(images.image[:2]) + evaluated * math.prod(images.original or images.image[:2])
     all_shares = [
-        Share('images', on_device * images.pixels),
-        Share('maps of the tasks', on_device * len(config.data.tasks) * math.prod(images.image[:2])),
+        Share('images', (trained + evaluated) * images.pixels),
+        Share('maps of the tasks', len(config.data.tasks) * of_maps),
         Share('images in host memory', images.in_memory * images.pixels * (images.train + images.test), on_host=True),
         Share('models of the server', carried - queue - client_state),
         Share('queue', queue),
@@ -118,8 +119,8 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
     return [share for share in all_shares if share.nbytes]
 
 
-def _images(config: ConfigDict, images: Outline, method: MethodShapes, trials: int) -> int:
-    """Number of images on the device: those of evaluation, and the images of server and clients."""
+def _images(config: ConfigDict, images: Outline, method: MethodShapes, trials: int) -> tuple[int, int]:
+    """Numbers of images on the device: the images of server and clients, and those of evaluation."""
     train, evaluated = max(0, images.train - config.data.num_validation), images.test
     if config.data.eval_split == 'validation':
         evaluated *= trials if config.data.partition_seed == -1 and not config.data.partition_file else 1
@@ -130,7 +131,7 @@ def _images(config: ConfigDict, images: Outline, method: MethodShapes, trials: i
         train = min(train, config.data.num_unlabeled + (at_server if config.k_s else 0))
     if config.data.residency == 'host' or not method.uses_clients:
         train = min(train, at_server)
-    return train + evaluated
+    return train, evaluated
 
 
 def _server_steps(hparams: HParams, method: MethodShapes) -> int:

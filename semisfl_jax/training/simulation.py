@@ -144,7 +144,11 @@ def evaluated(trials: Sequence[Experiment]) -> list[Any]:
     Trials share one copy of the test images; each has its own validation images, unless these are of one split.
     """
     place, size = _place(trials[0]), trials[0].config.eval_batch_size
-    return _shared(trials, trials, lambda trial: batched(trial.dataset.test_images, trial.test_truth, size, place))
+
+    def of_trial(trial: Experiment) -> Any:
+        return batched(trial.dataset.test_images, trial.test_truth, size, place, trial.dataset.test_sizes)
+
+    return _shared(trials, trials, of_trial)
 
 
 def _shared(trials: Sequence[Experiment], of_trials: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
@@ -195,8 +199,9 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
         found['constant'] = scored(trivial.predict_constants, pixels, images)
     objects = [maps for trial in trials if (maps := trivial.object_maps(trial)) is not None]
     if objects:
-        batches = _shared(trials, objects, lambda maps: batched(maps, {}, first.config.eval_batch_size, place)[0])
-        inputs = [(maps, *truths) for maps, (_, *truths) in zip(batches, images, strict=True)]
+        size = first.config.eval_batch_size
+        batches = _shared(trials, objects, lambda maps: batched(maps, {}, size, place).images)
+        inputs = [of_trial._replace(images=maps) for maps, of_trial in zip(batches, images, strict=True)]
         found['objects'] = scored(trivial.predict_objects, [()] * len(trials), inputs)
     return [{name: of_trials[r] for name, of_trials in found.items()} for r in range(len(trials))]
 

@@ -49,8 +49,20 @@ def predict_constants(pixels: Mapping[str, Array], images: Array) -> dict[str, A
 def object_maps(experiment: Experiment) -> np.ndarray | None:
     """What `predict_objects` takes for the images on which the experiment is evaluated, [n, H, W, 1] uint8; None where
     there is no saliency, or objects are not known."""
-    maps = experiment.dataset.targets.get('semseg')
-    return maps.test[..., None] if maps and 'saliency' in experiment.algorithm.tasks else None
+    dataset = experiment.dataset
+    maps = dataset.targets.get('semseg')
+    if not maps or 'saliency' not in experiment.algorithm.tasks:
+        return None
+    if dataset.test_sizes is None:
+        return maps.test[..., None]
+    side = dataset.test_images.shape[1:3]  # as a network would predict them
+    return np.stack([of_side(one, size, side) for one, size in zip(maps.test, dataset.test_sizes, strict=True)])
+
+
+def of_side(original: np.ndarray, size: np.ndarray, side: tuple[int, ...]) -> np.ndarray:
+    """The upper left corner of a map [H, W] of this height and width, resized to [h, w, 1] by nearest neighbors."""
+    rows, columns = ((2 * np.arange(n) + 1) * size[k] // (2 * n) for k, n in enumerate(side))
+    return original[rows[:, None], columns][..., None]
 
 
 def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
