@@ -7,6 +7,7 @@ from PIL import Image
 
 from configs.default import get_config
 from semisfl_jax import data
+from semisfl_jax.data import pascal_context
 from semisfl_jax.errors import UserError
 
 IDS = {'train': ['2008_000002', '2008_000003', '2008_000007', '2010_000001'], 'val': ['2008_000008', '2009_000005']}
@@ -92,6 +93,12 @@ def options_of(root, **changes):
     return options
 
 
+def unpadded(loaded, task):
+    """Maps for testing, without their padding."""
+    sizes = zip(loaded.targets[task].test, loaded.test_sizes, strict=True)
+    return [values[:height, :width] for values, (height, width) in sizes]
+
+
 @pytest.fixture
 def folder(tmp_path):
     make(tmp_path / 'PASCAL_MT')
@@ -114,10 +121,37 @@ def test_images_and_maps_are_read_in_the_order_of_the_lists(folder):
     # Of 36 rows, class 1 + r has 12 and class 20 has 9; of classes alike in number the background does not count.
     assert loaded.train_labels.tolist() == [1, 2, 3, 4]
     assert loaded.test_labels.tolist() == [5, 6]
-    for row, semseg in enumerate([*loaded.targets['semseg'].train, *loaded.targets['semseg'].test]):
+    for row, semseg in enumerate(loaded.targets['semseg'].train):
         np.testing.assert_array_equal(semseg, np.repeat([0, 1 + row, 255, 20], [4, 4, 1, 3])[:, None] * np.ones(12))
+    for row, semseg in enumerate(unpadded(loaded, 'semseg'), 4):
+        np.testing.assert_array_equal(semseg, voc(row))
     for saliency in loaded.targets['saliency'].train:
         np.testing.assert_array_equal(saliency, np.ones((12, 1)) * np.repeat([0, 1], [4, 8]))  # above one half
+
+
+def test_maps_for_testing_have_the_size_of_their_image(tmp_path):
+    """Images of 18 x 54 pixels, whose maps are of 36 x 36 here and are resized to them, as in the code."""
+    make(tmp_path / 'PASCAL_MT', size=(18, 54))
+    loaded = data.load(options_of(tmp_path))
+    assert loaded.test_sizes.tolist() == [[18, 54], [18, 54]]
+    assert loaded.outline.original == (500, 500)
+    np.testing.assert_array_equal(loaded.targets['semseg'].test[1, :18, :54], voc(5)[1::2, [0]] * np.ones(54))
+    edges = np.zeros((18, 54), int)
+    edges[:, 21] = 1  # 15 of 36 columns are 22.5 of 54, and the center of the last is on the border, where 144 begins
+    edges[14, 22:] = 1  # 30 of 36 rows are 15 of 18
+    for split in loaded.targets['edges'].test:
+        np.testing.assert_array_equal(split[:18, :54], edges)
+        assert (split[18:] == 255).all()
+        assert (split[:, 54:] == 255).all()
+    assert loaded.targets['edges'].train.shape == (4, 12, 12)
+
+
+def test_larger_images_and_padding_are_refused(folder, monkeypatch):
+    with pytest.raises(UserError, match=r"'pascal_context' is scored at the original size of its images.*image_size"):
+        data.load(options_of(folder, pad_to=16))
+    monkeypatch.setattr(pascal_context, 'ORIGINAL', (40, 30))
+    with pytest.raises(UserError, match=r'an image for testing has 36x36 pixels, .* have 40x30 at most'):
+        data.load(options_of(folder, image_size=6))
 
 
 def test_edges_are_one_pixel_wide(folder):
@@ -141,6 +175,7 @@ def test_parts_are_those_of_people(folder):
     assert (parts.train[2] == 255).all()  # a person without parts
     assert (parts.train[3] == 255).all()  # a dog with a part of a person's name
     assert (parts.test == 255).all()
+    assert parts.test.shape == (2, 500, 500)
 
 
 def test_a_single_object_with_a_single_part(folder):
@@ -150,9 +185,9 @@ def test_a_single_object_with_a_single_part(folder):
     objects = struct(**{'class': ['person'], 'class_ind': [15], 'mask': [whole], 'parts': [parts]})
     file = folder / 'PASCAL_MT/human_parts/2008_000008.mat'
     scipy.io.savemat(file, {'anno': {'imname': 'x', 'objects': objects}})
-    expected = np.zeros((12, 12), int)
-    expected[:, 0] = 2
-    np.testing.assert_array_equal(data.load(options_of(folder)).targets['parts'].test[0], expected)
+    expected = np.zeros((36, 36), int)
+    expected[:, :3] = 2
+    np.testing.assert_array_equal(unpadded(data.load(options_of(folder)), 'parts')[0], expected)
 
 
 def test_every_part_of_a_person_has_a_class(folder):
@@ -170,7 +205,7 @@ def test_every_part_of_a_person_has_a_class(folder):
     masks = [mask((row, row + 1), (0, 36)) for row in range(24)]
     people = {'anno': anno(15, [name for name, _ in names], masks)}
     scipy.io.savemat(folder / 'PASCAL_MT/human_parts/2008_000008.mat', people)
-    parts = data.load(options_of(folder, image_size=36)).targets['parts'].test[0]
+    parts = unpadded(data.load(options_of(folder)), 'parts')[0]
     assert parts[:, 7].tolist() == [number for _, number in names] + [0] * 12
 
 
@@ -178,7 +213,7 @@ def test_parts_may_be_pngs(folder):
     classes = np.repeat(np.arange(6, dtype=np.uint8), 6)[:, None] * np.ones(36, np.uint8)
     (folder / 'PASCAL_MT/human_parts/2009_000005.mat').unlink()
     palette(classes).save(folder / 'PASCAL_MT/human_parts/2009_000005.png')
-    np.testing.assert_array_equal(data.load(options_of(folder)).targets['parts'].test[1], classes[1::3, 1::3])
+    np.testing.assert_array_equal(unpadded(data.load(options_of(folder)), 'parts')[1], classes)
 
 
 def test_the_default_side_and_other_lists(folder):
@@ -204,10 +239,12 @@ def test_made_up_images_have_its_shapes(tmp_path):
     options = options_of(tmp_path, image_folder='', fake=True, fake_size=30)
     made = data.load(options)
     assert made.train_images.shape == (30, 12, 12, 3)
+    assert made.test_sizes[:3].tolist() == [[375, 500], [500, 375], [375, 500]]
     assert [made.targets[task].outputs for task in ('semseg', 'parts', 'saliency', 'edges')] == [21, 7, 1, 1]
     options.update(fake_size=0, image_size=0)
     outline = data.outline(options)
     assert (outline.image, outline.classes, outline.train, outline.test) == ((512, 512, 3), 21, 4998, 5105)
+    assert outline.original == made.outline.original == (500, 500)
 
 
 FIRST = '2008_000002'

@@ -161,7 +161,7 @@ def write_coco(root, train, test):
 
 def test_coco_comes_with_its_segments(tmp_path):
     empty = coco(3, np.zeros((8, 8), int), {})
-    write_coco(tmp_path, [coco(row, scale=2 + row) for row in range(3)] + [empty], [coco(5)])
+    write_coco(tmp_path, [coco(row, scale=2 + row) for row in range(3)] + [empty], [coco(5, scale=1), coco(6, scale=3)])
     options = options_of(tmp_path, name='coco/2017_panoptic', image_size=8)
     loaded = data.load(options)
     assert (loaded.name, loaded.num_classes) == ('coco/2017_panoptic', 133)
@@ -170,7 +170,7 @@ def test_coco_comes_with_its_segments(tmp_path):
     assert outputs == {'semseg': 133, 'stuff': 54, 'edges': 1}
     assert loaded.train_images[:, 0, 0, 0].tolist() == pytest.approx([0, 20, 40, 60], abs=1)
     assert loaded.train_labels.tolist() == [0, 0, 0, -1]  # 28 pixels of persons, 26 of grass, 2 of the last class
-    assert loaded.test_labels.tolist() == [0]
+    assert loaded.test_labels.tolist() == [0, 0]
     semseg = np.full((8, 8), 255)
     semseg[:4, :7], semseg[4:, :7], semseg[7, :2] = 0, 85, 132
     stuff = np.full((8, 8), 255)
@@ -181,9 +181,19 @@ def test_coco_comes_with_its_segments(tmp_path):
     edges[6, :2], edges[7, 1] = 1, 1  # around the last
     edges[:, 6:] = 255  # next to pixels of no segment, and these
     for task, expected in (('semseg', semseg), ('stuff', stuff), ('edges', edges)):
-        for target in (*loaded.targets[task].train[:3], *loaded.targets[task].test):
+        for target in loaded.targets[task].train[:3]:
             np.testing.assert_array_equal(target, expected, task)
         assert (loaded.targets[task].train[3] == 255).all()
+    assert loaded.test_sizes.tolist() == [[8, 8], [24, 24]]  # maps for testing are as large as the image was
+    for task, expected in (('semseg', semseg), ('stuff', stuff), ('edges', edges)):
+        target = loaded.targets[task].test
+        assert target.shape == (2, 640, 640)
+        np.testing.assert_array_equal(target[0, :8, :8], expected, task)
+        if task != 'edges':  # which remain a pixel wide
+            np.testing.assert_array_equal(target[1, :24, :24], expected.repeat(3, 0).repeat(3, 1), task)
+        assert (target[0, 8:] == 255).all()
+        assert (target[0, :, 8:] == 255).all()
+    assert 0 < np.sum(loaded.targets['edges'].test[1] == 1) < 3 * 1.5 * np.sum(edges == 1)
     assert loaded.checksum == data.load(options).checksum
     assert data.shape(options_of(tmp_path, name='coco/2017_panoptic')) == ((256, 256, 3), 133)
 

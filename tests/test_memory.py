@@ -187,15 +187,16 @@ def test_images_that_nobody_gets_take_no_memory():
 
 @pytest.mark.parametrize(('residency', 'training'), [('device', 4998), ('host', 0)])
 def test_maps_of_dense_tasks_take_memory(residency, training):
-    """A byte a pixel and task, beside the three of the image: for the test set, and where clients' images are."""
+    """A byte a pixel and task, beside the three of the image: for the test set, of which maps have the original size,
+    and where clients' images are."""
     config = get('pascal_context')
     config.data.residency = residency
     config = config_lib.resolve(config)
     outputs = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
-    loaded = data.Outline((512, 512, 3), 20, 4998, 5105, in_memory=False, most_held=1000, outputs=outputs)
+    loaded = data.Outline((512, 512, 3), 20, 4998, 5105, False, most_held=1000, outputs=outputs, original=(500, 500))
     shares = {share.what: share.nbytes for share in footprint.of_run(config, loaded=loaded)}
     assert shares['images'] == 3 * 512**2 * (training + 5105)
-    assert shares['maps of the tasks'] == 4 * 512**2 * (training + 5105)
+    assert shares['maps of the tasks'] == 4 * (512**2 * training + 500**2 * 5105)
 
 
 def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, tmp_path, capsys):

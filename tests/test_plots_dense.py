@@ -243,7 +243,7 @@ def test_of_several_models_the_first_is_drawn(monkeypatch):
         algorithm=SimpleNamespace(
             predict=predict, tasks={n: tasks.make(n, k) for n, k in (('semseg', 3), ('depth', 1))}
         ),
-        dataset=SimpleNamespace(test_images=images, test_labels=np.array([5, 5, 5, 5, 5, 5, 7, 6])),
+        dataset=SimpleNamespace(test_images=images, test_labels=np.array([5, 5, 5, 5, 5, 5, 7, 6]), test_sizes=None),
         test_truth=truth,
     )
     monkeypatch.setattr(load, 'experiment', lambda folder: trial)
@@ -257,6 +257,11 @@ def test_of_several_models_the_first_is_drawn(monkeypatch):
     semseg, depth = (row.predicted.ravel() for row in drawn.rows)
     assert semseg.tolist() == [2] * 6  # the second model has 0
     np.testing.assert_allclose(depth, [2.54 * (row + 1) for row in rows], rtol=1e-6)
+    # Truths of 2 x 1 and 1 x 3 pixels are drawn as large as the images, by what is under their centers
+    truth['depth'] = np.full((8, 2, 3), 255, np.uint8)
+    truth['depth'][::2, :2, 0], truth['depth'][1::2, 0] = [[5, 6]], [7, 8, 9]
+    trial.dataset.test_sizes = np.array([[2, 1], [1, 3]] * 4)
+    assert collect.predictions('run').rows[1].truth.ravel().tolist() == [6, 8, 6, 8, 6, 8]
 
 
 # --- a real run

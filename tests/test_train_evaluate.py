@@ -73,7 +73,7 @@ def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
     """Lower is better: the mean of |output - target| is 1 for the first model and 3 for the second."""
     score = tasks.Score('error', 'error', percent=False, higher_is_better=False)
 
-    def count(outputs, targets, valid):
+    def count(outputs, targets, valid, sizes):
         return jnp.sum(jnp.where(valid, jnp.abs(outputs - targets), 0)), jnp.sum(valid)
 
     scorer = tasks.Scorer(count, lambda counts: {'error': float(counts[0].sum() / counts[1].sum()), 'other': 7.0})

@@ -269,21 +269,21 @@ def predictions(folder: Path) -> Predictions:
     of_tasks = trial.algorithm.tasks
     rows = various(trial.dataset.test_labels, maps.count(len(of_tasks), *trial.dataset.test_images.shape[1:3]))
     images, drawn, models = trial.dataset.test_images[rows], [], 1
+    sizes = None if trial.dataset.test_sizes is None else trial.dataset.test_sizes[rows]
     outputs = jax.device_get(jax.jit(trial.algorithm.predict)(state, images))
     for name, task in of_tasks.items():  # in their order, which compiled functions do not keep
         assert task.show  # of every dense task
         of_models = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
         models, first = len(of_models), of_models[0]
-        drawn.append(maps.Row(task, _like(images, trial, trial.test_truth[name], rows), task.show(first)))
+        drawn.append(maps.Row(task, _like(images, trial.test_truth[name][rows], sizes), task.show(first)))
     return Predictions(images, drawn, number, models)
 
 
-def _like(images: np.ndarray, trial: Any, truth: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Truths of some rows, [n, H, W] as the images: those that have sizes of their own are resized."""
-    sizes = trial.dataset.test_sizes
+def _like(images: np.ndarray, truth: np.ndarray, sizes: np.ndarray | None) -> np.ndarray:
+    """Truths [n, H, W] of `images`, resized to them where they have `sizes` [n, 2] of their own."""
     if sizes is None:
-        return truth[rows]
-    own = [truth[row, : sizes[row, 0], : sizes[row, 1]] for row in rows]
+        return truth
+    own = [values[:height, :width] for values, (height, width) in zip(truth, sizes, strict=True)]
     return np.stack([nearest(values, *images.shape[1:3]) for values in own])
 
 
