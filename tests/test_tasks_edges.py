@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import scipy.optimize
+import scipy.sparse.csgraph
+import scipy.spatial
 
 from semisfl_jax import tasks
-from semisfl_jax.data import digit_scenes, scenes
+from semisfl_jax.data import digit_scenes, maps, scenes
 from semisfl_jax.tasks import IGNORED, edges
 
 THICK = """
@@ -92,12 +94,12 @@ def test_thinning_equals_scikit_image():
 
 
 def test_every_bit_is_thinned_by_itself():
-    maps = blobs(32, (24, 20))
-    words = np.sum(maps.astype(np.uint32) << np.arange(32, dtype=np.uint32)[:, None, None], axis=0, dtype=np.uint32)
+    shapes = blobs(32, (24, 20))
+    words = np.sum(shapes.astype(np.uint32) << np.arange(32, dtype=np.uint32)[:, None, None], axis=0, dtype=np.uint32)
     thinned = np.asarray(edges.thin(words[None]))[0]
-    for bit, edge in enumerate(maps):
+    for bit, edge in enumerate(shapes):
         np.testing.assert_array_equal(thinned >> bit & 1 > 0, thin_by_hand(edge), err_msg=str(bit))
-    assert maps.sum() > 2 * np.bitwise_count(thinned).sum() > 0
+    assert shapes.sum() > 2 * np.bitwise_count(thinned).sum() > 0
 
 
 def test_truth_scores_1():
@@ -125,11 +127,13 @@ def test_tolerance_is_a_disk():
 
 
 def test_tolerance_follows_the_size_of_an_image():
-    """In maps of 134 x 134, an image of 96 x 96: a diagonal neighbor is too far there, and the other is near enough."""
-    truth, guess = np.zeros((2, 134, 134), np.uint8), np.zeros((2, 134, 134), np.uint8)
-    truth[:, 9, 9], guess[:, 10, 10] = 1, 1
-    assert odsf(guess, truth, np.array([[134, 134], [96, 96]])) == 1 / 2
-    assert odsf(guess, truth, np.array([[96, 96], [96, 96]])) == 0
+    """Images of 96 x 96 in maps of 192 x 192, whose tolerance would be 2.036 pixels."""
+    truth, guess, sizes = np.full((1, 192, 192), IGNORED, np.uint8), np.zeros((1, 96, 96)), np.full((1, 2), 96)
+    truth[:, :96, :96] = 0
+    truth[0, 9, 9], guess[0, 9, 11] = 1, 1
+    assert odsf(guess, truth, sizes) == 0
+    truth[0, 9, 10] = 1
+    assert odsf(guess, truth, sizes) == pytest.approx(2 / 3)
 
 
 def test_a_true_pixel_is_found_once():
@@ -188,6 +192,30 @@ def test_equals_the_best_assignment_of_each_image():
     assert 0.3 < best < without - 0.05  # matching one to one makes a difference
 
 
+def test_the_largest_matching_of_large_images():
+    """A noisy prediction of 375 x 500 pixels, for which SciPy's algorithm for matchings would take minutes.
+
+    In its place the cheapest assignment, in which a pixel may also stay alone, at a higher cost.
+    """
+    rng = np.random.default_rng(0)
+    smooth = scipy.ndimage.gaussian_filter(rng.normal(size=(375, 500)), 12)
+    truth = maps.borders(np.digitize(smooth / smooth.std(), [-0.5, 0.5]))
+    noise = scipy.ndimage.gaussian_filter(rng.normal(size=truth.shape), 2)
+    guess = 16 * scipy.ndimage.gaussian_filter(truth.astype(float), 1.5) - 4 + 6 * noise > -2
+    thin = [np.asarray(edges.thin(edge[None].astype(np.uint8)))[0] > 0 for edge in (guess, truth)]
+    trees = [scipy.spatial.cKDTree(np.argwhere(edge)) for edge in thin]
+    pairs = scipy.sparse.coo_array(trees[0].sparse_distance_matrix(trees[1], 0.0075 * 625))
+    rows, columns = pairs.shape
+    alone = np.arange(rows)
+    costs = np.concatenate([np.ones(pairs.nnz), np.full(rows, 2.0)])
+    places = np.concatenate([pairs.coords[0], alone]), np.concatenate([pairs.coords[1], columns + alone])
+    whole = scipy.sparse.csr_array((costs, places), shape=(rows, columns + rows))
+    _, chosen = scipy.sparse.csgraph.min_weight_full_bipartite_matching(whole)
+    ones = scipy.sparse.csr_array((np.ones(pairs.nnz), pairs.coords), shape=pairs.shape)
+    assert edges.largest_matching(ones) == np.sum(chosen < columns)
+    assert 5000 < np.sum(chosen < columns) < min(rows, columns)
+
+
 def test_blocks_equal_the_whole(monkeypatch):
     truth = blobs(5, (40, 40)).astype(np.uint8)
     guess = 0.8 * blobs(5, (40, 40), seed=1) + 0.2 * truth
@@ -207,7 +235,7 @@ def test_a_filled_mask_is_far_below_an_edge_map():
     targets = [scenes.paint(recipe, ingredients, 96)[2] for recipe in recipes]
     truth, digits = np.stack([t['edges'] for t in targets]), np.stack([t['semseg'] for t in targets]) > 0
     square = np.ones((1, 3, 3))
-    mask, wide = (scipy.ndimage.binary_dilation(maps, square) for maps in (digits, truth == 1))
+    mask, wide = (scipy.ndimage.binary_dilation(edge, square) for edge in (digits, truth == 1))
     scores = {'mask': odsf(digits, truth), 'dilated': odsf(mask, truth), 'wide edges': odsf(wide, truth)}
     print({name: f'{100 * score:.2f}' for name, score in scores.items()})
     assert scores['wide edges'] > 0.9

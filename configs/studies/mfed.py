@@ -1,8 +1,8 @@
 """What the studies of M-Fed have in common (Zhou et al., arXiv 2504.09800): protocol, methods, scales, numbers.
 
-`smoke` uses scenes of scikit-learn's digits, `cpu` scenes of MNIST's digits, both of 32x32 with a small network, and
-`full` the paper's data and models. All methods run with the protocol of M-Fed's experiments, the values of its
-`official` setting: five clients a task, and the paper's epochs and rounds.
+`smoke` uses scenes of scikit-learn's digits, `cpu` scenes of MNIST's digits, with a small network; they are of 32x32
+or, with edges among the tasks, of 96x96. `full` has the paper's data and models. All methods run with the protocol of
+M-Fed's experiments, the values of its `official` setting: five clients a task, and the paper's epochs and rounds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import Cell, Measure, Paper, Table
 
 COSTS = {  # for the error message of a missing scale
-    'smoke': 'scenes of digits, at most 40 minutes on 2 cores, no download',
-    'cpu': 'scenes of MNIST on CIFAR-10, both prepared beforehand, an hour or two on 2 cores',
+    'smoke': 'scenes of digits, four hours on 2 cores for Table 2, no download',
+    'cpu': 'scenes of MNIST on CIFAR-10, both prepared beforehand, a night on 2 cores for Table 2',
     'full': "the paper's data and models and three seeds, days on accelerators",
 }
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': (0, 1, 2)}
@@ -36,7 +36,7 @@ WARNING = {
     'full': '',
 }
 SCENES = {'smoke': 'digit_scenes', 'cpu': 'mnist_scenes'}  # file in configs/
-SIDE = 32  # of scenes, in place of 48
+SIDE, SIDE_OF_EDGES = 32, 96  # of scenes, in place of 48. The tolerance of edges is a pixel from 95 on
 LOCAL, FL, M_FED = 'Local', 'FL per task', 'M-Fed'
 METHODS = {  # row -> changes
     LOCAL: {'algorithm': 'mfed_local'},
@@ -99,7 +99,7 @@ def cells(
     unchanged, config = file.get_config(), file.get_config()
     scales.change(config, {'data.tasks': tuple(names)} | changes, row)
     protocol = official(keys.flat(config) | {'data.name': paper['data.name']})
-    sizes = {'data.image_size': SIDE} if scale in SCENES else {}
+    sizes = {'data.image_size': SIDE_OF_EDGES if 'edges' in names else SIDE} if scale in SCENES else {}
     scales.change(config, protocol | {'seeds': SEEDS[scale]} | sizes | changes, row)
     measures = {TITLES[name]: Measure(tasks.score_key(name, tasks.score(name).name)) for name in names}
     measures[DELTA] = Measure('delta_m', reference=over)

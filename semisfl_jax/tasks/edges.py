@@ -104,8 +104,6 @@ def _matched(maps: np.ndarray, radii: np.ndarray) -> tuple[np.ndarray, np.ndarra
       maps: [B, H, W] uint32 as from `_thinned`.
       radii: [B], the tolerance in pixels.
     """
-    from scipy.sparse import csgraph  # slow to import, and only scores of edges need it
-
     near = _near(maps >> len(THRESHOLDS) > 0, radii)
     matchable = np.diff(near.indptr) > 0
     pixels = np.flatnonzero(maps)
@@ -114,10 +112,26 @@ def _matched(maps: np.ndarray, radii: np.ndarray) -> tuple[np.ndarray, np.ndarra
     for t in range(len(THRESHOLDS)):
         edges = pixels[bits >> t & 1 > 0]
         # All images at once: no pixel is near one of another image
-        pairs = near[edges[matchable[edges]]]
-        hits[t] = np.sum(csgraph.maximum_bipartite_matching(pairs, perm_type='column') >= 0)
+        hits[t] = largest_matching(near[edges[matchable[edges]]])
         predicted[t] = len(edges)
     return hits, predicted, near.shape[1]
+
+
+def largest_matching(pairs: Any) -> int:
+    """How many rows of a sparse matrix can have a column of their own in which they have an entry.
+
+    As a flow from a source through rows and columns to a sink: SciPy's `maximum_bipartite_matching` tries paths again
+    that have led nowhere, and may take minutes for one image where every pixel has many candidates.
+    """
+    from scipy import sparse  # slow to import, and only scores of edges need it
+    from scipy.sparse import csgraph
+
+    rows, columns = pairs.shape
+    source, sink = rows + columns, rows + columns + 1
+    starts = np.concatenate([pairs.indptr, pairs.nnz + np.arange(1, columns + 1), [pairs.nnz + columns + rows] * 2])
+    ends = np.concatenate([rows + pairs.indices, np.full(columns, sink), np.arange(rows)]).astype(np.int32)
+    graph = sparse.csr_array((np.ones(len(ends), np.int32), ends, starts.astype(np.int32)), shape=(sink + 1, sink + 1))
+    return csgraph.maximum_flow(graph, source, sink).flow_value
 
 
 def _near(truth: np.ndarray, radii: np.ndarray) -> Any:
