@@ -11,7 +11,8 @@ once over their images in each of 12 rounds, as in M-Fed's Table 3. The paper's 
 panoptic segmentation and keypoints of persons, whose models are not in this package; its stuff has the classes of
 COCO-Stuff, here it has the 53 of panoptic segmentation, and a task of semantic segmentation stands beside it. The
 optimizer is that of configs/pascal_context.py. Of the views only flips are: no source names a scale or a rotation for
-COCO in these experiments, and there is neither. The images and maps, about 40 GB, are on the accelerator.
+COCO in these experiments, and there is neither. The images and maps, about 44 GB, are on the accelerator; maps for
+testing have the size of the image, to which predictions are resized for the scores.
 """
 
 from ml_collections import ConfigDict

@@ -8,7 +8,8 @@ DIR is the unpacked archive PASCAL_MT.tgz of Maninis et al. (2019), with 4,998 i
 testing; FILE is a state dict of torchvision's ResNet-18, trained on ImageNet. Without FILE encoders start from random
 weights. Of every task's clients, five, each makes five passes over its images in each of 20 rounds. M-Fed's paper gives
 these numbers, the tasks and the models; all else is from multi-task learning code for this data (docs/ledger.md).
-The images and maps, about 18 GB for training and testing, are on the accelerator.
+The images and maps, about 18 GB for training and testing, are on the accelerator; maps for testing have the size of the
+image, to which predictions are resized for the scores.
 """
 
 from ml_collections import ConfigDict
