@@ -241,11 +241,7 @@ DENSE = [
             'radii = TOLERANCE * np.hypot',
             'radii = np.maximum(1, TOLERANCE) * np.hypot',
         ),
-        (
-            'a true pixel is found by all near it',
-            'np.ones(len(ends), np.int32)',
-            'np.arange(len(ends), dtype=np.int32)',
-        ),
+        ('a pixel is matched several times', 'np.ones(len(ends), np.int32)', 'np.full(len(ends), 2, np.int32)'),
         ('unknown pixels are predicted', 'jnp.where(known, exceeded', 'jnp.where(valid[:, None, None], exceeded'),
         ('precision alone', '2 * hits / (predicted + true)', 'hits / predicted'),
     ),

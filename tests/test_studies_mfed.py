@@ -57,6 +57,8 @@ def test_the_protocol(name, clients, counts):
             assert (config.federation.num_clients, config.federation.num_active) == (clients, clients)
             assert (config.local.epochs, config.rounds) == counts
             assert config.federation.partition == 'uniform'
+            if scale != 'full':  # where edges are a task, their tolerance is a pixel
+                assert config.data.image_size == {'mfed_table2': 96, 'mfed_table3': 32}[name]
     models = {cell.config.model.name for cell in study(name, 'full').cells()}
     expected = {'mfed_table2': {'deeplabv3plus_resnet18'}, 'mfed_table3': {'deeplabv3_resnet50', 'deeplabv3_resnet101'}}
     assert models == expected[name]

@@ -23,7 +23,7 @@ from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import Cell, Measure, Paper, Table
 
 COSTS = {  # for the error message of a missing scale
-    'smoke': 'scenes of digits, four hours on 2 cores for Table 2, no download',
+    'smoke': 'scenes of digits, six hours on 2 cores for Table 2, no download',
     'cpu': 'scenes of MNIST on CIFAR-10, both prepared beforehand, a night on 2 cores for Table 2',
     'full': "the paper's data and models and three seeds, days on accelerators",
 }

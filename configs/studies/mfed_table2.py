@@ -15,7 +15,7 @@ from semisfl_jax.studies.spec import Table
 BASE = 'pascal_context'  # at scale `full`
 TASKS = ('semseg', 'parts', 'saliency', 'edges')
 LAMBDAS = {  # above 0
-    'smoke': (0.0001, 0.01),
+    'smoke': (0.0001, 0.001, 0.01, 0.1),
     'cpu': (0.0001, 0.01),
     'full': (0.0001, 0.001, 0.01, 0.1),
 }
