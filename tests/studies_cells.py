@@ -28,7 +28,7 @@ CELLS_OF_LABELED = {
 # By scale: methods, constant predictions, and in saliency all objects
 CELLS_OF_MFED = {
     'mfed_table2': {
-        'smoke': 4 * 5 + 1 + 6 * 10 + 2,
+        'smoke': 4 * 5 + 1 + 4 * 10 + 2,
         'cpu': 4 * 5 + 1 + 4 * 10 + 2,
         'full': 4 * 5 + 1 + 6 * 10 + 2,
     },

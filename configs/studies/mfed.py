@@ -2,7 +2,8 @@
 
 `smoke` uses scenes of scikit-learn's digits, `cpu` scenes of MNIST's digits, with a small network; they are of 32x32
 or, with edges among the tasks, of 96x96. `full` has the paper's data and models. All methods run with the protocol of
-M-Fed's experiments, the values of its `official` setting: five clients a task, and the paper's epochs and rounds.
+M-Fed's experiments, the values of its `official` setting: five clients a task, and the paper's epochs and, but for
+`smoke`, rounds.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import Cell, Measure, Paper, Table
 
 COSTS = {  # for the error message of a missing scale
-    'smoke': 'scenes of digits, six hours on 2 cores for Table 2, no download',
+    'smoke': 'scenes of digits, half an hour on 2 cores for Table 2, no download',
     'cpu': 'scenes of MNIST on CIFAR-10, both prepared beforehand, a night on 2 cores for Table 2',
     'full': "the paper's data and models and three seeds, days on accelerators",
 }
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': (0, 1, 2)}
 WARNING = {
-    'smoke': "Data and scale are not the paper's: scenes of scikit-learn's digits and a small network, with the "
-    "paper's numbers of clients, epochs and rounds.",
+    'smoke': "Data and scale are not the paper's: a few scenes of scikit-learn's digits, a small network and four rounds, "
+    'to try everything out. No score here says anything about a method.',
     'cpu': "Data and scale are not the paper's: scenes of MNIST's digits on CIFAR-10's photographs and a small "
     "network, with the paper's numbers of clients, epochs and rounds.",
     'full': '',
 }
 SCENES = {'smoke': 'digit_scenes', 'cpu': 'mnist_scenes'}  # file in configs/
+SMOKE = {'rounds': 4, 'eval_every': 2}  # in place of 20
 SIDE, SIDE_OF_EDGES = 32, 96  # of scenes, in place of 48. The tolerance of edges is a pixel from 95 on
 LOCAL, FL, M_FED = 'Local', 'FL per task', 'M-Fed'
 METHODS = {  # row -> changes
@@ -100,7 +102,8 @@ def cells(
     scales.change(config, {'data.tasks': tuple(names)} | changes, row)
     protocol = official(keys.flat(config) | {'data.name': paper['data.name']})
     sizes = {'data.image_size': SIDE_OF_EDGES if 'edges' in names else SIDE} if scale in SCENES else {}
-    scales.change(config, protocol | {'seeds': SEEDS[scale]} | sizes | changes, row)
+    short = SMOKE if scale == 'smoke' else {}
+    scales.change(config, protocol | {'seeds': SEEDS[scale]} | short | sizes | changes, row)
     measures = {TITLES[name]: Measure(tasks.score_key(name, tasks.score(name).name)) for name in names}
     measures[DELTA] = Measure('delta_m', reference=over)
     made = []

@@ -15,15 +15,15 @@ from semisfl_jax.studies.spec import Table
 BASE = 'pascal_context'  # at scale `full`
 TASKS = ('semseg', 'parts', 'saliency', 'edges')
 LAMBDAS = {  # above 0
-    'smoke': (0.0001, 0.001, 0.01, 0.1),
+    'smoke': (0.0001, 0.01),
     'cpu': (0.0001, 0.01),
     'full': (0.0001, 0.001, 0.01, 0.1),
 }
 NONE = 'lambda_0 = 0'
 # Images that the clients of a task share; 0: all of the set
-MANY = {'smoke': 200, 'cpu': 400, 'full': 0}
-FEW = {'smoke': 50, 'cpu': 80, 'full': 500}
-EPOCHS = {'smoke': 20, 'cpu': 25, 'full': 50}  # with few images: as many iterations as with many
+MANY = {'smoke': 40, 'cpu': 400, 'full': 0}
+FEW = {'smoke': 20, 'cpu': 80, 'full': 500}
+EPOCHS = {'smoke': 10, 'cpu': 25, 'full': 50}  # with few images: as many iterations as with many
 
 
 def get_config(scale: str = '') -> ConfigDict:
