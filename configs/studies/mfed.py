@@ -30,8 +30,8 @@ COSTS = {  # for the error message of a missing scale
 }
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2), 'full': (0, 1, 2)}
 WARNING = {
-    'smoke': "Data and scale are not the paper's: a few scenes of scikit-learn's digits, a small network and four rounds, "
-    'to try everything out. No score here says anything about a method.',
+    'smoke': "Data and scale are not the paper's: a few scenes of scikit-learn's digits, a small network and four "
+    'rounds, to try everything out. No score here says anything about a method.',
     'cpu': "Data and scale are not the paper's: scenes of MNIST's digits on CIFAR-10's photographs and a small "
     "network, with the paper's numbers of clients, epochs and rounds.",
     'full': '',
