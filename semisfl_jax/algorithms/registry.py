@@ -79,6 +79,11 @@ def option_fields() -> dict[str, dataclasses.Field]:
     return {key: field for method in METHODS.values() for key, field in _fields_of(method).items()}
 
 
+def is_ours(method: Method) -> bool:
+    """Whether it is a method of this package; what `exec` defines has no module."""
+    return (method.build.__module__ or '').startswith(_OURS)
+
+
 # --- what is wrong with a record, '' if nothing; each may rely on those before it in _FAULTS
 
 
@@ -107,7 +112,7 @@ def _wrong_kind(method: Method) -> str:
 
 def _taken_name(method: Method) -> str:
     existing = METHODS.get(method.name)
-    if existing and _is_ours(existing) and existing.build is not method.build:
+    if existing and is_ours(existing) and existing.build is not method.build:
         return 'the package has a method of that name; choose another name'
     return ''
 
@@ -142,14 +147,9 @@ def _taken_group(method: Method) -> str:
     return ''
 
 
-def _is_ours(method: Method) -> bool:
-    """Whether it is a method of this package; what `exec` defines has no module."""
-    return (method.build.__module__ or '').startswith(_OURS)
-
-
 def _reserved_group(method: Method) -> str:
     """A group of a user's method that is a key of every configuration: one would overwrite the other."""
-    if method.options is None or _is_ours(method):
+    if method.options is None or is_ours(method):
         return ''
     config = importlib.import_module('semisfl_jax.configs.default').get_config()
     if method.option_group not in config.keys() - option_groups().keys():

@@ -1,6 +1,7 @@
-"""Keys that another key makes idle: a command that sets one of them anyway is told so.
+"""Keys that the method or another key makes idle: a command that sets one of them anyway is told so.
 
-They are not errors, because a study or a configuration file may change the one and leave the other as it is.
+They are not errors, because a study or a configuration file may change the one and leave the other as it is, or hold
+the views and the threshold of all methods that it is used with.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, failures
+from semisfl_jax.algorithms.method import FEATURES
+from semisfl_jax.algorithms.registry import is_ours, option_fields
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import cinic10, image100, own_folder, partition_settings, pascal_context, sources
 from semisfl_jax.data.cohort import draw_cohort
@@ -20,15 +23,37 @@ from semisfl_jax.models.layers import FLOAT32
 
 _OF_PARTITION = ('min_images', 'max_images', 'min_labeled', 'classes_per_client', 'labeled_alpha')
 _OF_LABELS = ('labeled_partition', 'ignored_labeled')
+# Of strong views; labeled images have these, too, unless `augment.supervised` is 'weak'
+_STRONG = ('augment.randaugment', 'augment.operations', 'augment.magnitude', 'augment.cutout')
+# Of the keys that only some rules for unlabeled images read, those that each value of `local.objective` does
+_OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
+    'supervised': (),
+    'fixmatch': ('threshold', 'consistency_weight', *_STRONG),
+    'uda': ('threshold', 'consistency_weight', *_STRONG),
+    'pseudo_label': ('threshold', 'consistency_weight'),
+    'mean_teacher': ('consistency_weight',),
+}
+_OF_OBJECTIVES = tuple(dict.fromkeys(key for read in _OF_OBJECTIVE.values() for key in read))
+_WEAK_ALONE = ('fed_shvr',)  # groups of methods that train on weak views of unlabeled images, and on all of them
+# Idle where no pseudo-label counts: they multiply 0, or change labels alone
+_OF_PSEUDO_LABELS = (
+    'consistency_weight',
+    'clustering_weight',
+    'uda.temperature',
+    'local.teacher_decay',
+    'fed_shvr.alpha0',
+    'fed_shvr.alpha1',
+    'fed_shvr.ramp_rounds',
+    'fedmatch.lambda_a',
+)
+# What `supervised_only` accepts so that changing `algorithm` alone gives the lower bound of a configuration
+_OF_CLIENTS = ('batch_size', 'k_u', 'pre_rounds', *FEATURES['clustering'], *FEATURES['client teacher'])
 
 
 def tell(config: ConfigDict, given: Iterable[str]) -> None:
     """Warns of every dotted key of `given` that has no effect in a configuration, of clients that never train, and of
-    a trace in which no active client fails.
-
-    What 'auto' stands for depends on the method, which may be changed alone, so it makes no key idle.
-    """
-    flat, idle = flatten(config), dict(_idle(config))
+    a trace in which no active client fails."""
+    flat, idle = flatten(config), find(config)
     if algorithms.get(config.algorithm).clients and config.pre_rounds >= config.rounds:
         warn(
             f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}: none of them '
@@ -56,30 +81,81 @@ def _fails_somebody(config: ConfigDict) -> bool:
     )
 
 
-def _idle(config: ConfigDict) -> Iterator[tuple[str, str]]:
-    """The idle keys, and why they are."""
-    yield from _idle_in_partition(config)
+def find(config: ConfigDict) -> dict[str, str]:
+    """The idle keys of a configuration (checked), and why they are."""
     flat = flatten(config)
-    yield from _idle_in_data(flat)
-    method, pseudo_labels = algorithms.get(flat['algorithm']), flat['pseudo_labels']
+    method = algorithms.get(flat['algorithm'])
+    idle = {
+        **dict(_idle_in_method(flat, method)),
+        **dict(_idle_in_partition(config)),
+        **dict(_idle_in_data(flat)),
+        **dict(_idle_by_keys(flat, method)),
+    }
+    if flat['diagnostics_every']:  # which apply it in any case
+        idle.pop('threshold', None)
+    return idle
+
+
+def _idle_in_method(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
+    """What a method of the package does not read; one of a user's own may read anything that it accepts."""
+    options = [key for key in option_fields() if key in flat and key.partition('.')[0] != method.option_group]
+    yield from ((key, f'it is not an option of {method.name}') for key in options)
+    if not is_ours(method):
+        return
+    name, reads = method.name, _reads(flat, method)
+    unread = [key for key in _OF_OBJECTIVES if key not in reads]
+    if flat['augment.supervised'] == 'strong':
+        unread = [key for key in unread if key not in _STRONG]
+    by = f"local.objective='{flat['local.objective']}'" if 'objective' in method.uses else name
+    strong = f"{by} has no strong views beside augment.supervised='weak'"
+    yield from ((key, strong if key in _STRONG else f'{by} does not read it') for key in unread)
+    for keys, is_idle, why in (
+        (('queue_size', 'queue_stride'), not method.clusters, f'{name} has no memory queue'),
+        (('model.projection', 'model.projection_dim'), not method.clusters, f'{name} has no projection head'),
+        ((*_OF_CLIENTS, *_group(flat, 'federation')), not method.clients, f'{name} has no clients'),
+    ):
+        if is_idle:
+            yield from ((key, why) for key in keys)
+
+
+def _reads(flat: dict[str, Any], method: algorithms.Method) -> tuple[str, ...]:
+    """Those of _OF_OBJECTIVES that a method reads."""
+    if 'objective' in method.uses:
+        return _OF_OBJECTIVE[flat['local.objective']]
+    if not method.clients or method.labels_alone(flat) or method.option_group in _WEAK_ALONE:
+        return ()
+    return _OF_OBJECTIVES
+
+
+def _idle_by_keys(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
+    pseudo_labels, k_s = flat['pseudo_labels'], flat['k_s']
     cost, no_norm = _group(flat, 'cost'), f"model.name='{flat['model.name']}' has no BatchNorm"
     if flat['failures.deadline_seconds']:  # the other costs decide which clients are late
         cost = ['cost.server_teraflops']
+    no_labels = f"pseudo_labels='{pseudo_labels}' needs none"
     for keys, is_idle, why in (
         (('queue_size', 'queue_empty_slots'), flat['queue'] == 'off', "queue='off'"),
         (('queue_stride',), flat['queue'] != 'two_level', f"queue='{flat['queue']}'"),
+        (('threshold',), pseudo_labels != 'method', no_labels),
+        (_OF_PSEUDO_LABELS, pseudo_labels == 'none', "pseudo_labels='none' leaves no pseudo-label that counts"),
         (
-            ('threshold',),
-            pseudo_labels != 'method' and not flat['diagnostics_every'],  # which apply it in any case
-            f"pseudo_labels='{pseudo_labels}' needs none",
+            ('k_s_rule',),
+            flat['k_s_rule'] not in ('auto', 'fixed') and not _adapts_k_s({**flat, 'k_s_rule': 'paper'}, method),
+            f"pseudo_labels='{pseudo_labels}' keeps K_s as it begins" if k_s else 'k_s=0',
         ),
-        (_group(flat, 'frequency'), flat['k_s_rule'] == 'fixed', "k_s_rule='fixed'"),
+        (
+            _group(flat, 'frequency'),
+            not _adapts_k_s(flat, method),
+            f"k_s_rule='{flat['k_s_rule']}' of {method.name} keeps K_s as it begins",
+        ),
+        (('server_batch_size',), k_s == 0, 'k_s=0: the server has no images'),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
         (
             ('k_u',),
             flat['local.epochs'] and not _adapts_k_s(flat, method),  # K_min is a share of K_u
             f'clients make local.epochs={flat["local.epochs"]} passes',
         ),
+        (('nesterov',), flat['momentum'] == 0, 'momentum=0'),
         (('federation.mu',), method.labels_alone(flat), 'the clients train on labeled images alone'),
         (('model.projection_dim',), flat['model.projection'] == 'none', "model.projection='none'"),
         (('model.batch_norm_variance',), _has_no_batch_norm(flat['model.name']), no_norm),
@@ -89,6 +165,7 @@ def _idle(config: ConfigDict) -> Iterator[tuple[str, str]]:
             no_norm,
         ),
         (('fedmatch.helper_every', 'fedmatch.lambda_i'), flat.get('fedmatch.helpers') == 0, 'fedmatch.helpers=0'),
+        (('fed_shvr.ramp_rounds',), flat.get('fed_shvr.alpha0') == 0, 'fed_shvr.alpha0=0'),
         (('augment.magnitude',), not flat['augment.operations'], 'augment.operations=0'),
         (('parallel.trials',), not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
@@ -117,7 +194,7 @@ def _idle_in_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
         for key in (*_OF_PARTITION, *_OF_LABELS, 'alpha', 'partition', 'mismatch'):
             yield f'federation.{key}', 'the split is that of data.partition_file'
         return
-    used = partition_settings.settings(config)
+    used, fed = partition_settings.settings(config), config.federation
     rules = f"federation.partition='{used['partition']}'"
     if 'labeled_partition' in used:
         rules += f" and federation.labeled_partition='{used['labeled_partition']}'"
@@ -129,6 +206,14 @@ def _idle_in_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
     if not config.data.client_labels:
         for key in (*_OF_LABELS, 'mu'):
             yield f'federation.{key}', 'no labels are at the clients (data.client_labels)'
+    else:
+        where = f'data.client_labels={config.data.client_labels} and federation.mu={fed.mu}'
+        for key in _OF_LABELS:
+            if key not in used:
+                yield f'federation.{key}', f'{where} do not read it'
+    if not used['num_labeled']:
+        for key in ('num_labeled', 'labeled_split'):
+            yield f'data.{key}', 'all images are at the clients, with their labels'
 
 
 def _group(flat: dict[str, Any], name: str) -> list[str]:
@@ -138,7 +223,7 @@ def _group(flat: dict[str, Any], name: str) -> list[str]:
 def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
     """Whether K_s may change in the course of a run."""
     by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
-    return by_rule and flat['pseudo_labels'] != 'none'
+    return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 
 def _has_no_batch_norm(model: str) -> bool:
