@@ -47,7 +47,8 @@ _OF_PSEUDO_LABELS = (
     'fedmatch.lambda_a',
 )
 # What `supervised_only` accepts so that changing `algorithm` alone gives the lower bound of a configuration
-_OF_CLIENTS = ('batch_size', 'k_u', 'pre_rounds', *FEATURES['clustering'], *FEATURES['client teacher'])
+_OF_CLIENTS = ('batch_size', *FEATURES['clustering'], *FEATURES['client teacher'])
+_ALSO_OF_K_S = ('k_u', 'pre_rounds', 'data.num_unlabeled')  # of clients and of the rules by which K_s adapts
 
 
 def tell(config: ConfigDict, given: Iterable[str]) -> None:
@@ -113,6 +114,7 @@ def _idle_in_method(flat: dict[str, Any], method: algorithms.Method) -> Iterator
         (('queue_size', 'queue_stride'), not method.clusters, f'{name} has no memory queue'),
         (('model.projection', 'model.projection_dim'), not method.clusters, f'{name} has no projection head'),
         ((*_OF_CLIENTS, *_group(flat, 'federation')), not method.clients, f'{name} has no clients'),
+        (_ALSO_OF_K_S, not method.clients and not _adapts_k_s(flat, method), f'{name} has no clients'),
     ):
         if is_idle:
             yield from ((key, why) for key in keys)
@@ -158,10 +160,11 @@ def _idle_by_keys(flat: dict[str, Any], method: algorithms.Method) -> Iterator[t
         (('nesterov',), flat['momentum'] == 0, 'momentum=0'),
         (('federation.mu',), method.labels_alone(flat), 'the clients train on labeled images alone'),
         (('model.projection_dim',), flat['model.projection'] == 'none', "model.projection='none'"),
-        (('model.batch_norm_variance',), _has_no_batch_norm(flat['model.name']), no_norm),
+        (('client_teacher_bn',), _lacks(flat['model.name'], 'norm', 'dropout'), f'{no_norm} and no dropout'),
+        (('model.batch_norm_variance',), _lacks(flat['model.name'], 'norm'), no_norm),
         (
             ('semifl.batch_norm_data',),
-            _has_no_batch_norm(flat['model.name']) and flat['data.residency'] != 'host',  # which 'all' contradicts
+            _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
             no_norm,
         ),
         (('fedmatch.helper_every', 'fedmatch.lambda_i'), flat.get('fedmatch.helpers') == 0, 'fedmatch.helpers=0'),
@@ -226,9 +229,10 @@ def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
     return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 
-def _has_no_batch_norm(model: str) -> bool:
-    """Whether a model for classification has no BatchNorm; False for a user's own, which may have it anywhere."""
+def _lacks(model: str, *parts: str) -> bool:
+    """Whether no layer of a model for classification has any of `parts`, 'norm' (BatchNorm) and 'dropout'; False for a
+    user's own, which may have them anywhere."""
     make = zoo.ARCHITECTURES.get(model)
     if make is None or make.__module__ != zoo.__name__:
         return False
-    return not any(getattr(layer(name='probe'), 'norm', False) for layer in make(1, FLOAT32).layers)
+    return not any(getattr(layer(name='probe'), part, 0) for layer in make(1, FLOAT32).layers for part in parts)
