@@ -222,12 +222,15 @@ def text_of(function, *arguments):
 def constants_in(jaxpr):
     """The arrays that programs in a program hold, which its text leaves out."""
     for equation in jaxpr.eqns:
-        kinds = core.ClosedJaxpr | core.Jaxpr
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: isinstance(x, kinds)):
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=is_program):
             if isinstance(value, core.ClosedJaxpr):
                 yield from value.consts
-            if isinstance(value, kinds):
+            if is_program(value):
                 yield from constants_in(getattr(value, 'jaxpr', value))
+
+
+def is_program(value):
+    return isinstance(value, core.ClosedJaxpr | core.Jaxpr)
 
 
 def is_array(value):

@@ -134,6 +134,12 @@ QUICK = {
     'fedavg clients': LABELS_AT_CLIENTS,
     **{f'{name} none': SLOW.pop(f'{name} none') for name in ('fedavg', 'fed_shvr', 'semisfl')},
     'fed_shvr strong': {'augment.supervised': 'strong'},
+    'fedavg rules': {
+        'federation.partition': 'dirichlet_class',
+        'federation.labeled_partition': 'dirichlet_class',
+        'federation.labeled_alpha': 0.5,
+    },
+    'fedavg classes': {'federation.partition': 'classes', 'federation.mu': 0, 'local.epochs': 1},
 }
 FORMS = QUICK | SLOW
 

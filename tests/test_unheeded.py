@@ -14,6 +14,9 @@ from tests import runs
 
 NO_HELPERS = {'algorithm': 'fedmatch', 'fedmatch.helpers': 0}
 SUPERVISED = {'algorithm': 'fedavg', 'local.objective': 'supervised'}
+MEAN_TEACHER = {'algorithm': 'fedavg', 'local.objective': 'mean_teacher'}
+LABELS_ALONE = {'data.client_labels': -1, 'k_s': 0}
+WEAK = {'augment.supervised': 'weak'}
 IDLE = [
     ({'federation.partition': 'uniform', 'federation.alpha': 3.0}, "federation.partition='uniform' draws from no "),
     ({'federation.max_images': 90}, "federation.partition='dirichlet' does not read it"),
@@ -49,6 +52,29 @@ IDLE = [
     ({'data.name': 'image100', 'data.fake': True, 'data.class_list': 'a'}, 'the images are synthetic (data.fake)'),
     ({'data.name': 'image100', 'data.fake': True, 'data.image_folder': 'a'}, 'the images are synthetic (data.fake)'),
     ({'parallel.trials': 'loop'}, 'it is about several seeds (seeds)'),
+    ({'algorithm': 'fed_shvr', 'threshold': 0.8}, 'fed_shvr does not read it'),
+    ({'algorithm': 'splitfed', **LABELS_ALONE, 'threshold': 0.8}, 'splitfed does not read it'),
+    ({**MEAN_TEACHER, 'threshold': 0.8}, "local.objective='mean_teacher' does not read it"),
+    ({**SUPERVISED, 'data.client_labels': -1, 'threshold': 0.8}, "local.objective='supervised' does not read it"),
+    ({**SUPERVISED, 'data.client_labels': -1, 'consistency_weight': 0.5}, "local.objective='supervised' does not read"),
+    ({**WEAK, 'algorithm': 'fed_svr', 'augment.operations': 1}, 'fed_svr has no strong views beside augment'),
+    ({**WEAK, **MEAN_TEACHER, 'augment.cutout': 2}, "local.objective='mean_teacher' has no strong views beside"),
+    ({'algorithm': 'fed_shvr', 'pseudo_labels': 'none', 'fed_shvr.alpha0': 0.5}, "pseudo_labels='none' leaves no "),
+    ({'algorithm': 'fed_shvr', 'pseudo_labels': 'none', 'fed_shvr.alpha1': 0.5}, "pseudo_labels='none' leaves no "),
+    ({'pseudo_labels': 'none', 'consistency_weight': 0.5}, "pseudo_labels='none' leaves no pseudo-label that counts"),
+    ({'pseudo_labels': 'none', 'k_s_rule': 'code'}, "pseudo_labels='none' keeps K_s as it begins"),
+    ({'algorithm': 'fedavg', 'frequency.period': 4}, "k_s_rule='auto' of fedavg keeps K_s as it begins"),
+    ({'algorithm': 'fedavg', 'queue_size': 64}, 'fedavg has no memory queue'),
+    ({'algorithm': 'fedavg', 'model.projection_dim': 8}, 'fedavg has no projection head'),
+    ({'algorithm': 'fedavg', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'}, 'it is not an option'),
+    ({'algorithm': 'supervised_only', 'batch_size': 4}, 'supervised_only has no clients'),
+    ({'algorithm': 'supervised_only', 'federation.alpha': 4.0}, 'supervised_only has no clients'),
+    ({'algorithm': 'splitfed', **LABELS_ALONE, 'server_batch_size': 4}, 'k_s=0: the server has no images'),
+    ({'algorithm': 'splitfed', **LABELS_ALONE, 'data.num_labeled': 50}, 'all images are at the clients, with '),
+    ({'algorithm': 'splitfed', **LABELS_ALONE, 'k_s_rule': 'paper'}, 'k_s=0'),
+    ({'data.client_labels': 20, 'federation.ignored_labeled': 'unlabeled'}, 'data.client_labels=20 and federatio'),
+    ({'momentum': 0.0, 'nesterov': True}, 'momentum=0'),
+    ({'client_teacher_bn': 'train'}, "model.name='small_cnn' has no BatchNorm and no dropout"),
 ]
 HEEDED = [
     {'federation.alpha': 3.0},
@@ -57,7 +83,6 @@ HEEDED = [
     {'data.client_labels': 20, 'federation.mu': 3},
     {'queue_size': 64, 'threshold': 0.8, 'k_u': 7, 'frequency.beta': 2.0},
     {'cost.enabled': False},
-    {'algorithm': 'fedavg', 'frequency.period': 4},  # where K_s does not change either, but by the method alone
     {'pseudo_labels': 'none', 'queue': 'off', 'k_s_rule': 'fixed'},
     {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.efficiency': 1e-4, 'cost.client_out': (1.0, 2.0)},
     {'algorithm': 'fedavg', 'local.epochs': 1, 'k_s_rule': 'paper', 'k_u': 7},  # K_min is a share of K_u
@@ -69,6 +94,10 @@ HEEDED = [
     {'data.name': 'image100', 'data.image_folder': 'a', 'data.class_list': 'b'},
     {'pre_rounds': 149},
     {'seeds': (0, 1), 'parallel.trials': 'loop'},
+    {'algorithm': 'fed_shvr', 'augment.operations': 1},  # in the views of labeled images
+    {'algorithm': 'fed_shvr', 'diagnostics_every': 1, 'threshold': 0.8},
+    {**MEAN_TEACHER, 'consistency_weight': 0.5, 'augment.supervised': 'weak', 'augment.crop': 0.0},
+    {**WEAK, 'algorithm': 'fedavg', 'threshold': 0.8, 'augment.operations': 1},
 ]
 
 

@@ -40,6 +40,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     'mean teacher': ('local.teacher_decay', 'local.input_noise'),
     'tasks': ('data.tasks', 'data.task_images', 'model.output_stride', 'model.weights'),
 }
+_WITHOUT_THRESHOLD = ('fed_shvr',)  # groups of methods with `Method.counts_all`
 SERVER = ('needed', 'optional', 'none')
 
 
@@ -140,6 +141,11 @@ class Method:
     def option_group(self) -> str:
         """Group of its options in a configuration, '' if it has none."""
         return (self.group or self.name) if self.options else ''
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether it trains on all unlabeled images, however unsure they are, and in weak views alone."""
+        return self.option_group in _WITHOUT_THRESHOLD
 
     @property
     def cuts(self) -> bool:

@@ -34,7 +34,6 @@ _OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
     'mean_teacher': ('consistency_weight',),
 }
 _OF_OBJECTIVES = tuple(dict.fromkeys(key for read in _OF_OBJECTIVE.values() for key in read))
-_WEAK_ALONE = ('fed_shvr',)  # groups of methods that train on weak views of unlabeled images, and on all of them
 # Idle where no pseudo-label counts: they multiply 0, or change labels alone
 _OF_PSEUDO_LABELS = (
     'consistency_weight',
@@ -46,7 +45,7 @@ _OF_PSEUDO_LABELS = (
     'fed_shvr.ramp_rounds',
     'fedmatch.lambda_a',
 )
-# What `supervised_only` accepts so that changing `algorithm` alone gives the lower bound of a configuration
+# What a method without clients accepts so that changing `algorithm` alone gives the lower bound of a configuration
 _OF_CLIENTS = ('batch_size', *FEATURES['clustering'], *FEATURES['client teacher'])
 _ALSO_OF_K_S = ('k_u', 'pre_rounds', 'data.num_unlabeled')  # of clients and of the rules by which K_s adapts
 
@@ -124,7 +123,7 @@ def _reads(flat: dict[str, Any], method: algorithms.Method) -> tuple[str, ...]:
     """Those of _OF_OBJECTIVES that a method reads."""
     if 'objective' in method.uses:
         return _OF_OBJECTIVE[flat['local.objective']]
-    if not method.clients or method.labels_alone(flat) or method.option_group in _WEAK_ALONE:
+    if not method.clients or method.labels_alone(flat) or method.counts_all:
         return ()
     return _OF_OBJECTIVES
 
