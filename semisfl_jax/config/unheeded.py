@@ -36,8 +36,6 @@ _OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
 _OF_OBJECTIVES = tuple(dict.fromkeys(key for read in _OF_OBJECTIVE.values() for key in read))
 # Idle where no pseudo-label counts: they multiply 0, or change labels alone
 _OF_PSEUDO_LABELS = (
-    'consistency_weight',
-    'clustering_weight',
     'uda.temperature',
     'local.teacher_decay',
     'fed_shvr.alpha0',
@@ -45,6 +43,7 @@ _OF_PSEUDO_LABELS = (
     'fed_shvr.ramp_rounds',
     'fedmatch.lambda_a',
 )
+_WEIGHTS = ('consistency_weight', 'clustering_weight')  # likewise, but a split method's labeled rows have them, too
 # What a method without clients accepts so that changing `algorithm` alone gives the lower bound of a configuration
 _OF_CLIENTS = ('batch_size', *FEATURES['clustering'], *FEATURES['client teacher'])
 _ALSO_OF_K_S = ('k_u', 'pre_rounds', 'data.num_unlabeled')  # of clients and of the rules by which K_s adapts
@@ -133,12 +132,14 @@ def _idle_by_keys(flat: dict[str, Any], method: algorithms.Method) -> Iterator[t
     cost, no_norm = _group(flat, 'cost'), f"model.name='{flat['model.name']}' has no BatchNorm"
     if flat['failures.deadline_seconds']:  # the other costs decide which clients are late
         cost = ['cost.server_teraflops']
+    uncounted = "pseudo_labels='none' leaves no pseudo-label that counts"
     no_labels = f"pseudo_labels='{pseudo_labels}' needs none"
     for keys, is_idle, why in (
         (('queue_size', 'queue_empty_slots'), flat['queue'] == 'off', "queue='off'"),
         (('queue_stride',), flat['queue'] != 'two_level', f"queue='{flat['queue']}'"),
         (('threshold',), pseudo_labels != 'method', no_labels),
-        (_OF_PSEUDO_LABELS, pseudo_labels == 'none', "pseudo_labels='none' leaves no pseudo-label that counts"),
+        (_OF_PSEUDO_LABELS, pseudo_labels == 'none', uncounted),
+        (_WEIGHTS, pseudo_labels == 'none' and not (method.cuts and flat['data.client_labels']), uncounted),
         (
             ('k_s_rule',),
             flat['k_s_rule'] not in ('auto', 'fixed') and not _adapts_k_s({**flat, 'k_s_rule': 'paper'}, method),
