@@ -118,20 +118,23 @@ class Made:
     """The programs of a configuration (checked), as far as they are asked for."""
 
     def __init__(self, config):
+        READS.names = set()
         self.built = experiment.build(config_lib.resolve(config))
+        self.read = READS.names  # at first by what builds the programs
         stream = inputs.inputs(self.built, 0)
         self.rounds = [next(stream) for _ in range(ROUNDS)]
 
     @functools.cached_property
     def programs(self):
-        """(Text of round, first state and outputs; which leaves of its arguments the round uses; what all read)."""
+        """(Text of round, first state and outputs; which leaves of its arguments the round uses; its state's shapes)."""
         built, algorithm = self.built, self.built.algorithm
         images = jax.ShapeDtypeStruct((2, *built.dataset.test_images.shape[1:]), np.uint8)
-        READS.names = set()
+        READS.names = self.read
         state = jax.eval_shape(algorithm.init, built.key)
         round_, used = text_of(algorithm.round, *self.arguments(0, state))
         texts = round_, text_of(algorithm.init, built.key)[0], text_of(algorithm.predict, state, images)[0]
-        return texts, used, state, READS.names
+        READS.names = set()
+        return texts, used, state
 
     @property
     def texts(self):
@@ -158,7 +161,8 @@ class Made:
 
     def differs(self, other):
         """Why `other` may train to other numbers: the first of what this one reads that differs; '' if nothing does."""
-        _, used, state, read = self.programs
+        _, used, state = self.programs
+        read = self.read
         mine, theirs = (flat_record(made.built.hparams) for made in (self, other))
         for name in sorted(read & mine.keys()):
             if mine[name] != theirs[name]:
@@ -176,7 +180,7 @@ class Made:
 
     def same(self, other):
         """Whether both train to the same numbers: as `differs`, with the programs in place of what they read."""
-        _, used, state, _ = self.programs
+        _, used, state = self.programs
         return (
             self.texts == other.texts
             and self.used_inputs(used, state) == other.used_inputs(used, state)

@@ -69,6 +69,7 @@ VALUES = {
     'augment.magnitude': 9,
     'augment.randaugment': 'fixmatch',
     'augment.scale_max': 1.5,
+    'data.client_labels': 30,
     'data.num_unlabeled': 1000,
     'data.pad_to': 10,
     'data.partition_seed': 7,
