@@ -30,14 +30,15 @@ _OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
     'supervised': (),
     'fixmatch': ('threshold', 'consistency_weight', *_STRONG),
     'uda': ('threshold', 'consistency_weight', *_STRONG),
-    'pseudo_label': ('threshold', 'consistency_weight'),
-    'mean_teacher': ('consistency_weight',),
+    'pseudo_label': ('threshold', 'consistency_weight', 'local.ramp_rounds'),
+    'mean_teacher': ('consistency_weight', 'local.ramp_rounds', 'local.input_noise'),
 }
 _OF_OBJECTIVES = tuple(dict.fromkeys(key for read in _OF_OBJECTIVE.values() for key in read))
 # Idle where no pseudo-label counts: they multiply 0, or change labels alone
 _OF_PSEUDO_LABELS = (
     'uda.temperature',
     'local.teacher_decay',
+    'local.ramp_rounds',
     'fed_shvr.alpha0',
     'fed_shvr.alpha1',
     'fed_shvr.ramp_rounds',
