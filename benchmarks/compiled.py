@@ -28,7 +28,6 @@ from benchmarks import commands
 from benchmarks.method_cases import Method, methods
 from semisfl_jax import config as config_lib
 from semisfl_jax import machine, models
-from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel.compilation import PRECISIONS
 from semisfl_jax.preview import fit, hlo, program, shapes, targets
@@ -97,13 +96,13 @@ def configuration(cell: Cell, method: Method, precision: str) -> ConfigDict:
 def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
     """What the compiler says of a cell, or why there is nothing to compile."""
     target = targets.get(cell.target)
-    with machine.programs_for(target.platform, target.device_name):
+    with machine.programs_for(target.platform):
         try:
             config = configuration(cell, method, precision)
         except UserError as error:
             return {'impossible': ' '.join(str(error).split())}
         devices = targets.devices(target, cell.devices)
-        experiment = shapes.experiment(chosen.fill(config, chosen.on_this_machine(config)), devices.mesh)
+        experiment = shapes.experiment(config, devices.mesh)
         start = time.process_time()
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, Refused):

@@ -4,23 +4,27 @@
     python -m benchmarks.lowerings --model=alexnet --precision=bfloat16
 
 Measures forward and backward passes of all client bottoms inside a loop, as a round has them, in turns, and prints
-medians. config.federation.client_map and config.model.convolution choose a pair; their 'auto' should be the first line
-(semisfl_jax/forms.py). For a whole round of a configuration, see python -m semisfl_jax.tune.
+medians. config.federation.client_map and config.model.convolution choose a pair; 'auto' is loop and winograd on a CPU,
+vmap and native elsewhere.
 """
 
 from __future__ import annotations
 
 import itertools
 import statistics
+import time
+from collections.abc import Callable
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 from absl import flags, logging
 
 from benchmarks import commands
 from semisfl_jax import models, parallel
-from semisfl_jax.forms import Form
 from semisfl_jax.models import CONVOLUTIONS
 from semisfl_jax.parallel import compilation
-from semisfl_jax.tune import measure, passes
+from semisfl_jax.types import Array, Tree
 
 MODELS = {
     'cnn': (32, 32, 3),
@@ -38,29 +42,53 @@ flags.DEFINE_integer('repeats', 3, 'measurements', lower_bound=1)
 flags.DEFINE_enum('precision', 'tf32', list(compilation.PRECISIONS), 'as config.precision')
 
 
-def task(form: Form):
-    """Compiles `steps` passes of one form; returns a function that runs them and returns the seconds per pass."""
-    values, shape = flags.FLAGS, MODELS[flags.FLAGS.model]
+def task(client_map: str, convolution: str) -> Callable[[], float]:
+    """Compiles `steps` passes of one pair; returns a function that runs them and returns the seconds per pass."""
+    values, image = flags.FLAGS, MODELS[flags.FLAGS.model]
     dtype = 'bfloat16' if values.precision == 'bfloat16' else 'float32'
-    model = models.build(values.model, 10, shape, convolution=form.convolution, dtype=dtype)
-    return passes.compile_passes(
-        model, form.client_map, shape, values.clients, values.batch_size, values.precision, values.steps
-    )
+    model = models.build(values.model, 10, image, convolution=convolution, dtype=dtype)
+    bottom = jax.jit(lambda key: model.init(key).bottom)(jax.random.key(0))  # the rest is not computed
+    images = jax.random.normal(jax.random.key(1), (values.clients, values.batch_size, *image))
+    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (values.clients, *leaf.shape)), bottom)
+    dropout = jax.random.key(2)
+    run = parallel.client_map(how=client_map)(lambda variables, x: model.bottom(variables, x, dropout, True)[0])
+
+    def squares(parameters: Any, rest: dict[str, Any], images: Array) -> Array | int:
+        return sum(jnp.sum(features**2) for features in jax.tree.leaves(run({**rest, 'params': parameters}, images)))
+
+    def passes(parameters: Tree, rest: dict[str, Any], images: Array) -> Tree:
+        def step(parameters: Tree, _: None) -> tuple[Tree, None]:
+            gradient = jax.grad(squares)(parameters, rest, images)
+            return jax.tree.map(lambda p, g: p - 1e-9 * g, parameters, gradient), None
+
+        return jax.lax.scan(step, parameters, length=values.steps)[0]
+
+    rest = {name: leaf for name, leaf in stacked.items() if name != 'params'}
+    arguments = stacked['params'], rest, images
+    compiled = compilation.jit(passes, values.precision).lower(*arguments).compile()
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(*arguments))
+        return (time.perf_counter() - start) / values.steps
+
+    return seconds
 
 
 def main() -> None:
     logging.set_verbosity(logging.WARNING)
     convolutions = [name for name in CONVOLUTIONS if name != 'auto']
     tasks = {}
-    for form in itertools.starmap(Form, itertools.product(parallel.CLIENT_MAPS[1:], convolutions)):
-        print(f'compiling {form} …', flush=True)
-        tasks[form] = task(form)
-        print(f'  first pass {tasks[form]():.3f} s', flush=True)
-    times = measure.in_turns(tasks, flags.FLAGS.repeats)
+    for pair in itertools.product(parallel.CLIENT_MAPS[1:], convolutions):
+        print(f'compiling {" and ".join(pair)} …', flush=True)
+        tasks[pair] = task(*pair)
+        print(f'  first pass {tasks[pair]():.3f} s', flush=True)
+    times: dict[tuple[str, str], list[float]] = {pair: [] for pair in tasks}
+    for _, (pair, run) in itertools.product(range(flags.FLAGS.repeats), tasks.items()):
+        times[pair].append(1000 * run())
     print('\n| client_map | convolution | ms, median | lowest |\n|---|---|---|---|')
-    for form in sorted(tasks, key=lambda form: statistics.median(times[form])):
-        milliseconds = [1000 * value for value in times[form]]
-        print(f'| {" | ".join(form)} | {statistics.median(milliseconds):,.1f} | {min(milliseconds):,.1f} |')
+    for pair in sorted(tasks, key=lambda pair: statistics.median(times[pair])):
+        print(f'| {" | ".join(pair)} | {statistics.median(times[pair]):,.1f} | {min(times[pair]):,.1f} |')
 
 
 if __name__ == '__main__':

@@ -31,7 +31,6 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # authors have it ("What harmonized means" in docs/ledger.md) | 'official': the values of the method's own papers
     # instead (`official` in its file in semisfl_jax/algorithms), unless overridden on the command line
     config.official_keys = ()  # keys set from the papers; filled in by 'official', not by the user
-    config.machine_keys = ()  # keys whose 'auto', or 0 devices, was chosen for the machine; filled in by a run
     config.rounds = 1000  # may be increased later: the same command then resumes from where it stopped
     config.eval_every = 10  # rounds between evaluations; the last round is always evaluated
     config.eval_batch_size = 500
@@ -48,8 +47,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     # --- hardware
     config.parallel = ConfigDict()
     config.parallel.devices = 1  # how many share the active clients, or the trials of `seeds`; 0: as many as fit, which
-    # on a CPU is its cores, or 1 for split methods. Changes the order of sums over clients, and nothing for `seeds`; a
-    # run that resumes goes on with as many as it began with
+    # on a CPU is its cores, or 1 for split methods. Changes the order of sums over clients, and nothing for `seeds`.
+    # With 0 a run that resumes on a machine with more or fewer devices goes on with those
     config.parallel.coordinator = ''  # several processes: HOST:PORT of process 0 | 'auto': from Slurm, Cloud TPU, …
     config.parallel.num_processes = 1  # with HOST:PORT; `devices` counts all processes, the same number in each
     config.parallel.process_id = 0  # with HOST:PORT: 0 .. num_processes - 1, different in each process
@@ -104,9 +103,8 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.federation.min_images = 10  # dirichlet_class: drawn again until every client has at least so many unlabeled
     config.federation.max_images = 0  # images, and at most so many; 0: no bound
     config.federation.classes_per_client = 2  # classes: random ones, each at equally many clients in equal parts
-    config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': what is fastest on the
-    # device, as far as measured: by python -m semisfl_jax.tune, or in semisfl_jax/forms.py; else loop on a CPU, vmap
-    # elsewhere. A run that resumes goes on with the form that it began with
+    config.federation.client_map = 'auto'  # 'vmap': all clients at once | 'loop' | 'auto': loop on a CPU, vmap
+    # elsewhere
     config.federation.client_chunk = 0  # clients computed at a time, to bound memory; 0: all active ones
     config.federation.labeled_partition = 'same'  # how clients' labeled images (data.client_labels) are split:
     # 'same': like the unlabeled ones, a client may get none | a rule of federation.partition, with a draw of its own;
@@ -133,8 +131,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.model.projection = 'mlp'  # 'mlp' | 'linear' | 'none'
     config.model.projection_dim = 128
     config.model.convolution = 'auto'  # 'direct' | 'winograd' (direct, with less arithmetic in wide 3 x 3 convolutions)
-    # | 'native' | 'patches' | 'auto': chosen like federation.client_map; where nothing was measured, winograd on a CPU,
-    # native elsewhere
+    # | 'native' | 'patches' | 'auto': winograd on a CPU, native elsewhere
     config.model.batch_norm_variance = 'biased'  # estimator for BatchNorm's running variance: 'biased', as in Flax:
     # squares divided by n, the number of rows times pixels | 'unbiased', as in PyTorch: by n - 1
     config.model.recompute = False  # True: keep only the outputs of convolutions and products for a backward pass, and

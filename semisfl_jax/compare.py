@@ -26,7 +26,7 @@ from absl import flags
 from semisfl_jax import commands, own_files, tasks, user_files
 from semisfl_jax.averages import mean_and_error
 from semisfl_jax.errors import UserError
-from semisfl_jax.runs import Run, different_forms, folders, group, read, trials
+from semisfl_jax.runs import Run, folders, group, read, trials
 from semisfl_jax.training import trivial
 
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
@@ -122,9 +122,6 @@ def report(runs: list[Run], last: int) -> list[str]:
         lines.append(difference if isinstance(difference, str) else _difference(difference))
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
-    for label, members in groups.items():
-        if text := different_forms(list(members.values())):
-            lines.append(f'{label}: machines chose different forms of the programs, which round differently: {text}')
     if unknown:
         lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
     return [*lines, '* headline model of the method']

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, data, diagnostics, own_files
-from semisfl_jax.config import chosen
+from semisfl_jax.config import devices
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation, hosts
@@ -43,7 +43,6 @@ from semisfl_jax.training import (
     simulation,
     summary,
     totals,
-    workdir,
 )
 from semisfl_jax.training import trials as trials_lib
 from semisfl_jax.training.arguments import check_interrupts, check_listener, folder_of
@@ -95,10 +94,7 @@ def train(
             'give a folder, or leave it at 0'
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
-    written = _written(config, folder)
-    config = config_lib.resolve(config, written)
-    form = hosts.from_first(lambda: chosen.of_run(config, written))
-    config = chosen.fill(config, form)
+    config = config_lib.resolve(config)
     listeners = [on_event] if on_event else []
     tell = partial(_tell, listeners)
     if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
@@ -106,25 +102,16 @@ def train(
         return result.read(folder, config, finished)
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
+    of_trials = devices.count(config) if config.seeds else 1
     trials = resume.build(config, folder)
-    shared = config.parallel.devices if len(trials) > 1 else 1
-    tell(events.Described([*describe(trials, shared), f'form       {form}'], folder))
-    batch = trials_lib.batch(trials, config.parallel.trials, config.parallel.devices)
+    tell(events.Described(describe(trials, of_trials), folder))
+    batch = trials_lib.batch(trials, config.parallel.trials, of_trials)
     run = Training(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)
     seen = files.contents(run.homes)
     stream = batch.inputs(progress.round)
     with interrupts() as request:
         return _train(run, progress, seen, stream, request)
-
-
-def _written(config: ConfigDict, folder: Path | None) -> dict[str, Any] | None:
-    """The flat config.json of the run in `folder`, if there is one; without JAX, which divides no CPU once it began."""
-
-    def read() -> dict[str, Any] | None:
-        return workdir.written(folder, config) if folder else None
-
-    return hosts.from_first(read) if config.parallel.coordinator else read()
 
 
 class Training(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from semisfl_jax import algorithms, commands, forms, own_files, user_files
+from semisfl_jax import algorithms, commands, own_files, user_files
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import chosen, keys
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key, split_key
 from semisfl_jax.training import metrics, totals
@@ -24,12 +24,11 @@ class Run(NamedTuple):
     """One finished run of one seed."""
 
     folder: Path
-    settings: dict[str, Any]  # flat configuration as the user gave it, without INERT keys and seed, but with `rounds`
+    settings: dict[str, Any]  # flat configuration, without INERT keys and seed, but with `rounds`
     seed: int
     headline: str  # the output that counts: a model, or a dense task; one of `tasks.OUTPUTS`
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
     score: Score = ACCURACY  # by which it is judged
-    form: str = ''  # of its programs, where the machine chose it: 'loop and direct'; '': as in its settings, or unknown
     modified: bool = False  # its files are not what the run wrote
     trivial_scores: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})  # as in summary.json
 
@@ -93,9 +92,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
     if fault := _modified(folder, config, summary):
         warn(fault)
-    given = chosen.identity(config)
-    form = ' and '.join(str(config[key]) for key in forms.KEYS if given.get(key) != config.get(key))
-    settings = {key: value for key, value in keys.completed(given).items() if key not in config_lib.INERT | {'seed'}}
+    settings = {key: value for key, value in keys.completed(config).items() if key not in config_lib.INERT | {'seed'}}
     settings['rounds'] = rounds
     return Run(
         folder,
@@ -104,24 +101,9 @@ def read(folder: str | os.PathLike[str]) -> Run:
         headline.output,
         records,
         headline.score,
-        form,
         bool(fault),
         summary.get('trivial_scores', {}),
     )
-
-
-def different_forms(runs: Sequence[Run]) -> str:
-    """'loop and direct (seeds 0, 1), vmap and native (seed 2)', where machines chose different forms; '' where not.
-
-    These runs are one experiment, but their numbers were rounded differently."""
-    seeds: dict[str, list[int]] = {}
-    for run in runs:
-        if run.form:
-            seeds.setdefault(run.form, []).append(run.seed)
-    if len(seeds) < 2:
-        return ''
-    named = {form: ', '.join(map(str, sorted(set(of_form)))) for form, of_form in sorted(seeds.items())}
-    return ', '.join(f'{form} (seed{"s" if "," in text else ""} {text})' for form, text in named.items())
 
 
 def _modified(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> str:
@@ -142,7 +124,7 @@ def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
     if method is None:
         return settings
     meant = config_lib.of_method(method)
-    return {key: chosen.AUTO if value == meant.get(key, chosen.AUTO) else value for key, value in settings.items()}
+    return {key: keys.AUTO if value == meant.get(key, keys.AUTO) else value for key, value in settings.items()}
 
 
 def _is_count(value: Any) -> bool:

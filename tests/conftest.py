@@ -19,7 +19,6 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMIZED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from semisfl_jax.config import tuned  # noqa: E402
 from semisfl_jax.parallel import compilation  # noqa: E402
 from tests import sharing  # noqa: E402
 
@@ -74,7 +73,6 @@ def compilation_cache(tmp_path_factory):
         jax.config.update('jax_compilation_cache_dir', folder)
         jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
         patch.setattr(compilation, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
-        patch.setattr(tuned, 'file', Path(folder, tuned.NAME).absolute)  # not what the user measured
         jax.devices()  # so that no test with several devices splits the CPU of those that follow
         sharing.share(patch)
         yield
@@ -111,11 +109,3 @@ def programs_that_fit():
     yield
     if memory() > max(FULL, baseline['bytes'] + GROWTH):
         forget()
-
-
-@pytest.fixture
-def choices_file(monkeypatch, tmp_path):
-    """Where the choices of `semisfl_jax.tune` are stored in a test."""
-    path = tmp_path / 'cache' / tuned.NAME
-    monkeypatch.setattr(tuned, 'file', lambda: path)
-    return path

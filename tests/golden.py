@@ -20,7 +20,6 @@ import numpy as np
 
 import launch
 import semisfl_jax as sfl
-from semisfl_jax.config import tuned
 from semisfl_jax.training import load
 from tests import needs, runs
 
@@ -102,7 +101,6 @@ def digest(folder):
 
 def main(command):
     results = {}
-    tuned.file = Path(tempfile.gettempdir(), 'no choices of this user').absolute
     # What the runs print has times in it; on standard output stand the digests alone.
     with tempfile.TemporaryDirectory() as root, contextlib.redirect_stdout(sys.stderr):
         for index, case in enumerate(CASES):

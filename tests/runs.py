@@ -14,6 +14,7 @@ from semisfl_jax.config import command_line
 from semisfl_jax.training.metrics import TIMES as TIMES
 
 ROOT = Path(launch.__file__).parent
+PROCESSOR = Path('/proc/cpuinfo')
 HANGS = 3600  # seconds after which a process hangs; a slow machine needs minutes
 DIGITS = f'--config={ROOT}/configs/digits.py'
 # Views that change no image, as they take half of the time that a tiny round is traced and compiled for.
@@ -38,6 +39,11 @@ TINY = {
     'frequency.check_every': 2,
     **PLAIN,
 }
+
+
+def processor_has(*words):
+    """Whether Linux says all of them of the processor: its maker, and instructions such as avx512f."""
+    return PROCESSOR.exists() and set(words) <= set(PROCESSOR.read_text().split())
 
 
 def words_of(command, config=DIGITS):

@@ -163,7 +163,6 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
         'diagnostics_every',
         'compilation_cache',
         'official_keys',
-        'machine_keys',
         'data.data_dir',
         'data.cache_dir',
         'data.residency',

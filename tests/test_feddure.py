@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from configs import cifar10
-from semisfl_jax import algorithms, costs, data, machine, rng
+from semisfl_jax import algorithms, costs, data, rng
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.costs.pieces import Work
 from semisfl_jax.errors import UserError
 from semisfl_jax.hparams import Local
-from tests import feddure_twin, linear, toy
+from tests import feddure_twin, linear, runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 
@@ -65,7 +65,7 @@ CASES = {
 def test_rounds_equal_the_ones_in_numpy(case):
     run, state, hparams = start(**CASES[case])
     # Adam's first steps are signs, which rounding turns with AVX2: ten times as much in what follows from them
-    turned = 'adam' in case and machine.device().vectors != 'avx512'
+    turned = 'adam' in case and not runs.processor_has('avx512f')
     small = 1e-4 if turned else 1e-5
     first, server = state, feddure_twin.Server(rng.root(0), hparams, state.student, state.clients)
     for ids, visits in ROUNDS:

@@ -17,7 +17,6 @@ LAYERS = (
     'user_files',
     'own_files',
     'machine',
-    'forms',
     'types',
     'rng',
     'trees',
@@ -45,13 +44,11 @@ LAYERS = (
     'plots',
     'cuts',
     'preview',
-    'tune',
     'studies',
     'sweeps',
     'plots.__main__',
     'cuts.__main__',
     'preview.__main__',
-    'tune.__main__',
     '__main__',
 )
 ROOT = Path(semisfl_jax.__file__).parent

@@ -24,7 +24,7 @@ import pytest
 from jax.extend import core
 
 from configs import default
-from semisfl_jax import algorithms, machine, models, parallel, phases
+from semisfl_jax import algorithms, models, parallel, phases
 from semisfl_jax import config as config_lib
 from semisfl_jax.training import experiment, inputs
 from tests import narrow, runs, toy_scenes
@@ -223,7 +223,7 @@ def test_eight_devices_give_the_round_of_one(algorithm, family, partition):
     """To 1 % of the largest number of a leaf: BatchNorm over two or eight rows divides by small deviations, and makes
     much of the other order of sums. An update of a wrong share of clients is an eighth off, at the least."""
     # With AVX2 a rounding decides which pixel of a window is the largest, and moves a leaf of six numbers by 3 %
-    bound = 1e-2 if machine.device().vectors == 'avx512' else 5e-2
+    bound = 1e-2 if runs.processor_has('avx512f') else 5e-2
     one, many = (one_round(algorithm, family, devices, partition) for devices in (1, DEVICES))
     check_moves(many, ROWS[algorithm].round, 'on eight devices')
     assert one.metrics.keys() == many.metrics.keys()

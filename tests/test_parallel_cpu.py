@@ -15,6 +15,7 @@ SCRIPT = """
 import json, sys
 import jax
 from semisfl_jax import config as config_lib, machine
+from semisfl_jax.config.devices import count
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import make_mesh
 from tests import runs
@@ -24,9 +25,11 @@ machine.cores = lambda: cores
 if begun:
     jax.devices()
 for changes in all_changes:
-    devices = config_lib.resolve(runs.config(**changes)).parallel.devices
+    config = config_lib.resolve(runs.config(**changes))
+    devices = count(config)
 try:
     make_mesh(devices)
+    assert count(config) == devices
     print(devices, jax.device_count())
 except UserError as error:
     print(error)

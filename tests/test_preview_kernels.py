@@ -137,6 +137,7 @@ def test_programs_for_another_platform():
             assert machine.platform() == platform
             assert models._lowering('auto') == convolution
             assert parallel.trial_map('auto')[0] == name
+            assert parallel.client_map() is parallel.client_map(how=name)
     with pytest.raises(ZeroDivisionError), machine.programs_for('tpu'):
         raise ZeroDivisionError
     assert machine.platform() == here

@@ -18,7 +18,7 @@ from semisfl_jax import (
 )
 from semisfl_jax.algorithms.options import check_option
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import chosen, compatibility, devices, keys, kinds, presets
+from semisfl_jax.config import compatibility, devices, keys, kinds, presets
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
@@ -208,7 +208,6 @@ def _check_pairs(flat: dict[str, Any]) -> None:
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
         )
     compatibility.check(flat)
-    chosen.check(flat)
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
         raise UserError(

@@ -1,13 +1,42 @@
-"""Checks whether devices and processes can share the work of a configuration."""
+"""How many devices share the work of a configuration, and whether devices and processes can."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from semisfl_jax import algorithms
+from ml_collections import ConfigDict
+
+from semisfl_jax import algorithms, machine, parallel
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.parallel import hosts
+
+
+def count(config: ConfigDict) -> int:
+    """How many devices share the work of a resolved configuration; `parallel.devices` 0 is as many as can.
+
+    Divides the CPU, if JAX has not begun to use it: into as many devices as asked for, or with 0 into one for each core
+    where these would hardly wait for each other: for trials, and for clients that train whole models. Clients of split
+    methods meet in every iteration.
+
+    Raises:
+      UserError: there are more processes than active clients.
+    """
+    asked = config.parallel.devices
+    if asked:
+        if not config.parallel.coordinator:
+            parallel.cpu.split(asked)
+        return asked
+    if config.seeds:
+        parallel.cpu.split(min(machine.cores(), len(config.seeds)))
+        return parallel.available_to_trials(len(config.seeds))
+    clients = 1 if indivisible(keys.flat(config)) else config.federation.num_active
+    if algorithms.get(config.algorithm).whole_model and not config.parallel.coordinator:
+        parallel.cpu.split(min(machine.cores(), clients))
+    elif parallel.cpu.was_split():
+        return 1
+    return parallel.available(clients)
 
 
 def check(flat: dict[str, Any]) -> None:

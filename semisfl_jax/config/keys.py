@@ -24,6 +24,7 @@ ADDED: Mapping[str, Any] = {
     'failures.trace_hash': '',
 }
 
+AUTO = 'auto'  # leaves a key to the method, or to the machine
 MANY_RUNS = {'study': 'studies', 'sweep': 'sweeps'}  # what begins the keys of configurations of many runs
 
 

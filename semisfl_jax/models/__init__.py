@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
-from semisfl_jax import forms
+from semisfl_jax import machine
 from semisfl_jax.errors import UserError
 from semisfl_jax.models import contract, zoo
 from semisfl_jax.models.dense import encoder_decoder
@@ -41,7 +41,7 @@ def build(
     """The split model `name` for K classes and images (H, W, C).
 
     `dtype` is the type of the computation, 'float32' or 'bfloat16'; parameters are float32.
-    `convolution` 'auto' is that of `semisfl_jax.forms` for this device; see `semisfl_jax.models.lowerings`.
+    `convolution` 'auto' is 'winograd' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
     `axes` as in `split.cut`. `batch_norm_variance`: 'biased' or 'unbiased', the kind of BatchNorm's running variance.
     `recompute`: as in `Compute`.
 
@@ -93,7 +93,7 @@ def _lowering(convolution: str) -> str:
     """The name in LOWERINGS."""
     if convolution != 'auto':
         return convolution
-    return forms.usual().convolution
+    return 'winograd' if machine.platform() == 'cpu' else 'native'
 
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from semisfl_jax import forms, machine
+from semisfl_jax import machine
 
 CLIENT_MAPS = ('auto', 'vmap', 'loop')
 TRIAL_MAPS = ('auto', 'vmap', 'loop')
@@ -23,15 +23,15 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
       chunk: number of clients computed at a time, one chunk after another, so that memory stays bounded when a round
         has many clients; 0 keeps the activations of all. Takes precedence over `how`.
       how: 'vmap': all clients in one batched computation; 'loop': one after another, so that a client's intermediate
-        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': that of
-        `semisfl_jax.forms` for this device.
+        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop' on a
+        CPU, 'vmap' elsewhere.
 
     Returns:
       A function with the semantics of `jax.vmap`.
     """
     if chunk:
         return partial(in_chunks, chunk)
-    return _MAPS[forms.usual().client_map if how == 'auto' else how]
+    return _MAPS[_of_platform() if how == 'auto' else how]
 
 
 def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
@@ -92,9 +92,12 @@ def trial_map(name: str) -> tuple[str, ClientMap]:
     Returns:
       'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
     """
-    if name == 'auto':
-        name = 'loop' if machine.platform() == 'cpu' else 'vmap'
+    name = _of_platform() if name == 'auto' else name
     return name, _MAPS[name]
+
+
+def _of_platform() -> str:
+    return 'loop' if machine.platform() == 'cpu' else 'vmap'
 
 
 _MAPS: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}

@@ -30,7 +30,7 @@ from absl import flags
 
 from semisfl_jax import commands, own_files, runs, user_files
 from semisfl_jax.config import sources
-from semisfl_jax.errors import UserError, warn
+from semisfl_jax.errors import UserError
 from semisfl_jax.plots import draw, style
 from semisfl_jax.wording import use_one_of
 
@@ -80,9 +80,6 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
-    for label, members in groups.items():
-        if different := runs.different_forms(list(members.values())):
-            warn(f'{label}: machines chose different forms of the programs, which round differently: {different}')
     missing = []
     with style.context(), own_files.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)

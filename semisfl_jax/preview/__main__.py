@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import commands, machine
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import chosen, command_line
+from semisfl_jax.config import command_line
 from semisfl_jax.errors import UserError
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
@@ -36,8 +36,7 @@ from semisfl_jax.wording import shorten, size
 class Request(NamedTuple):
     """What the user asked for."""
 
-    config: ConfigDict  # resolved, in the form that a run on the target takes
-    form: str  # in words
+    config: ConfigDict  # resolved
     target: Target
     devices: int
     fit: bool
@@ -65,10 +64,7 @@ def request(argv: list[str]) -> Request:
     config.parallel.devices = devices
     config_lib.check(config)
     target = targets.get(values.target)
-    with machine.programs_for(target.platform, target.device_name):
-        resolved = config_lib.resolve(config)
-        form = chosen.on_this_machine(resolved)
-    return Request(chosen.fill(resolved, form), str(form), target, devices, values.fit)
+    return Request(config_lib.resolve(config), target, devices, values.fit)
 
 
 def preview(asked: Request) -> None:
@@ -78,10 +74,10 @@ def preview(asked: Request) -> None:
       UserError: the run does not compile for the target, or does not fit into its memory.
     """
     target = asked.target
-    with machine.programs_for(target.platform, target.device_name):
+    with machine.programs_for(target.platform):
         devices = targets.devices(target, asked.devices)
         experiment = shapes.experiment(asked.config, devices.mesh)
-        _say(f'{report.title(experiment, target)}\nform: {asked.form}')
+        _say(report.title(experiment, target))
         _say('compiling the round …')
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, program.Refused):

@@ -50,7 +50,6 @@ class Target:
     peak: dict[str, float] = dataclasses.field(default_factory=dict)
     source: str = ''  # of the numbers
     cores: str = ''  # GPUs: fields of XLA's GpuTargetConfigProto
-    device_name: str = ''  # as JAX names it; '': the machine at hand
 
     @property
     def usable(self) -> int | None:
@@ -95,7 +94,6 @@ TARGETS = {
             bandwidth=4.8e12,
             peak=_HOPPER_PEAK,
             source='NVIDIA H200 data sheet, without sparsity',
-            device_name='NVIDIA H200',
             cores=_HOPPER,
         ),
         Target(
@@ -106,7 +104,6 @@ TARGETS = {
             bandwidth=3.35e12,
             peak=_HOPPER_PEAK,
             source='NVIDIA H100 data sheet, without sparsity',
-            device_name='NVIDIA H100 80GB HBM3',
             cores=_HOPPER,
         ),
         Target(
@@ -117,7 +114,6 @@ TARGETS = {
             bandwidth=2.039e12,
             peak={'float32': 19.5e12, 'tf32': 156e12, 'bfloat16': 312e12},
             source='NVIDIA A100 data sheet, without sparsity',
-            device_name='NVIDIA A100-SXM4-80GB',
             cores=_gpu('major: 8 feature_extension: NONE', 108, 64, 167936, 166912, 2048, 41943040, 1.41),
         ),
         Target(
@@ -128,7 +124,6 @@ TARGETS = {
             bandwidth=320e9,
             peak=dict.fromkeys(('float32', 'tf32', 'bfloat16'), 8.1e12),
             source='NVIDIA T4 data sheet; it multiplies neither tf32 nor bfloat16, so all at the rate of float32',
-            device_name='Tesla T4',
             cores=_gpu('major: 7 minor: 5 feature_extension: NONE', 40, 64, 65536, 65536, 1024, 4194304, 1.59),
         ),
         Target(
@@ -139,7 +134,6 @@ TARGETS = {
             bandwidth=819e9,
             peak=_tpu_peak(197e12),
             source='Google Cloud documentation of TPU v5e',
-            device_name='TPU v5 lite',
         ),
         Target(
             'v6e',
@@ -149,7 +143,6 @@ TARGETS = {
             bandwidth=1.638e12,
             peak=_tpu_peak(918e12),
             source='Google Cloud documentation of TPU v6e',
-            device_name='TPU v6 lite',
         ),
     )
 }
@@ -182,6 +175,7 @@ def devices(target: Target, count: int) -> Devices:
       UserError: there are no machines of that many devices, or the compiler does not start.
     """
     if target.name == HERE:
+        parallel.cpu.split(count)
         return Devices(jax.devices('cpu')[0], parallel.make_mesh(count))
     try:
         topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)

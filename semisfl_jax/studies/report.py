@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import own_files, runs
+from semisfl_jax import own_files
 from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
 from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import (
@@ -240,9 +240,7 @@ def _commits(result: CellResult) -> str:
 
 
 def _hardware(result: CellResult) -> str:
-    machines = ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made))
-    different = runs.different_forms(list(result.runs.values()))
-    return f'{machines}; programs in different forms: {different}' if different else machines
+    return ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made))
 
 
 def _paper(paper: Paper, unit: str) -> str:

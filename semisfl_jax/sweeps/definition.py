@@ -7,7 +7,7 @@ from typing import Any
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import own_files
-from semisfl_jax.config import chosen, keys
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.studies import tuned
 from semisfl_jax.sweeps import plan
@@ -66,7 +66,7 @@ def _content(sweep: Sweep) -> dict[str, Any]:
     methods = {}
     for entry in sweep.entries:
         config = config_lib.resolve(plan.trial_config(sweep, entry, plan.untuned(sweep, entry)))
-        settings = chosen.identity(config_lib.flatten(config))
+        settings = config_lib.flatten(config)
         methods[entry.title] = {
             'ranges': {key: range_.text for key, range_ in entry.ranges.items()},
             'settings': {key: value for key, value in settings.items() if key not in config_lib.INERT - {'rounds'}},

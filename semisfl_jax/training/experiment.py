@@ -25,6 +25,7 @@ from semisfl_jax import (
 from semisfl_jax import config as config_lib
 from semisfl_jax import hparams as hparams_lib
 from semisfl_jax import tasks as tasks_lib
+from semisfl_jax.config import devices
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint, contract, footprint, memory, networks
 from semisfl_jax.types import Algorithm, Array, Federation, Views
@@ -98,7 +99,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
       UserError: as `build`.
     """
     config = configs[0]
-    mesh = parallel.make_mesh(config.parallel.devices)
+    mesh = parallel.make_mesh(devices.count(config))
     memory.check(config, partial(footprint.of_run, trials=len(configs)))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)

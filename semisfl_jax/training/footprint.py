@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, data, rng, trees
 from semisfl_jax import config as config_lib
+from semisfl_jax.config import devices as devices_lib
 from semisfl_jax.config import keys
 from semisfl_jax.data import Outline
 from semisfl_jax.hparams import HParams, moments_kept
@@ -89,7 +90,7 @@ def shares(config: ConfigDict, images: Outline, hparams: HParams, method: Method
       method: its shapes.
       trials: R, the number of seeds.
     """
-    devices = max(1, config.parallel.devices)
+    devices = devices_lib.count(config)
     trials_per_device = -(-trials // devices) if trials > 1 else 1
     active = config.federation.num_active if trials > 1 else -(-config.federation.num_active // devices)
     carried, queue, client_state = (

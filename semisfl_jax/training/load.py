@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, data, frequency, models, own_files
-from semisfl_jax.config import chosen, keys
+from semisfl_jax.config import keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.training import checkpoint
 from semisfl_jax.training import experiment as experiment_lib
@@ -39,8 +39,6 @@ def config(folder: Path) -> ConfigDict:
 def experiment(folder: Path) -> Experiment:
     """The experiment of one trial, for this process and one device, with its client images on the host.
 
-    Where the form of its programs was left to the machine, it is that of this one, not of the one that made the run.
-
     Args:
       folder: of a run of one seed.
 
@@ -63,7 +61,7 @@ def experiment(folder: Path) -> Experiment:
                 )
         run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
         run_config.data.residency = 'host'
-        return experiment_lib.build(chosen.for_this_machine(chosen.unfilled(run_config)))
+        return experiment_lib.build(run_config)
 
 
 def dataset(folder: Path) -> data.Dataset:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import machine
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import keys
+from semisfl_jax.config import devices, keys
 from semisfl_jax.errors import UserError
 from semisfl_jax.training.footprint import Share
 from semisfl_jax.wording import shorten, size
@@ -140,7 +140,7 @@ def _places(config: ConfigDict, shares: Sequence[Share]) -> Iterator[Pool]:
         yield Pool('the device', on_device, [share for share in shares if not share.on_host])
         shares = [share for share in shares if share.on_host]
     elif machine.platform() == 'cpu' and not config.parallel.coordinator:
-        each = max(1, config.parallel.devices)
+        each = devices.count(config)
         shares = [share if share.on_host else share._replace(nbytes=each * share.nbytes) for share in shares]
     if on_host:
         yield Pool('this machine', on_host, list(shares))

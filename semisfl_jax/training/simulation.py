@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, failures, frequency, parallel
-from semisfl_jax.config import chosen
 from semisfl_jax.errors import UserError
 from semisfl_jax.frequency import FrequencyState
 from semisfl_jax.parallel import compilation
@@ -106,7 +105,7 @@ def build(config: ConfigDict) -> Simulation:
         raise UserError(
             f'config.seeds={tuple(config.seeds)}: build() takes a single seed; call it once per seed, with config.seed'
         )
-    return Simulation(experiment_lib.build(chosen.for_this_machine(config_lib.resolve(config))))
+    return Simulation(experiment_lib.build(config_lib.resolve(config)))
 
 
 def init_state(experiment: Experiment) -> Callable[[jax.Array], Any]:

@@ -86,7 +86,7 @@ def of_trial(
         **({'trivial_scores': dict(trivial_scores)} if trivial_scores else {}),
         'trials_in_program': num_trials,  # seconds and memory are those of all of them
         **_process(compile_seconds),
-        'devices': config.parallel.devices,
+        'devices': experiment.mesh.size if experiment.mesh else 1,
         'processes': jax.process_count(),
         'config_hash': config_lib.identity_hash(config),
         'partition_seed': experiment.partition.settings.get('seed'),  # None: from a file without it

@@ -25,18 +25,6 @@ def of_trials(folder: Path, config: ConfigDict) -> list[Path]:
     return [folder / f'seed_{seed}' for seed in config.seeds] or [folder]
 
 
-def written(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
-    """The flat configuration of the run in `folder`, or if it has none, of its first trial that has one; None where
-    no run began, or its config.json is broken, which `check` will say."""
-    for file in (home / 'config.json' for home in (folder, *of_trials(folder, config))):
-        if os.path.lexists(file):
-            try:
-                return config_lib.flatten(own_files.read_object(file))
-            except UserError:
-                return None
-    return None
-
-
 def check(folder: Path, config: ConfigDict) -> None:
     """Makes sure, without writing, that a run of `config` (resolved) may write to `folder` or create it. Warns if the
     user's own code was another when the run began.
