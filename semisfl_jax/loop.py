@@ -32,7 +32,6 @@ from semisfl_jax.training import (
     events,
     files,
     finite,
-    footprint,
     global_loss,
     inputs,
     interrupt,
@@ -49,18 +48,13 @@ from semisfl_jax.training.arguments import check_interrupts, check_listener, fol
 from semisfl_jax.training.describe import describe
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.training.footprint import Share
 from semisfl_jax.training.interrupt import Request, Stopped
 from semisfl_jax.training.result import Records, Result
 from semisfl_jax.training.totals import Account
 from semisfl_jax.types import Array, Cohort, Federation
 
 
-def _footprint(config: ConfigDict) -> list[Share]:
-    return footprint.of_run(config_lib.resolve(config), trials=max(1, len(config.seeds)))
-
-
-@memory.explained(_footprint)
+@memory.explained
 def train(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
@@ -198,9 +192,12 @@ def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
 def _start(run: Training) -> Standing:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
-    init, controller = simulation.init_state(first), simulation.init_controller(first)
+    controller = simulation.init_controller(first)
     restored = resume.restore(run.homes, run.config.rounds) if run.homes else None
     if restored is None:
+        init = simulation.init_state(first).lower(first.key).compile()
+        with hosts.together():
+            memory.check('initial state', init, run.config)
         states = [init(trial.key) for trial in run.trials]
         controllers, accounts = [controller for _ in states], [Account() for _ in states]
         return Standing(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
@@ -227,7 +224,7 @@ def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Progr
             beside.submit(costs.prepare, first.costs)
             round_ = lowered.compile()
     with hosts.together():
-        memory.check_program('round', round_, config, _footprint)
+        memory.check('compiled round', round_, config)
     with _compiling('evaluation', seconds, run.tell):
         like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
         images = simulation.evaluated(run.trials)

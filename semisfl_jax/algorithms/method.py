@@ -86,7 +86,6 @@ class Method:
       by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
       keeps_optimizers: meaning of `local.optimizer_state=auto`: whether its authors keep optimizers across rounds.
       sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
-      rows_at_once: options -> size of a batch that is not set by the configuration's batch sizes; for memory estimates.
       dense: whether it trains dense tasks (`data.tasks`) rather than classification. Its model is then a tuple of
         `phases.TaskModel`, one for each task.
       in_parts: whether its model is more than `State.student`, in which case its features are not plotted.
@@ -121,7 +120,6 @@ class Method:
     by_images: bool = False
     keeps_optimizers: bool = False
     sequential: Callable[[Flat], str] = lambda flat: ''
-    rows_at_once: Callable[[Any], int] = lambda options: 0
     dense: bool = False
     in_parts: bool = False
     check: Callable[[Flat], None] = lambda flat: None

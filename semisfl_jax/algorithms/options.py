@@ -21,7 +21,6 @@ def option(
     above: float = -math.inf,
     below: float = math.inf,
     ignorable: bool = False,
-    scales_memory: bool = False,
 ) -> Any:
     """A field of a method's options: a key of the configuration.
 
@@ -31,12 +30,9 @@ def option(
       choices: the allowed values, if they are names.
       at_least, above, below: bounds of a number.
       ignorable: whether runs of other methods may change it, as a data set's configuration does for this method.
-      scales_memory: whether memory use grows with it, so that messages about memory mention it.
     """
     bounds = {'choices': choices, 'at_least': at_least, 'above': above, 'below': below}
-    return dataclasses.field(
-        default=default, metadata={'meaning': meaning, 'ignorable': ignorable, **bounds, 'scales_memory': scales_memory}
-    )
+    return dataclasses.field(default=default, metadata={'meaning': meaning, 'ignorable': ignorable, **bounds})
 
 
 def check_option(key: str, field: dataclasses.Field, value: Any) -> None:

@@ -103,7 +103,7 @@ def _wrong_kind(method: Method) -> str:
         kind, name = (tuple | list, 'tuple') if field == 'uses' else (Mapping, 'dict')
         if not isinstance(value := getattr(method, field), kind):
             return f'{field} is {found(value)}; give a {name}, or leave it out'
-    for field in ('labels_alone', 'sequential', 'rows_at_once', 'check', 'price'):
+    for field in ('labels_alone', 'sequential', 'check', 'price'):
         value = getattr(method, field)
         if not callable(value) and not (field == 'price' and value is None):
             return f'{field} is {found(value)}; give a function, or leave it out'

@@ -15,7 +15,7 @@ from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partition_tasks import check as check_tasks
 from semisfl_jax.data.rule_settings import RuleSettings
-from semisfl_jax.data.sources import READERS, final_shape, load, outline, shape
+from semisfl_jax.data.sources import READERS, load, outline, shape
 from semisfl_jax.data.validation import EVAL_SPLITS, evaluated
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     'describe',
     'draw_cohort',
     'evaluated',
-    'final_shape',
     'hollow',
     'load',
     'load_for',

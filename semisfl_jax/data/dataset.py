@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from types import MappingProxyType
@@ -81,40 +80,19 @@ class Dataset:
 
     @property
     def outline(self) -> Outline:
-        """Its shapes and counts, without the images."""
-        in_memory = _in_memory(self.train_images)
-        counts = len(self.train_images), len(self.test_images)
+        """Its shapes, without the images."""
         outputs = {name: target.outputs for name, target in self.targets.items()}
         original = None if self.test_sizes is None else next(iter(self.targets.values())).test.shape[1:]
-        return Outline(
-            self.train_images.shape[1:], self.num_classes, *counts, in_memory, outputs=outputs, original=original
-        )
+        return Outline(self.train_images.shape[1:], self.num_classes, outputs, original)
 
 
 class Outline(NamedTuple):
-    """The shapes and counts of a data set, without its images."""
+    """The shapes of a data set, without its images."""
 
     image: tuple[int, int, int]  # H, W, C
     classes: int
-    train: int  # images
-    test: int
-    in_memory: bool  # not behind a memory map
-    most_held: int = 0  # largest number of images that a client holds
     outputs: Mapping[str, int] = MappingProxyType({})  # of every dense task
     original: tuple[int, int] | None = None  # H, W of test maps that are not as large as the images
-
-    @property
-    def pixels(self) -> int:
-        """Bytes of an image."""
-        return math.prod(self.image)
-
-
-def _in_memory(array: np.ndarray | None) -> bool:
-    while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap):
-            return False
-        array = array.base
-    return True
 
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -90,23 +90,14 @@ def _find(name: str, options: ConfigDict) -> Source:
 
 
 def outline(options: ConfigDict) -> Outline | None:
-    """The outline of the data set that `config.data` asks for, before loading any of it.
-
-    Counts are those of synthetic or bundled sets, and 0 where prepared data may hold fewer images. None for sets of
-    unknown shape.
-    """
+    """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown."""
     name = ALIASES.get(options.name, options.name)
     custom = READERS.get(name) is not _BUNDLED.get(name)
     if name not in fake.SHAPES or (custom and not options.fake):
         return None
     true = fake.SHAPES[name]
-    image = final_shape(true.image, options)
-    labeled, unlabeled, test = fake.counts(name, options.fake_size) if options.fake else (true.train, 0, true.test)
-    if not options.fake and name not in READERS:
-        labeled = unlabeled = test = 0
-    in_memory = options.fake or name in READERS
-    counts = labeled + unlabeled, test
-    return Outline(image, true.classes, *counts, in_memory, outputs=true.outputs, original=true.original)
+    image = pad.shape(resized(true.image, options), options.pad_to)
+    return Outline(image, true.classes, true.outputs, true.original)
 
 
 def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
@@ -123,11 +114,6 @@ def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
         return loaded.train_images.shape[1:], loaded.num_classes
     pad.check(resized(fake.SHAPES[ALIASES.get(options.name, options.name)].image, options), options.pad_to)
     return known.image, known.classes
-
-
-def final_shape(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:
-    """Shape of images (H, W, C) after the resizing and padding that `config.data` asks for."""
-    return pad.shape(resized(natural, options), options.pad_to)
 
 
 def resized(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:

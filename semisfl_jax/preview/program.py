@@ -10,27 +10,14 @@ import jax
 
 from semisfl_jax.preview import shapes
 from semisfl_jax.preview.targets import Devices, Target
-from semisfl_jax.training import simulation
+from semisfl_jax.training import memory, simulation
 from semisfl_jax.training.evaluate import counting
 from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.memory import Memory
 
 _LOWERED_FOR = {'cpu': 'cpu', 'gpu': 'cuda', 'tpu': 'tpu'}
 # Autotuning would run kernels on the device. A run does it, so kernels of products may differ from those seen here.
 _OPTIONS: dict[str, dict[str, str | int]] = {'gpu': {'xla_gpu_autotune_level': 0}}
-
-
-class Memory(NamedTuple):
-    """Bytes on one device."""
-
-    arguments: int
-    outputs: int  # those that do not take the place of an argument
-    temporary: int
-    code: int
-
-    @property
-    def total(self) -> int:
-        """Bytes of all four together."""
-        return sum(self)
 
 
 class Program(NamedTuple):
@@ -69,15 +56,6 @@ def _compiled(
     try:
         compiled = lowered.compile(compiler_options=_OPTIONS.get(target.platform))
     except jax.errors.JaxRuntimeError as error:
-        return Refused(str(error), for_memory='RESOURCE_EXHAUSTED' in str(error))
+        return Refused(str(error), for_memory=memory.ran_out(error))
     seconds = time.monotonic() - start
-    return Program(seconds, _memory(compiled.memory_analysis()), compiled.as_text())
-
-
-def _memory(analysis: Any) -> Memory:
-    return Memory(
-        arguments=analysis.argument_size_in_bytes,
-        outputs=analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        temporary=analysis.temp_size_in_bytes,
-        code=analysis.generated_code_size_in_bytes,
-    )
+    return Program(seconds, memory.of_program(compiled), compiled.as_text())

@@ -27,7 +27,7 @@ from semisfl_jax import hparams as hparams_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.config import devices
 from semisfl_jax.errors import UserError
-from semisfl_jax.training import checkpoint, contract, footprint, memory, networks
+from semisfl_jax.training import checkpoint, contract, networks
 from semisfl_jax.types import Algorithm, Array, Federation, Views
 
 
@@ -100,13 +100,9 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     """
     config = configs[0]
     mesh = parallel.make_mesh(devices.count(config))
-    memory.check(config, partial(footprint.of_run, trials=len(configs)))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
-    most_held = max(len(rows) for partition in partitions for rows in partition.client_index)
-    outline = dataset.outline._replace(most_held=most_held)
-    memory.check(config, partial(footprint.of_run, trials=len(configs), loaded=outline))
     parts = build_parts(config, dataset, mesh)
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):

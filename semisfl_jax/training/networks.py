@@ -11,14 +11,13 @@ from semisfl_jax import data, models, phases, rng
 from semisfl_jax import tasks as tasks_lib
 
 
-def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = (), read_weights: bool = True) -> Any:
+def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
     """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
 
     Args:
       config: resolved.
       outline: shapes of the data set.
       axes: names of the device axes over which BatchNorm statistics are averaged.
-      read_weights: initialize with the encoder in `model.weights`, if any; False where only shapes count.
 
     Raises:
       UserError: the model does not fit the images, or a file of weights does not fit the model.
@@ -26,7 +25,7 @@ def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = (),
     if config.data.tasks:
         models_ = tuple(_of_task(config, outline, name) for name in config.data.tasks)
         # All tasks begin with one encoder, the first model's (`phases.init_models`).
-        return (_pretrained(models_[0], config.model.weights), *models_[1:]) if read_weights else models_
+        return (_pretrained(models_[0], config.model.weights), *models_[1:])
     return models.build(
         config.model.name,
         outline.classes,

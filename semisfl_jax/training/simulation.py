@@ -108,7 +108,7 @@ def build(config: ConfigDict) -> Simulation:
     return Simulation(experiment_lib.build(config_lib.resolve(config)))
 
 
-def init_state(experiment: Experiment) -> Callable[[jax.Array], Any]:
+def init_state(experiment: Experiment) -> jax.stages.Wrapped:
     """The jitted function: root key -> state before the first round, on every device."""
     return jax.jit(experiment.algorithm.init, out_shardings=parallel.replicated(experiment.mesh))
 

@@ -23,7 +23,6 @@ class FedMatch:
         "H, the number of other clients whose models help to label a client's images; the server then stores the psi "
         'of every client (num_clients times the memory of the model). 0: no helpers, and no such memory',
         at_least=0,
-        scales_memory=True,
     )
     helper_every: int = option(10, 'interval in rounds at which helpers are selected and sent', at_least=1)
     helpers_persist: bool = option(

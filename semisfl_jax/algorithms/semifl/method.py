@@ -254,7 +254,6 @@ METHOD = register(
         uses=('pseudo-labels', 'local', 'kept optimizers', 'pre-rounds'),  # no 'sampling': passes over confident images
         keeps_optimizers=True,
         reads='sets',
-        rows_at_once=lambda options: options.pass_batch_size,
         check=check,
         official=official,
         price=price,

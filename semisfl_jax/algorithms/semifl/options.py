@@ -51,7 +51,6 @@ class SemiFL:
         250,
         'batch size of passes over whole sets of images: for labeling and for BatchNorm statistics',
         at_least=1,
-        scales_memory=True,
     )
 
 
