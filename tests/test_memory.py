@@ -83,7 +83,7 @@ def test_the_devices_of_a_cpu_share_the_memory_of_the_machine(monkeypatch):
     [
         ('arguments', {}, 'data.residency=host or fewer than federation.num_clients=10'),
         ('arguments', {'data__residency': 'host'}, 'less than batch_size=4 or fewer than federation.num_clients=10'),
-        ('outputs', {}, 'less than queue_size=16 or a smaller model.name'),
+        ('outputs', {}, 'less than queue_size=16 or a smaller model.projection_dim'),
         ('outputs', {'algorithm': 'fedmatch'}, 'fewer than federation.num_clients=10 or a smaller model.name'),
         ('temporary', {}, 'federation.client_chunk=1 or less than batch_size=4'),
         ('temporary', {'server_batch_size': 8}, 'federation.client_chunk=1 or less than server_batch_size=8'),

@@ -18,8 +18,7 @@ from semisfl_jax.errors import UserError
 from tests import runs
 from tests.one_line import assert_one_line
 
-# Small: at its own size the digits' model would not fit into memory, which is found out before the files are read
-IMAGE100 = {'data.name': 'image100', 'data.image_folder': 'somewhere', 'data.image_size': 16}
+IMAGE100 = {'data.name': 'image100', 'data.image_folder': 'somewhere'}
 KEYS = {  # a key that names a file -> what a tiny digits run needs beside it
     'failures.trace': {},
     'data.partition_file': {},

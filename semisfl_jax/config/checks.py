@@ -86,7 +86,6 @@ _RANGES = {
     'uda.temperature': _ABOVE_ZERO,
     **dict.fromkeys(
         (
-            'data.fake_size',
             'federation.mu',
             'federation.client_chunk',
             'parallel.devices',
@@ -100,6 +99,7 @@ _RANGES = {
         ),
         _NOT_NEGATIVE,
     ),
+    'data.fake_size': (lambda x: 0 <= x <= 10**7, 'must be at most ten million, or 0 for as many as the true set has'),
     'data.image_size': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 to keep the images'),
     'data.pad_to': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 for no padding'),
     'parallel.num_processes': _POSITIVE,
@@ -107,7 +107,8 @@ _RANGES = {
     'federation.num_active': _POSITIVE,
     'federation.alpha': _ABOVE_ZERO,
     'model.projection_dim': _POSITIVE,
-    **dict.fromkeys(('k_u', 'batch_size', 'server_batch_size', 'queue_size', 'queue_stride'), _POSITIVE),
+    **dict.fromkeys(('k_u', 'queue_size', 'queue_stride'), _POSITIVE),
+    **dict.fromkeys(('batch_size', 'server_batch_size'), (lambda x: 1 <= x <= 10**6, 'must be from 1 to a million')),
     'pre_rounds': _NOT_NEGATIVE,
     'lr': _ABOVE_ZERO,
     'lr_min': _NOT_NEGATIVE,

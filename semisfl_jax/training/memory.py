@@ -102,7 +102,8 @@ def _remedy(largest: str, config: ConfigDict) -> str:
     if not method.clients:
         return f'{_less("server_batch_size", config)} or a smaller model.name'
     if largest == 'outputs':  # the initial state
-        return f'{_less("queue_size", config) if method.clusters else clients} or a smaller model.name'
+        queue = f'{_less("queue_size", config)} or a smaller model.projection_dim'
+        return queue if method.clusters else f'{clients} or a smaller model.name'
     if largest == 'arguments':
         on_device = config.data.residency == 'device'
         return f'{"data.residency=host" if on_device else _less("batch_size", config)} or {clients}'
