@@ -126,7 +126,7 @@ class Made:
 
     @functools.cached_property
     def programs(self):
-        """(Text of round, first state and outputs; which leaves of its arguments the round uses; its state's shapes)"""
+        """(Texts of round, first state and outputs; which leaves of its arguments the round uses; its state)."""
         built, algorithm = self.built, self.built.algorithm
         images = jax.ShapeDtypeStruct((2, *built.dataset.test_images.shape[1:]), np.uint8)
         READS.names = self.read
