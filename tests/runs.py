@@ -1,5 +1,6 @@
 """Tiny runs of the command, in this process or in one of their own."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,8 +10,10 @@ from pathlib import Path
 import numpy as np
 
 import launch
+from semisfl_jax import config as config_lib
 from semisfl_jax import diagnostics
-from semisfl_jax.config import command_line
+from semisfl_jax.config import command_line, unheeded
+from semisfl_jax.errors import UserError
 from semisfl_jax.training.metrics import TIMES as TIMES
 
 ROOT = Path(launch.__file__).parent
@@ -52,9 +55,18 @@ def words_of(command, config=DIGITS):
 
 
 def words(workdir, **changes):
-    """The command line of a tiny digits run. Dots in keys are written as two underscores."""
-    settings = TINY | {key.replace('__', '.'): value for key, value in changes.items()}
-    return [DIGITS, f'--workdir={workdir}', *(f'--config.{key}={value}' for key, value in settings.items())]
+    """The command line of a tiny digits run. Dots in keys are written as two underscores.
+
+    Keys of TINY that the run has no use for are left out: the command would tell of them.
+    """
+    settings = {key.replace('__', '.'): value for key, value in changes.items()}
+    given = [f'--config.{key}={value}' for key, value in (TINY | settings).items()]
+    with contextlib.suppress(UserError):
+        config = command_line.parse(['launch.py', DIGITS, *given]).config
+        config_lib.check(config)
+        idle = unheeded.find(config).keys() - settings.keys()
+        given = [f'--config.{key}={value}' for key, value in (TINY | settings).items() if key not in idle]
+    return [DIGITS, f'--workdir={workdir}', *given]
 
 
 def run(workdir, **changes):

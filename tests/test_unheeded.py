@@ -119,6 +119,14 @@ def test_no_other_key_is(changes, caplog):
     assert told(changes, caplog) == []
 
 
+def test_keys_of_one_reason_are_told_in_one_line(caplog):
+    changes = {'algorithm': 'supervised_only', 'k_u': 3, 'queue_size': 64, 'batch_size': 4}
+    assert told(changes, caplog) == [
+        'config.k_u=3, config.batch_size=4 have no effect: supervised_only has no clients',
+        'config.queue_size=64 has no effect: supervised_only has no memory queue',
+    ]
+
+
 def test_a_trace_in_which_no_active_client_fails_is_told(tmp_path, caplog):
     """Seed 0 of the digits: clients 2, 3, 4, 5 and 9 are active in round 1."""
     active = set(sfl.data.draw_cohort(0, 0, 10, 5).tolist())

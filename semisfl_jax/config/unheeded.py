@@ -51,8 +51,8 @@ _ALSO_OF_K_S = ('k_u', 'pre_rounds', 'data.num_unlabeled')  # of clients and of 
 
 
 def tell(config: ConfigDict, given: Iterable[str]) -> None:
-    """Warns of every dotted key of `given` that has no effect in a configuration, of clients that never train, and of
-    a trace in which no active client fails."""
+    """Warns of every dotted key of `given` that has no effect in a configuration, in a line for each reason, of clients
+    that never train, and of a trace in which no active client fails."""
     flat, idle = flatten(config), find(config)
     if algorithms.get(config.algorithm).clients and config.pre_rounds >= config.rounds:
         warn(
@@ -64,9 +64,12 @@ def tell(config: ConfigDict, given: Iterable[str]) -> None:
             f'config.failures.trace={config.failures.trace} has no effect: no line names a client that is active in '
             f'its round, up to round {config.rounds}; data.draw_cohort says which are (docs/costs.md)'
         )
+    told: dict[str, list[str]] = {}
     for key in given:
         if key in idle:
-            warn(f'config.{key}={flat[key]} has no effect: {idle[key]}')
+            told.setdefault(idle[key], []).append(f'config.{key}={flat[key]}')
+    for why, named in told.items():
+        warn(f'{", ".join(named)} {"has" if len(named) == 1 else "have"} no effect: {why}')
 
 
 def _fails_somebody(config: ConfigDict) -> bool:
