@@ -94,7 +94,9 @@ def test_annealed_labels_count_while_their_class_is_improbable(schedule, progres
     student, rows = start()[2].student, FEDERATION.labeled_index[4]
     batch = phases.Batch(FEDERATION.client_images[rows], FEDERATION.client_labels[rows], jnp.ones(4, bool))
     parameters = tuple(piece['params'] for piece in student)
-    _, (_, means, _) = objective(SplitParams(*parameters), student, student, batch, key, jnp.float32(progress))
+    _, (_, means, _) = objective(
+        SplitParams(*parameters), student, student, batch, key, jnp.float32(progress * hparams.lr_rounds)
+    )
 
     x = toy.VIEWS.normalize(toy.VIEWS.supervised(rng.fold(key, 'supervised'), batch.images))
     logits, _ = phases.forward(toy.model(), student, x, rng.fold(key, 'dropout'), True)

@@ -296,6 +296,7 @@ METHOD = register(
         server='optional',
         steps='longest',
         by_images=True,
+        counts_all=True,
         check=check,
         official=official,
         price=price,

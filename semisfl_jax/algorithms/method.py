@@ -40,7 +40,6 @@ FEATURES: dict[str, tuple[str, ...]] = {
     'mean teacher': ('local.teacher_decay', 'local.input_noise'),
     'tasks': ('data.tasks', 'data.task_images', 'model.output_stride', 'model.weights'),
 }
-_WITHOUT_THRESHOLD = ('fed_shvr',)  # groups of methods with `Method.counts_all`
 SERVER = ('needed', 'optional', 'none')
 
 
@@ -80,6 +79,7 @@ class Method:
       clients: whether it has clients. Without clients, no cohort is drawn and no client image is read.
       reads: what a client reads in a round: 'batches', or 'sets' for all its images.
       labels_alone: flat configuration -> whether clients train only on labeled images.
+      counts_all: whether it trains on all unlabeled images, however unsure they are, and in weak views alone.
       own_top: for a method that cuts the model, whether each top sees the rows of only one client at a time.
       adapts_k_s: meaning of `k_s_rule=auto`: whether the K_s controller is part of the method.
       steps: meaning of `local.steps=auto`, one of `sampling.STEPS`: how its paper counts the iterations of passes.
@@ -114,6 +114,7 @@ class Method:
     clients: bool = True
     reads: str = 'batches'
     labels_alone: Callable[[Flat], bool] = lambda flat: False
+    counts_all: bool = False
     own_top: bool = False
     adapts_k_s: bool = False
     steps: str = 'unlabeled'
@@ -139,11 +140,6 @@ class Method:
     def option_group(self) -> str:
         """Group of its options in a configuration, '' if it has none."""
         return (self.group or self.name) if self.options else ''
-
-    @property
-    def counts_all(self) -> bool:
-        """Whether it trains on all unlabeled images, however unsure they are, and in weak views alone."""
-        return self.option_group in _WITHOUT_THRESHOLD
 
     @property
     def cuts(self) -> bool:
