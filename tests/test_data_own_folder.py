@@ -69,6 +69,11 @@ def test_an_incomplete_folder_is_refused(folder):
 
 def test_a_run(folder):
     own = {'data__name': 'folder', 'data__image_folder': folder / 'own', 'data__image_size': 8}
-    own |= {'data__num_labeled': 6, 'data__cache_dir': folder / 'cache', 'federation__num_clients': 3}
+    own |= {
+        'data__num_labeled': 6,
+        'data__cache_dir': folder / 'cache',
+        'federation__num_clients': 3,
+        'federation__num_active': 3,
+    }
     assert runs.run(folder / 'run', algorithm='supervised_only', rounds=1, **own) == 0
     assert 0 <= runs.records(folder / 'run')[0]['student_accuracy'] <= 1
