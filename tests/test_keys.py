@@ -89,7 +89,9 @@ APPARENT = {
     'consistency_weight',
     'contrastive_weight',
     'fedmatch.lambda_a',
+    'fed_shvr.ramp_rounds',
     'fedmatch.lambda_i',
+    'local.ramp_rounds',
     'local.teacher_decay',
     'uda.temperature',
 }
@@ -278,6 +280,8 @@ TRAINED = {  # key -> forms in which it is idle, forms in which it is not
     'contrastive_weight': ('supervised_only', 'semisfl'),
     'fed_shvr.alpha0': ('fed_shvr none', 'fed_shvr'),
     'fed_shvr.alpha1': ('fed_shvr none', 'fed_shvr'),
+    'fed_shvr.ramp_rounds': ('fed_shvr none', 'fed_shvr'),
+    'local.ramp_rounds': ('fedavg pseudo_label none', 'fedavg pseudo_label'),
     'fedmatch.lambda_a': ('fedmatch none', 'fedmatch'),
     'fedmatch.lambda_i': ('fedmatch no_helpers', ''),
     'local.teacher_decay': ('fedavg mean_teacher none', 'fedavg mean_teacher'),

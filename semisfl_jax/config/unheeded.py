@@ -162,6 +162,7 @@ def _idle_by_keys(flat: dict[str, Any], method: algorithms.Method) -> Iterator[t
             f'clients make local.epochs={flat["local.epochs"]} passes',
         ),
         (('nesterov',), flat['momentum'] == 0, 'momentum=0'),
+        (('local.optimizer_state',), flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
         (('federation.mu',), method.labels_alone(flat), 'the clients train on labeled images alone'),
         (('model.projection_dim',), flat['model.projection'] == 'none', "model.projection='none'"),
         (('client_teacher_bn',), _lacks(flat['model.name'], 'norm', 'dropout'), f'{no_norm} and no dropout'),
