@@ -120,7 +120,7 @@ SLOW = {
     'fedswitch_sl teacher': {'fedswitch.mode': 'teacher'},
     'semifl epochs': {'local.epochs': 1},
     'semisfl off': {'queue': 'off'},
-    'semisfl ring': {'queue': 'single_ring'},
+    'semisfl ring': {'queue': 'single_ring', 'queue_empty_slots': 'ignore'},
     'semisfl true': {'pseudo_labels': 'true'},
     'semisfl unlabeled': {'data.client_labels': 0},
     'semisfl unlabeled none': {'data.client_labels': 0, 'pseudo_labels': 'none'},
