@@ -16,7 +16,7 @@ from benchmarks import arithmetic, programs
 from benchmarks.growth_points import Point
 from benchmarks.processes import Side
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, parallel
+from semisfl_jax import core, data
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import trials
 from semisfl_jax.training.experiment import Experiment
@@ -94,7 +94,7 @@ def prepare(config: ConfigDict, experiments: list[Experiment], same: Rounds | No
     batch = trials.batch(experiments, config.parallel.trials)
     stream = batch.inputs(0)
     upcoming = next(stream)
-    init = jax.jit(experiments[0].algorithm.init, out_shardings=parallel.replicated(experiments[0].mesh))
+    init = jax.jit(experiments[0].algorithm.init, out_shardings=core.replicated(experiments[0].mesh))
     state = batch.stack([init(experiment.key) for experiment in experiments])
     k_s = batch.stack([np.int32(config.k_s)] * len(experiments))
     if same:

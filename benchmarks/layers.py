@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.core import compilation
 from semisfl_jax.models import lowerings
-from semisfl_jax.parallel import compilation
 
 PASSES = ('forward', 'dx', 'dw')
 STEPS = 10  # of a program, each one pass

@@ -21,7 +21,7 @@ from absl import flags
 
 from benchmarks import commands, report
 from benchmarks.layers import LAYERS, measure
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 
 flags.DEFINE_list('models', list(LAYERS), 'whose layers: ' + ', '.join(LAYERS))
 flags.DEFINE_integer('repeats', 7, 'measurements of every pass; the median counts', lower_bound=1)

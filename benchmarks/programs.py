@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from configs import cifar10, digits, svhn
-from semisfl_jax.parallel import compilation
+from semisfl_jax.core import compilation
 
 CONFIGURATIONS = {'cnn': svhn, 'alexnet': cifar10, 'small_cnn': digits}
 

@@ -6,7 +6,7 @@ import platform
 import statistics
 from pathlib import Path
 
-from semisfl_jax.machine import cores
+from semisfl_jax.core.machine import cores
 
 NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
 

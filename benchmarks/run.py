@@ -28,10 +28,10 @@ from benchmarks import commands, processes, report
 from benchmarks.arithmetic import FORWARD
 from benchmarks.processes import Remote
 from benchmarks.sides import SIDES, Case
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import CLIENT_MAPS
+from semisfl_jax.core.compilation import PRECISIONS
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import CONVOLUTIONS
-from semisfl_jax.parallel import CLIENT_MAPS
-from semisfl_jax.parallel.compilation import PRECISIONS
 
 TASKS = ('iteration', 'round')
 TRIALS = 2  # of each mode, after a warm-up run

@@ -66,9 +66,9 @@ def jax_side(case: Case) -> Side:
     import jax.numpy as jnp
 
     from benchmarks import programs
-    from semisfl_jax import parallel, phases, queue
-    from semisfl_jax.hparams import learning_rate
-    from semisfl_jax.parallel import compilation
+    from semisfl_jax import core
+    from semisfl_jax.core import compilation, queue
+    from semisfl_jax.core.hparams import learning_rate
     from semisfl_jax.training import experiment as experiment_lib
     from semisfl_jax.training import inputs as inputs_lib
 
@@ -80,9 +80,7 @@ def jax_side(case: Case) -> Side:
         hparams.queue, hparams.queue_size, model.projection_size, hparams.queue_stride, hparams.queue_empty_slots
     )
     views = experiment_lib.views(config.augment, experiment.dataset)
-    phase = phases.build_cross_entity(
-        model, views, hparams, memory, parallel.client_axis(case.client_chunk, case.client_map)
-    )
+    phase = core.build_cross_entity(model, views, hparams, memory, core.client_axis(case.client_chunk, case.client_map))
     inputs = next(inputs_lib.inputs(experiment, 0))
 
     def cross_entity(key, state, federation, cohort):

@@ -12,8 +12,8 @@ import dataclasses
 from ml_collections import ConfigDict, config_dict
 
 from semisfl_jax.algorithms.registry import option_groups
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import use_one_of
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:
@@ -37,7 +37,7 @@ def get_config(settings: str = 'paper') -> ConfigDict:
     config.checkpoint_every = 50  # rounds between checkpoints; the last round is always saved
     config.checkpoints_kept = 2  # with several seeds, at least 2 of each trial
     config.diagnostics_every = 0  # rounds between files in diagnostics/: pseudo-labels per class and client, queue,
-    # teacher-student gap (semisfl_jax/diagnostics); also after the last round; 0: none. Does not affect the run
+    # teacher-student gap; also after the last round; 0: none. Does not affect the run
     config.precision = 'tf32'  # of the arithmetic, not of the weights: 'float32' | 'tf32': float32 with products in
     # TensorFloat-32 if the device supports it (GPUs since Ampere; a CPU uses float32) | 'bfloat16' activations
     config.deterministic = True  # on a GPU, use only bitwise reproducible kernels; False may be faster

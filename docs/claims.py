@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax import own_files
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import did_you_mean, use_one_of
 from semisfl_jax.studies import spec, statistics
-from semisfl_jax.wording import did_you_mean, use_one_of
 
 STUDIES = Path(__file__).resolve().parent.parent / 'configs/studies'
 LEVEL = 0.05

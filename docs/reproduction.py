@@ -16,9 +16,10 @@ from typing import Any
 
 import claims as claims_lib
 
-from semisfl_jax import commands, own_files
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.config import commands
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import use_one_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'

@@ -34,37 +34,25 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
         compare,
         config,
         configs,
+        core,
         costs,
         cuts,
         data,
-        diagnostics,
-        ema,
-        errors,
-        failures,
-        frequency,
-        hparams,
-        loop,
-        losses,
         models,
-        parallel,
-        phases,
         plots,
-        queue,
-        rng,
         runs,
-        sampling,
         studies,
-        sweeps,
         tasks,
         training,
-        trees,
-        types,
     )
     from semisfl_jax.algorithms import Method, option, register
-    from semisfl_jax.config import get_config
-    from semisfl_jax.errors import UserError
-    from semisfl_jax.loop import train
+    from semisfl_jax.config import failures, get_config
+    from semisfl_jax.core import ema, errors, frequency, hparams, losses, queue, rng, sampling, trees, types
+    from semisfl_jax.core.errors import UserError
+    from semisfl_jax.studies import sweeps
+    from semisfl_jax.training import diagnostics, loop
     from semisfl_jax.training.console import console
+    from semisfl_jax.training.loop import train
     from semisfl_jax.training.result import Result
     from semisfl_jax.training.simulation import build
     from semisfl_jax.training.trained import Trained, load_trained
@@ -82,6 +70,7 @@ __all__ = [
     'config',
     'configs',
     'console',
+    'core',
     'costs',
     'cuts',
     'data',
@@ -97,8 +86,6 @@ __all__ = [
     'losses',
     'models',
     'option',
-    'parallel',
-    'phases',
     'plots',
     'queue',
     'register',

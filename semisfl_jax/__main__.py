@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from semisfl_jax import user_files
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import Diverged, exit_status, print_anything
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import Diverged, exit_status, print_anything
 from semisfl_jax.training import interrupt
 
 
@@ -36,7 +36,7 @@ def _run(command: command_line.Command) -> None:
 
         engine.run(command.config.study, command.given, command.workdir, say=say)
     elif command_line.SWEEP in command.config:
-        from semisfl_jax.sweeps import engine as sweeps_engine
+        from semisfl_jax.studies.sweeps import engine as sweeps_engine
         from semisfl_jax.training.console import say
 
         sweeps_engine.run(command.config.sweep, command.given, command.workdir, say=say)
@@ -47,10 +47,9 @@ def _run(command: command_line.Command) -> None:
 def _train(command: command_line.Command) -> None:
     """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
-    from semisfl_jax import loop
     from semisfl_jax.config import unheeded
-    from semisfl_jax.parallel import hosts
-    from semisfl_jax.training import events
+    from semisfl_jax.core import hosts
+    from semisfl_jax.training import events, loop
     from semisfl_jax.training.console import console
 
     config = command.config

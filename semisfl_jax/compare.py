@@ -23,11 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from semisfl_jax import commands, own_files, tasks, user_files
-from semisfl_jax.averages import mean_and_error
-from semisfl_jax.errors import UserError
+from semisfl_jax import tasks
+from semisfl_jax.config import commands
+from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run, folders, group, read, trials
 from semisfl_jax.training import trivial
+from semisfl_jax.training.averages import mean_and_error
 
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
 Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}

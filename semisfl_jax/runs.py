@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from semisfl_jax import algorithms, commands, own_files, user_files
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError, warn
+from semisfl_jax.config import commands, keys
+from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key, split_key
 from semisfl_jax.training import metrics, totals
 

@@ -19,7 +19,7 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMIZED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from semisfl_jax.parallel import compilation  # noqa: E402
+from semisfl_jax.core import compilation  # noqa: E402
 from tests import sharing  # noqa: E402
 
 # Programs are dropped after a test where the process holds more bytes than the first number, and more than the second

@@ -5,8 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import algorithms, rng
-from semisfl_jax.types import LOCAL_CLIENTS
+from semisfl_jax import algorithms
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import toy
 
 FEDERATION = toy.federation(labels_at_clients=True)

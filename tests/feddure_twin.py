@@ -9,7 +9,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
 from tests import linear, linear_local
 from tests.linear import factor
 from tests.linear_local import softmax

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng
 from semisfl_jax.algorithms.fedmatch import agreement
-from semisfl_jax.types import Cohort, SplitParams
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import Cohort, SplitParams
 from tests import draws
 from tests.local_twin import softmax
 from tests.twin import Sgd

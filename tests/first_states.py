@@ -1,6 +1,7 @@
 """First states of the methods, on the toy clients."""
 
-from semisfl_jax import algorithms, rng
+from semisfl_jax import algorithms
+from semisfl_jax.core import rng
 from tests import toy
 
 

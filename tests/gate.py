@@ -14,7 +14,7 @@ import configs.studies
 import configs.sweeps
 import semisfl_jax as sfl
 from semisfl_jax import config as config_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import plan, spec
 from tests import mutants
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng
-from semisfl_jax.types import Cohort
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import Cohort
 from tests import draws, linear, toy
 from tests.linear import Sgd, factor
 

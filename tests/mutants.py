@@ -37,7 +37,7 @@ def of(file, tests, *changes):
 
 
 LOSSES = of(
-    'losses.py',
+    'core/losses.py',
     'losses phases',
     ('padding counts in a mean', 'values * weight', 'values'),
     ('a mean over all rows', 'jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)', 'values.shape[0]'),
@@ -58,7 +58,7 @@ LOSSES = of(
 )
 
 QUEUE = of(
-    'queue.py',
+    'core/queue.py',
     'queue phases',
     ('the first rows stay', 'offset + (pushed - 1 - offset) // size * size', 'jnp.where(offset < pushed, offset, -1)'),
     ('no wrap-around', '(jnp.arange(size) - queue.head) % size', 'jnp.arange(size) - queue.head'),
@@ -75,7 +75,7 @@ QUEUE = of(
 )
 
 EMA = of(
-    'ema.py',
+    'core/ema.py',
     'ema phases',
     ('decay and 1 - decay swapped', 'trees.mix(teacher, student', 'trees.mix(student, teacher'),
     ('one update behind', '(t + 1.0)', 't'),
@@ -83,7 +83,7 @@ EMA = of(
 )
 
 FREQUENCY = of(
-    'frequency.py',
+    'core/frequency.py',
     'frequency',
     ('half of the pairs is not enough', '>= 0.5', '> 0.5'),
     ('as fast is faster', 'fall_u > fall_s', 'fall_u >= fall_s'),
@@ -109,7 +109,7 @@ FREQUENCY = of(
 )
 
 SAMPLING = of(
-    'sampling.py',
+    'core/sampling.py',
     'sampling fedavg phases semifl semifl_pieces',
     ('every epoch in one order', '_mix(seed_bits ^ _mix(epoch', '_mix(seed_bits ^ 0 * _mix(epoch'),
     ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
@@ -135,7 +135,7 @@ SAMPLING = of(
 )
 
 CROSS_ENTITY = of(
-    'phases/cross_entity.py',
+    'core/cross_entity.py',
     'phases semisfl fedswitch_sl',
     ('views of every round the same', "'cross_entity', index)", "'cross_entity')"),
     ('views of every client the same', 'rng.fold(key, name, client, t)', 'rng.fold(key, name, 0, t)'),
@@ -152,7 +152,7 @@ CROSS_ENTITY = of(
 )
 
 CROSS_ENTITY_LOSS = of(
-    'phases/cross_entity_loss.py',
+    'core/cross_entity_loss.py',
     'phases semisfl fedswitch_sl row_losses',
     ('the truth labels', 'jnp.where(labeled, truth, labels)', 'truth'),
     ('own labels are doubtful', 'confident | labeled', 'confident'),
@@ -165,7 +165,7 @@ CROSS_ENTITY_LOSS = of(
 )
 
 LABELING = of(
-    'phases/labeling.py',
+    'core/labeling.py',
     'phases semisfl fedswitch_sl',
     ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
     ('student and teacher swapped', 'jnp.where(whose,', 'jnp.where(~whose,'),
@@ -173,7 +173,7 @@ LABELING = of(
 )
 
 SUPERVISED = of(
-    'phases/supervised.py',
+    'core/supervised.py',
     'phases semisfl',
     ('one view for student and teacher', '(phase, state, other_view', '(phase, state, view'),
     ('contrast unweighted', 'hparams.contrastive_weight * contrastive', 'contrastive'),
@@ -196,7 +196,7 @@ SUPERVISED = of(
 )
 
 LOCAL = of(
-    'phases/local.py',
+    'core/local.py',
     'phases fedavg splitfed',
     ('every round with the same views', "rng.fold(key, 'local', state.round)", "rng.fold(key, 'local')"),
     ('clients share their views', 'rng.fold(round_key, client)', 'round_key'),
@@ -290,7 +290,7 @@ DENSE = [
 
 OTHERS = [
     *of(
-        'phases/objective.py',
+        'core/objective.py',
         'phases fedavg',
         ('views of labeled rows swapped', 'view, images[:head])', 'images[:head], view)'),
         ('labeled rows are guessed', 'guessed = guessed_rows(hparams, batch)', 'guessed = batch.labeled | True'),
@@ -302,7 +302,7 @@ OTHERS = [
         ('annealing of the other side', '<= ceiling', '>= ceiling'),
     ),
     *of(
-        'phases/pseudo_label.py',
+        'core/pseudo_label.py',
         'pseudo_label',
         ('the threshold itself is doubtful', 'axis=-1) >= threshold', 'axis=-1) > threshold'),
         ('the threshold itself is sure in uda', 'axis=-1) > threshold', 'axis=-1) >= threshold'),
@@ -312,31 +312,31 @@ OTHERS = [
         ('labeled rows in the mask rate', 'jnp.sum(unlabeled & confident),', 'jnp.sum(confident),'),
     ),
     *of(
-        'phases/switching.py',
+        'core/switching.py',
         'switching',
         ('the boundary itself is skewed', 'skew(counts) > beta_iid', 'skew(counts) >= beta_iid'),
         ('no evidence is even', 'jnp.log(float(classes)))', '0.0)'),
     ),
     *of(
-        'phases/statistics.py',
+        'algorithms/semifl/statistics.py',
         'static_batch_norm semifl semifl_pieces',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
         ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
     ),
     *of(
-        'phases/state.py',
+        'core/state.py',
         'phases semisfl',
         ('a teacher of its own', 'jax.tree.map(jnp.copy, student)', 'jax.tree.map(lambda x: 2 * x, student)'),
         ('predicts from raw images', 'views.normalize(images)', 'images'),
     ),
     *of(
-        'phases/full_model.py',
+        'core/full_model.py',
         'phases semisfl fedavg',
         ('one pre-round more', 'state.round < hparams.pre_rounds', 'state.round <= hparams.pre_rounds'),
         ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),
     ),
     *of(
-        'phases/sharpened.py',
+        'algorithms/sharpened.py',
         'sharpened',
         ('labels are not sharpened', 'jax.nn.softmax(finite * ', 'jax.nn.softmax(1.0 * '),
         ('no value of the labels themselves', 'alpha1 * divergence_from_uniform(targets)', '0.0'),
@@ -384,7 +384,7 @@ OTHERS = [
         ),
     ),
     *of(
-        'phases/regulators.py',
+        'algorithms/regulators.py',
         'regulators feddure',
         ('a sum over unlabeled images', '(factors / values.size)', '(factors)'),
         ('a virtual step uphill', 'phi - rate * g', 'phi + rate * g'),
@@ -405,7 +405,7 @@ OTHERS = [
         ('weight decay of all', 'weight_decay=0.0', 'weight_decay=1.0'),
     ),
     *of(
-        'hparams.py',
+        'core/hparams.py',
         'phases semisfl fedavg',
         ('the learning rate falls for longer', 'hparams.lr_rounds, 1.0)', 'hparams.lr_rounds, 1.5)'),
         ('momentum moves no farther', 'if not rho:', 'if True:', 'fed_shvr'),

@@ -14,7 +14,7 @@ import numpy as np
 
 from configs import default
 from semisfl_jax import config as config_lib
-from semisfl_jax import parallel
+from semisfl_jax import core
 from semisfl_jax.models import dense_zoo, scene_net, zoo
 from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
@@ -101,5 +101,5 @@ def inputs(family, algorithm, devices, partition):
         table = np.asarray(table)
         return np.pad(table, ((0, 0), (0, count - table.shape[1]))) if table.shape[1] else table
 
-    index, labeled_index = parallel.replicate(built.mesh, (wide(federation.index), wide(federation.labeled_index)))
+    index, labeled_index = core.replicate(built.mesh, (wide(federation.index), wide(federation.labeled_index)))
     return federation.replace(index=index, labeled_index=labeled_index), cohort

@@ -10,10 +10,7 @@ import PIL.ImageEnhance
 import PIL.ImageOps
 import pytest
 
-from semisfl_jax.augment import (
-    AugmentOptions,
-    variants,
-)
+from semisfl_jax.augment import AugmentOptions, variants
 
 SIGNED = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
 ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')

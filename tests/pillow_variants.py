@@ -6,10 +6,7 @@ import PIL.Image
 import PIL.ImageEnhance
 import PIL.ImageOps
 
-from semisfl_jax.augment import (
-    operations,
-    variants,
-)
+from semisfl_jax.augment import operations, variants
 from tests.pillow_operations import (
     ENHANCERS,
     pillow_cutout,

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng
 from semisfl_jax.algorithms.fed_shvr import Form
-from semisfl_jax.hparams import HParams, Local
+from semisfl_jax.core import rng
+from semisfl_jax.core.hparams import HParams, Local
+from semisfl_jax.core.types import Federation, SplitParams
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Federation, SplitParams
 from tests import toy
 
 A = np.array([[[2.0, 0.3], [0.3, 0.5]], [[0.4, 0.0], [0.0, 3.0]], [[1.0, -0.4], [-0.4, 0.6]], [[3.0, 0.5], [0.5, 2.0]]])

@@ -11,10 +11,10 @@ import numpy as np
 
 import launch
 from semisfl_jax import config as config_lib
-from semisfl_jax import diagnostics
 from semisfl_jax.config import command_line, unheeded
-from semisfl_jax.errors import UserError
-from semisfl_jax.training.metrics import TIMES as TIMES
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.training import diagnostics
+from semisfl_jax.training.metrics import TIMES
 
 ROOT = Path(launch.__file__).parent
 PROCESSOR = Path('/proc/cpuinfo')

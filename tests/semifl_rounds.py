@@ -6,12 +6,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import (
-    algorithms,
-    rng,
-)
+from semisfl_jax import algorithms
 from semisfl_jax.algorithms.semifl import SemiFL
-from semisfl_jax.types import LOCAL_CLIENTS
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import toy
 
 FEDERATION = toy.federation()

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng
-from semisfl_jax.types import SplitParams
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import SplitParams
 from tests import draws
 from tests.batch_norm_twin import statistics
 from tests.local_twin import softmax

@@ -6,8 +6,8 @@ anew. Only tests make so many runs in a process.
 
 import functools
 
-from semisfl_jax import algorithms, models, parallel, tasks
-from semisfl_jax.parallel import compilation
+from semisfl_jax import algorithms, core, models, tasks
+from semisfl_jax.core import compilation
 from semisfl_jax.training import experiment
 
 
@@ -71,8 +71,8 @@ def share(patch):
         (tasks, 'make', all_of_them),
         (experiment, 'views', of_views),
         (algorithms, 'build', of_name(algorithms.METHODS)),
-        (parallel, 'client_axis', all_of_them),
-        (parallel, 'shard_round', all_of_them),
+        (core, 'client_axis', all_of_them),
+        (core, 'shard_round', all_of_them),
         (compilation, 'jit', all_of_them),
     ):
         shared.append(once(getattr(module, name), key))

@@ -3,7 +3,7 @@
 import dataclasses
 
 from semisfl_jax.algorithms.fed_shvr import FedShvr
-from semisfl_jax.hparams import Local
+from semisfl_jax.core.hparams import Local
 from tests import toy
 
 

@@ -5,7 +5,7 @@ import math
 import sys
 from pathlib import Path
 
-from semisfl_jax.sweeps import engine, spec
+from semisfl_jax.studies.sweeps import engine, spec
 
 ROUNDS, SEEDS, TRIALS = 8, (100, 101), 10
 PEAK = {'supervised_only': 0.05, 'semisfl': 0.01}  # the learning rate at which the toy is best

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, diagnostics, sampling
+from semisfl_jax import data
+from semisfl_jax.core import sampling
 from semisfl_jax.plots import collect
-from semisfl_jax.training import experiment, inputs, trials
+from semisfl_jax.training import diagnostics, experiment, inputs, trials
 from semisfl_jax.training.describe import describe
 from tests import runs
 from tests.marks import slow_but

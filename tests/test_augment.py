@@ -9,7 +9,6 @@ import PIL.ImageEnhance
 import PIL.ImageOps
 import pytest
 
-from semisfl_jax import rng
 from semisfl_jax.augment import (
     AugmentOptions,
     check,
@@ -22,7 +21,8 @@ from semisfl_jax.augment import (
     variants,
     weak,
 )
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from tests.pillow_operations import (
     ENHANCERS,
     MAGNITUDE,

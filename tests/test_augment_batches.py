@@ -5,14 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import rng
-from semisfl_jax.augment import (
-    AugmentOptions,
-    operations,
-    strong,
-    variants,
-    weak,
-)
+from semisfl_jax.augment import AugmentOptions, operations, strong, variants, weak
+from semisfl_jax.core import rng
 from tests.pillow_operations import MC, to_planes
 
 

@@ -7,14 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import rng
-from semisfl_jax.augment import (
-    AugmentOptions,
-    draws,
-    strong,
-    variants,
-    weak,
-)
+from semisfl_jax.augment import AugmentOptions, draws, strong, variants, weak
+from semisfl_jax.core import rng
 from tests.binomial import near
 
 

@@ -7,11 +7,7 @@ import PIL.ImageEnhance
 import PIL.ImageOps
 import pytest
 
-from semisfl_jax.augment import (
-    geometry,
-    tables,
-    variants,
-)
+from semisfl_jax.augment import geometry, tables, variants
 from tests.pillow_operations import (
     examples,
     slow_shapes,

@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 from configs import default
-from semisfl_jax import augment, rng
-from semisfl_jax.augment import (
-    AugmentOptions,
-    check,
-    draws,
-    strong,
-    variants,
-)
-from semisfl_jax.errors import UserError
+from semisfl_jax import augment
+from semisfl_jax.augment import AugmentOptions, check, draws, strong, variants
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import experiment
 from tests.binomial import near
 from tests.pillow_operations import (

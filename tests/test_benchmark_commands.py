@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import commands
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from tests import runs
 from tests.one_line import assert_one_line
 

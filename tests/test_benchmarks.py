@@ -18,11 +18,11 @@ from PIL import Image
 from semisfl_jax import models
 from semisfl_jax.algorithms.semisfl import semisfl
 from semisfl_jax.augment import variants
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core import client_map
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import ClientAxis, Cohort, Federation, Views
 from semisfl_jax.models.layers import Compute, DenseLayer
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
-from semisfl_jax.parallel import client_map
-from semisfl_jax.types import ClientAxis, Cohort, Federation, Views
 from tests.one_line import assert_one_line
 from tests.pillow_operations import pillow_operation
 from tests.runs import HANGS

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.statistics import Difference
 from tests.claims_toy import claim, claims, reproduction, results
 

@@ -11,13 +11,14 @@ import pytest
 
 import launch
 import semisfl_jax.__main__
-from semisfl_jax import compare, errors, loop
+from semisfl_jax import compare
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
+from semisfl_jax.core import errors
+from semisfl_jax.core.errors import Diverged, UserError
 from semisfl_jax.cuts import __main__ as cuts_command
-from semisfl_jax.errors import Diverged, UserError
 from semisfl_jax.plots import __main__ as plots_command
-from semisfl_jax.training import workdir
+from semisfl_jax.training import loop, workdir
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -139,7 +140,7 @@ def test_output_that_nobody_reads():
     """`command | head` ends as if by SIGPIPE, without a word."""
     code = """
 import sys
-from semisfl_jax.errors import exit_status
+from semisfl_jax.core.errors import exit_status
 def talk():
     for number in range(100_000):
         print(number)

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from semisfl_jax.parallel import compilation
+from semisfl_jax.core import compilation
 from tests import runs
 
 COUNT = """
 import atexit, json
-from semisfl_jax.parallel import compilation
+from semisfl_jax.core import compilation
 compilation.KEPT_FROM_SECONDS = 0.0  # all: those near the limit are kept or not as the machine is busy
 counting = compilation.count()
 counted = counting.__enter__()

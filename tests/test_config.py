@@ -9,8 +9,8 @@ from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import compatibility
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams
 from tests import needs, rows
 from tests.settings import NAMES, SUPERVISED, changed, get
 

@@ -8,11 +8,11 @@ import pytest
 from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax import hparams as hparams_lib
 from semisfl_jax.algorithms import registry
 from semisfl_jax.config import checks, compatibility
-from semisfl_jax.errors import UserError
-from semisfl_jax.parallel import hosts
+from semisfl_jax.core import hosts
+from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core.errors import UserError
 from tests import needs
 from tests.settings import SUPERVISED, changed
 

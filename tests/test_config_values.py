@@ -12,7 +12,7 @@ from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
 from semisfl_jax.config import checks
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from tests.settings import changed
 
 

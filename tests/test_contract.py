@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.errors import UserError
-from semisfl_jax.phases.state import State
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.state import State
+from semisfl_jax.core.types import Algorithm
 from semisfl_jax.training import contract
-from semisfl_jax.types import Algorithm
 
 
 def shape(*sizes):

@@ -8,10 +8,10 @@ import pytest
 from configs import cifar10, stl10
 from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import CostContext, bill
 from semisfl_jax.costs.clients import drop
 from semisfl_jax.costs.pieces import ModelSpec, measure
-from semisfl_jax.errors import UserError
 from tests import runs
 from tests.prices import CONFIGS, digits, everybody, model_of, paper_model, price, small
 

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, costs, data, failures
+from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import get_config
+from semisfl_jax.config import failures, get_config
 from semisfl_jax.costs.clients import no_failures
 
 MODEL = 4 * 3_975_010  # bytes of the MLP with 5,000 units: 784 * 5000 + 5000 + 5000 * 10 + 10 parameters

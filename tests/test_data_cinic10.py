@@ -6,8 +6,8 @@ from PIL import Image
 
 from configs import cinic10 as cinic10_config
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import cinic10, fake
-from semisfl_jax.errors import UserError
 from tests.encoded_images import encoded
 from tests.tfds_files import classes, options_of, pixels, write
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from semisfl_jax import data, rng
-from semisfl_jax.errors import UserError
+from semisfl_jax import data
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from tests.binomial import near
 from tests.partitions import SKEWED, config_of, dataset_of, held, loop
 

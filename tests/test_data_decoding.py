@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import cache, dataset, decode
-from semisfl_jax.errors import UserError
 from tests.encoded_images import encoded
 
 

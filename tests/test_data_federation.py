@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from configs.default import get_config
-from semisfl_jax import data, rng, sampling
-from semisfl_jax.errors import UserError
+from semisfl_jax import data
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.errors import UserError
 
 
 @pytest.fixture(scope='module')

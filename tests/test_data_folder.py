@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import image100
-from semisfl_jax.errors import UserError
 from tests.encoded_images import encoded
 from tests.settings import data_options
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from semisfl_jax import data
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from tests import runs
 from tests.encoded_images import encoded
 from tests.tfds_files import options_of, pixels

@@ -7,8 +7,8 @@ from PIL import Image
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dataset, pad
-from semisfl_jax.errors import UserError
 from semisfl_jax.training import experiment
 from tests import runs
 from tests.architectures import count

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, rng
+from semisfl_jax import data
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.apportion import largest_remainder, level
 from semisfl_jax.data.dataset import holdout
-from semisfl_jax.errors import UserError
 from tests.partitions import SKEWED, class_counts, config_of, dataset_of
 
 SVHN_TRAIN = [4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659]  # images per digit, 73,257 in all

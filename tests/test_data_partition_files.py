@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import data
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from tests.partitions import SKEWED, config_of, dataset_of, rewrite
 
 

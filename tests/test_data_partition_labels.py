@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, rng
-from semisfl_jax.errors import UserError
+from semisfl_jax import data
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from tests.partitions import SKEWED, class_counts, config_of, dataset_of
 
 

@@ -7,8 +7,8 @@ from PIL import Image
 
 from configs.default import get_config
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import fake, pascal_context
-from semisfl_jax.errors import UserError
 
 IDS = {'train': ['2008_000002', '2008_000003', '2008_000007', '2010_000001'], 'val': ['2008_000008', '2009_000005']}
 SIDE = 12  # a third of the images: whole numbers of pixels

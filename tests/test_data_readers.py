@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dataset
-from semisfl_jax.errors import UserError
 from tests.settings import data_options
 
 

@@ -11,8 +11,8 @@ from sklearn.datasets import load_sample_images
 
 from configs.default import get_config
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dataset, digit_scenes, maps, scenes
-from semisfl_jax.errors import UserError
 
 TASKS = ['semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints']
 OUTPUTS = [11, 5, 1, 1, 1, 6, 2]

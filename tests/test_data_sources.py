@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dataset
-from semisfl_jax.errors import UserError
 from tests.settings import data_options
 
 # --- digits

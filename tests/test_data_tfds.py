@@ -9,8 +9,8 @@ from PIL import Image
 
 from configs.default import get_config
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import tfds_source
-from semisfl_jax.errors import UserError
 from tests.tfds_files import classes, options_of, pixels, tfds, write
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import tfds_source
-from semisfl_jax.errors import UserError
 from tests.tfds_files import classes, options_of, pixels, tfds, write
 
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import fake, tfds_source
-from semisfl_jax.errors import UserError
 from tests.tfds_files import options_of, pixels
 
 tfds = pytest.importorskip('tensorflow_datasets')

@@ -8,16 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core
+from jax.extend import core as jax_core
 
-from semisfl_jax import algorithms, data, parallel, rng, sampling
+from semisfl_jax import algorithms, core, data
 from semisfl_jax.algorithms.fed_shvr import FedShvr
 from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.semifl import SemiFL
-from semisfl_jax.hparams import Local
-from semisfl_jax.types import Cohort
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.hparams import Local
+from semisfl_jax.core.types import Cohort
 from tests import eight_devices, linear, toy
 from tests.marks import slow_but
 from tests.trees import assert_trees_close
@@ -51,14 +52,14 @@ CLIENTS = 12
 
 def build(case, devices):
     """Method and mesh."""
-    mesh = parallel.make_mesh(devices)
-    axis = parallel.client_axis(case.chunk, 'auto', mesh, case.active)
-    axes = (parallel.AXIS,) if mesh else ()
+    mesh = core.make_mesh(devices)
+    axis = core.client_axis(case.chunk, 'auto', mesh, case.active)
+    axes = (core.AXIS,) if mesh else ()
     model = toy.model(split_index=1 if case.top_norm else None, axes=axes, top_norm=case.top_norm)
     model = linear.model() if case.linear else model
     hparams = dataclasses.replace(toy.HPARAMS, **{'threshold': 0.9, **dict(case.hparams)})
     algorithm = algorithms.build(case.algorithm, model, toy.VIEWS, hparams, axis)
-    return algorithm._replace(round=parallel.shard_round(mesh, algorithm.round)), mesh, hparams
+    return algorithm._replace(round=core.shard_round(mesh, algorithm.round)), mesh, hparams
 
 
 def inputs(case, mesh, hparams, index):
@@ -66,16 +67,16 @@ def inputs(case, mesh, hparams, index):
     federation = toy.federation(CLIENTS, case.labels_at_clients)
     ids = ((np.arange(case.active) + 3 * index) % CLIENTS)[:: case.order].copy()
     visits = np.full(CLIENTS, index, np.int32)
-    cohort = data.make_cohort(ids, visits, parallel.padded_size(mesh, case.active))
-    divided = Cohort(*(parallel.shard(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
-    placed = parallel.replicate(mesh, federation)
+    cohort = data.make_cohort(ids, visits, core.padded_size(mesh, case.active))
+    divided = Cohort(*(core.shard(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
+    placed = core.replicate(mesh, federation)
     if case.streamed:
         reads = 'sets' if case.algorithm == 'semifl' else 'batches'
         rows, _ = sampling.rows(reads, rng.root(0), federation, cohort, hparams.batches)
         images, labels = np.asarray(federation.client_images), np.asarray(federation.client_labels)
         empty = placed.replace(client_images=placed.client_images[:0])
         host = data.HostFederation(empty, images, labels)
-        placed = host.streamed(rows, reads, place=functools.partial(parallel.shard, mesh))
+        placed = host.streamed(rows, reads, place=functools.partial(core.shard, mesh))
     return placed, divided
 
 
@@ -93,8 +94,8 @@ def two_rounds(case, devices):
     state = algorithm.init(rng.root(case.seed))
     student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
     teacher = jax.tree.map(jnp.copy, student) if state.teacher else ()
-    state = parallel.replicate(mesh, state.replace(student=student, teacher=teacher))
-    key, results = parallel.replicate(mesh, rng.root(0)), []
+    state = core.replicate(mesh, state.replace(student=student, teacher=teacher))
+    key, results = core.replicate(mesh, rng.root(0)), []
     for index, k_s in enumerate((2, 3)):
         state, metrics = run(key, state, *inputs(case, mesh, hparams, index), np.int32(k_s))
         results.append(jax.device_get((state, metrics)))
@@ -235,7 +236,7 @@ def equations(jaxpr, inside_scan=False):
     """(equation, whether it is in a scan) of a program and all programs in it."""
     for equation in jaxpr.eqns:
         yield equation, inside_scan
-        for inner in core.jaxprs_in_params(equation.params):
+        for inner in jax_core.jaxprs_in_params(equation.params):
             yield from equations(inner, inside_scan or equation.primitive.name == 'scan')
 
 
@@ -248,7 +249,7 @@ def collectives(name, devices=eight_devices.DEVICES):
     return [
         (equation.primitive.name, in_scan, [(x.aval.shape, str(x.aval.dtype)) for x in equation.invars])
         for equation, in_scan in all_equations
-        if parallel.AXIS in (*equation.params.get('axes', ()), *equation.params.get('axis_name', ()))
+        if core.AXIS in (*equation.params.get('axes', ()), *equation.params.get('axis_name', ()))
     ]
 
 

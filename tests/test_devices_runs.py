@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import rng
 from semisfl_jax.config import devices as devices_lib
+from semisfl_jax.core import rng
 from semisfl_jax.training import experiment, trials
 from tests import eight_devices, runs
 

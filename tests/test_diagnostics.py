@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, data, diagnostics, queue
+from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.diagnostics import replay
-from semisfl_jax.training import experiment, load
+from semisfl_jax.core import queue
+from semisfl_jax.training import diagnostics, experiment, load
+from semisfl_jax.training.diagnostics import replay
 from tests import runs, toy
 from tests.kills import KILL, KILLED_AT
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from semisfl_jax import diagnostics
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.training import diagnostics
 
 
 def test_labels_are_counted_by_group_truth_and_label():

@@ -11,7 +11,7 @@ from configs import default
 from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.studies import spec as studies_spec
-from semisfl_jax.sweeps import spec
+from semisfl_jax.studies.sweeps import spec
 from tests import notebooks, pages, runs
 
 ROOT = Path(launch.__file__).parent

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import ema
+from semisfl_jax.core import ema
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import (
-    algorithms,
-    costs,
-    data,
-    failures,
-    phases,
-    queue,
-)
+from semisfl_jax import algorithms, core, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.semifl import SemiFL
+from semisfl_jax.config import failures
+from semisfl_jax.core import queue
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import Local, learning_rate
 from semisfl_jax.costs.clients import no_failures
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import Local, learning_rate
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from tests import runs, toy
@@ -93,7 +88,7 @@ def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
         chex.assert_trees_all_equal(after.student, state.student)
     if name in SUPERVISED:
         memory = queue.build('two_level', 9, 7, 2, 'auto') if SUPERVISED[name] else None
-        server = phases.build_supervised(toy.model(), toy.VIEWS, hparams(name), memory)
+        server = core.build_supervised(toy.model(), toy.VIEWS, hparams(name), memory)
         expected, _ = jax.jit(server)(key, state, federation, jnp.int32(2), learning_rate(toy.HPARAMS, 0))
         assert_trees_close(after.student, expected.student, rtol=1e-5, atol=1e-7)
         assert_trees_close(after.teacher, expected.teacher, rtol=1e-5, atol=1e-7)

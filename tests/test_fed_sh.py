@@ -2,7 +2,8 @@
 
 import jax
 
-from semisfl_jax import algorithms, rng
+from semisfl_jax import algorithms
+from semisfl_jax.core import rng
 from tests import linear, toy
 from tests.rows import STUDENT, Row
 from tests.shvr_hparams import hparams

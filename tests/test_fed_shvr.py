@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, rng, sampling
+from semisfl_jax import algorithms
 from semisfl_jax.algorithms.fed_shvr import FedShvr, build
-from semisfl_jax.hparams import Local, optimizer, plain_steps
-from semisfl_jax.sampling import BatchPlan
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.hparams import Local, optimizer, plain_steps
+from semisfl_jax.core.sampling import BatchPlan
 from tests import linear, quadratics, shvr_twin, toy
 from tests.rows import STUDENT, Row
 from tests.shvr_hparams import hparams

@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 
 from configs import default
-from semisfl_jax import (
-    algorithms,
-    parallel,
-    phases,
-    rng,
-    sampling,
-    trees,
-)
+from semisfl_jax import algorithms, core
 from semisfl_jax import config as config_lib
-from semisfl_jax import hparams as hparams_lib
-from semisfl_jax.hparams import Local, Uda, learning_rate, optimizer
-from semisfl_jax.sampling import BatchPlan
-from semisfl_jax.types import LOCAL_CLIENTS, SplitParams
+from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core import rng, sampling, trees
+from semisfl_jax.core.hparams import Local, Uda, learning_rate, optimizer
+from semisfl_jax.core.sampling import BatchPlan
+from semisfl_jax.core.types import LOCAL_CLIENTS, SplitParams
 from tests import draws, toy
 from tests.fedavg_rounds import CLIENTS, FEDERATION, ROUNDS, start, two_rounds
 from tests.local_twin import Twin
@@ -90,16 +84,16 @@ def test_by_default_clients_count_by_their_images():
 def test_annealed_labels_count_while_their_class_is_improbable(schedule, progress):
     """Of four labeled rows those whose class is less probable than the threshold; the mean is over these alone."""
     hparams = dataclasses.replace(CLIENTS, local=Local(objective='uda'), uda=Uda(tsa=schedule), labeled_rows=4)
-    objective, key = phases.build_objective(toy.model(), toy.VIEWS, hparams), rng.root(3)
+    objective, key = core.build_objective(toy.model(), toy.VIEWS, hparams), rng.root(3)
     student, rows = start()[2].student, FEDERATION.labeled_index[4]
-    batch = phases.Batch(FEDERATION.client_images[rows], FEDERATION.client_labels[rows], jnp.ones(4, bool))
+    batch = core.Batch(FEDERATION.client_images[rows], FEDERATION.client_labels[rows], jnp.ones(4, bool))
     parameters = tuple(piece['params'] for piece in student)
     _, (_, means, _) = objective(
         SplitParams(*parameters), student, student, batch, key, jnp.float32(progress * hparams.lr_rounds)
     )
 
     x = toy.VIEWS.normalize(toy.VIEWS.supervised(rng.fold(key, 'supervised'), batch.images))
-    logits, _ = phases.forward(toy.model(), student, x, rng.fold(key, 'dropout'), True)
+    logits, _ = core.forward(toy.model(), student, x, rng.fold(key, 'dropout'), True)
     p = np.asarray(jax.nn.softmax(logits))[np.arange(4), np.asarray(batch.labels)]
     ceiling = {'linear': 0.25 * 2 / 3 + 1 / 3, 'exp': 1.0, 'off': 2.0}[schedule]
     counted = p[p <= ceiling]
@@ -259,7 +253,7 @@ def test_clients_without_images_take_no_part():
 def test_layouts_give_the_same_numbers(how):
     changes = {'local': Local(epochs=1, optimizer_state='kept')}
     results = []
-    for axis in (LOCAL_CLIENTS, parallel.client_axis(**how)):
+    for axis in (LOCAL_CLIENTS, core.client_axis(**how)):
         algorithm, key, state, _ = start('fedavg', axis, **changes)
         results.append(jax.jit(algorithm.round)(key, state, FEDERATION, toy.cohort([0, 2, 4]), jnp.int32(0)))
     assert_trees_close(results[0][0].student, results[1][0].student, rtol=1e-4, atol=1e-6)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from configs import cifar10
-from semisfl_jax import algorithms, costs, data, rng
+from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.feddure import FedDure
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import Local
 from semisfl_jax.costs.pieces import Work
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import Local
 from tests import feddure_twin, linear, runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core
+from jax.extend import core as jax_core
 
-from semisfl_jax import algorithms, parallel, phases, rng, sampling
+from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms.fedmatch import FedMatch
-from semisfl_jax.hparams import Local, learning_rate
-from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import LOCAL_CLIENTS
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.hparams import Local, learning_rate
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import fedmatch_twin, linear, runs, toy
 from tests.fedavg_rounds import CLIENTS, FEDERATION
 from tests.fedmatch_twin import Twin
@@ -137,7 +138,7 @@ def test_labels_at_the_server_the_server_trains_sigma_alone():
 
     def loss(sigma):
         variables = fedmatch_twin.filled(before.student, sigma, tuple(before.server))
-        logits, moved_on = phases.forward(toy.model(), variables, x, rng.fold(step_key, 'dropout'), True)
+        logits, moved_on = core.forward(toy.model(), variables, x, rng.fold(step_key, 'dropout'), True)
         return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[jnp.arange(len(y)), y]), moved_on
 
     sigma = fedmatch_twin.parameters(before.student)
@@ -220,7 +221,7 @@ def test_small_entries_of_psi_are_zero_in_evaluation():
     psi = jax.tree.map(lambda w: np.where(np.abs(w) > 0.01, w, 0), tuple(state.server))
     assert 0.1 < np.mean(np.concatenate([np.ravel(w) for w in jax.tree.leaves(psi)]) == 0) < 0.9
     variables = fedmatch_twin.filled(state.student, fedmatch_twin.parameters(state.student), psi)
-    expected, _ = phases.forward(linear.model(), variables, toy.VIEWS.normalize(images), None, False)
+    expected, _ = core.forward(linear.model(), variables, toy.VIEWS.normalize(images), None, False)
     predictions = algorithm.predict(state, images)
     assert algorithm.headline == 'student'
     assert set(predictions) == {'student'}
@@ -282,7 +283,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.slow
 def test_one_client_at_a_time_gives_the_same_numbers():
     case = 'labels at the clients, helpers persist'
-    actual, expected = run_rounds(case, COHORTS, axis=parallel.client_axis(chunk=1)), rounds_of(case, linear.model())
+    actual, expected = run_rounds(case, COHORTS, axis=core.client_axis(chunk=1)), rounds_of(case, linear.model())
     chex.assert_trees_all_close(actual[1], expected[1], rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(actual[0][-1], expected[0][-1], rtol=1e-4, atol=1e-6)
 
@@ -312,7 +313,7 @@ def test_helpers_are_decided_on_by_the_round_alone():
         for equation in jaxpr.eqns:
             if equation.primitive.name == 'cond':
                 yield equation
-            for inner in core.jaxprs_in_params(equation.params):
+            for inner in jax_core.jaxprs_in_params(equation.params):
                 yield from conditions(inner)
 
     predicates = list(conditions(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr))

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import rng
 from semisfl_jax.algorithms.fedmatch import agreement, disjoint
+from semisfl_jax.core import rng
 from tests.fedmatch_twin import helpers_of
 
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import trees
-from semisfl_jax.hparams import Local
+from semisfl_jax.core import trees
+from semisfl_jax.core.hparams import Local
 from tests import toy
 from tests.fedavg_rounds import FEDERATION, start, two_rounds
 from tests.rows import STUDENT, Row

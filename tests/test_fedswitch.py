@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import ema
 from semisfl_jax.algorithms.fedswitch import FedSwitch
-from semisfl_jax.hparams import Local, learning_rate
-from semisfl_jax.phases import switching
+from semisfl_jax.core import ema, switching
+from semisfl_jax.core.hparams import Local, learning_rate
 from tests import toy
 from tests.fedavg_rounds import FEDERATION, ROUNDS, start
 from tests.local_twin import Twin

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from configs import default
-from semisfl_jax import algorithms, rng
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.fedswitch import FedSwitch
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from tests import runs, toy, twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, TEACHER, Row

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import frequency
 from semisfl_jax.config import get_config
-from semisfl_jax.errors import UserError
-from semisfl_jax.frequency import FrequencyOptions
+from semisfl_jax.core import frequency
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.frequency import FrequencyOptions
 from semisfl_jax.training import experiment
 
 CIFAR10, SVHN, STL10, CIFAR10_250 = 4000 / 50_000, 1000 / 73_257, 5000 / 105_000, 250 / 50_000

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import semisfl_jax as sfl
+from semisfl_jax.core.hparams import HParams, Local
 from semisfl_jax.data import Partition
-from semisfl_jax.hparams import HParams, Local
 from semisfl_jax.training import global_loss, load
 from tests import runs
 

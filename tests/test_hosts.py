@@ -101,7 +101,7 @@ metrics.append = full"""
 
 def test_a_process_that_dies_ends_the_other(tmp_path):
     """JAX sees to it; without it the other would wait for good."""
-    soon = 'from semisfl_jax.parallel import hosts; hosts._SECONDS = 5'
+    soon = 'from semisfl_jax.core import hosts; hosts._SECONDS = 5'
     dying = f"""{soon}
 import os
 from semisfl_jax import frequency

@@ -16,7 +16,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import registry
 from semisfl_jax.config import checks, unheeded
 from semisfl_jax.config.resolve import INERT
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import simulation
 from tests import needs, programs, toy_scenes
 

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import augment, machine
+from semisfl_jax import augment
 from semisfl_jax.augment import lookups, tables, variants
+from semisfl_jax.core import machine
 
 PLATFORMS = ('cpu', 'tpu')
 VARIANTS = (variants.mc(10), variants.mc(4), variants.fixmatch(10), variants.fedmatch())

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import semisfl_jax as sfl
-from semisfl_jax import loop
-from semisfl_jax.errors import UserError
-from semisfl_jax.training import events, finite, interrupt
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.training import events, finite, interrupt, loop
 from semisfl_jax.training.arguments import folder_of
 from tests import runs
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import losses
-from semisfl_jax.losses import References
+from semisfl_jax.core import losses
+from semisfl_jax.core.losses import References
 
 
 def log_softmax(logits):

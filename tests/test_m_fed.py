@@ -8,15 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, phases, rng, tasks
+from semisfl_jax import algorithms, core, tasks
 from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.m_fed import MFedOptions
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, Local
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, Local
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.task_model import TaskModel, part
+from semisfl_jax.core.types import Cohort, Federation, SplitParams, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import trainable
-from semisfl_jax.phases.tasks import TaskModel, part
-from semisfl_jax.types import Cohort, Federation, SplitParams, Views
 from tests.rows import Row
 
 MODELS = 'student.bottom student.top student.statistics'
@@ -217,7 +218,7 @@ def test_the_norm_begins_without_a_pull(count):
     data = federation()
     data = data.replace(client_targets=dict.fromkeys(names, data.client_targets['semseg'] % 2))
     rows = jnp.arange(4).reshape(2, 2)
-    inputs = phases.ClientInput(jnp.int32(0), rng.root(1), jnp.int32(2), rows, jnp.ones_like(rows, bool))
+    inputs = core.ClientInput(jnp.int32(0), rng.root(1), jnp.int32(2), rows, jnp.ones_like(rows, bool))
     views = VIEWS._replace(together=lambda key, images, targets: (images, targets))
 
     for of_task in models:
@@ -330,7 +331,7 @@ def test_tasks_start_with_one_encoder_and_decoders_of_their_own():
     assert not np.array_equal(v[:, :1], depth)
     alone = algorithms.build('m_fed', task_models(('depth',)), VIEWS, hparams(3)).init(rng.root(0))
     jax.tree.map(np.testing.assert_array_equal, part(alone.student, 'depth'), part(state.student, 'depth'))
-    assert isinstance(state, phases.State)
+    assert isinstance(state, core.State)
 
 
 @pytest.mark.parametrize('name', ['m_fed', 'mfed_local'])

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from jax.extend import core
+from jax.extend import core as jax_core
 
 from configs import default
-from semisfl_jax import algorithms, models, parallel, phases
+from semisfl_jax import algorithms, core, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.training import experiment, inputs
 from tests import narrow, runs, toy_scenes
@@ -106,8 +106,8 @@ def cases(devices):
 class Result(NamedTuple):
     """A round, on the host."""
 
-    before: phases.State
-    after: phases.State
+    before: core.State
+    after: core.State
     metrics: dict
     cohort: np.ndarray  # ids
 
@@ -117,7 +117,7 @@ def rounds(algorithm, family, devices):
     """{(partition, K_s): Result} of one program, which is not kept: those of all cases take gigabytes."""
     built = narrow.build(family, algorithm, devices)
     run, before = jax.jit(built.algorithm.round), narrow.initial(family, algorithm)
-    state, results = parallel.replicate(built.mesh, before), {}
+    state, results = core.replicate(built.mesh, before), {}
     for partition, k_s in (*((partition, 2) for partition in PARTITIONS), ('uniform', 0)):
         federation, cohort = narrow.inputs(family, algorithm, devices, partition)
         after, metrics = jax.device_get(run(built.key, state, federation, cohort, np.int32(k_s)))
@@ -198,7 +198,7 @@ def test_a_round_moves_what_it_should(algorithm, family, partition):
     assert int(result.after.step) == (2 if 'loss_supervised' in result.metrics else 0)  # of the server
     check_moves(result, row.round, 'a round')
     not_numbers = {name for name, value in result.metrics.items() if not np.isfinite(value)} - MAYBE_OF_NONE
-    assert not_numbers == (set() if row.unlabeled else set(phases.no_cross_entity()) & set(result.metrics))
+    assert not_numbers == (set() if row.unlabeled else set(core.no_cross_entity()) & set(result.metrics))
 
     assert set(result.metrics) <= explained(), 'docs/metrics.md has a row for each metric'
 
@@ -262,7 +262,7 @@ def equations(jaxpr):
     """All equations of a program and of the programs in it."""
     for equation in jaxpr.eqns:
         yield equation
-        for inner in core.jaxprs_in_params(equation.params):
+        for inner in jax_core.jaxprs_in_params(equation.params):
             yield from equations(inner)
 
 

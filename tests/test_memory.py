@@ -7,12 +7,12 @@ import jax
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import machine
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import size
 from semisfl_jax.data import cache
 from semisfl_jax.data.decode import Source, Stream
-from semisfl_jax.errors import UserError
 from semisfl_jax.training import memory
-from semisfl_jax.wording import size
 from tests import runs
 from tests.one_line import assert_one_line
 

@@ -7,9 +7,10 @@ import launch
 from configs import default
 from configs.studies import scales
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, loop, models
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import did_you_mean
+from semisfl_jax import data, models
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import did_you_mean
+from semisfl_jax.training import loop
 from tests import runs
 from tests.one_line import assert_one_line
 

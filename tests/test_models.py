@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import layers, lowerings, zoo
 from semisfl_jax.models.split import ProjectionHead
 from tests.architectures import SHAPES, count, shapes

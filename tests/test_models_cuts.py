@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import layers, zoo
 from semisfl_jax.models.split import Stack
 from tests.architectures import SHAPES

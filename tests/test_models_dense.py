@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs.pieces import DenseSpec, measure_dense
-from semisfl_jax.errors import UserError
 from semisfl_jax.models.deeplab import DeepLabV3
 from semisfl_jax.models.resnet import ResNet
 from semisfl_jax.models.scene_net import SceneDecoder

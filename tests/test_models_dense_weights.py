@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models.resnet import ResNet
 from semisfl_jax.models.weights import torch_name
 from tests import dense_twin

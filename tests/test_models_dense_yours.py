@@ -6,7 +6,7 @@ import flax.linen as nn
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 
 
 class Odd(nn.Module):

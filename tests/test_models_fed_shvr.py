@@ -11,13 +11,13 @@ import pytest
 from configs import cifar10, mnist
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
+from semisfl_jax.core import labeling
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import LOCAL_CLIENTS
 from semisfl_jax.costs.pieces import ModelSpec, measure
 from semisfl_jax.cuts.__main__ import pricing
-from semisfl_jax.errors import UserError
 from semisfl_jax.models import layers, zoo
 from semisfl_jax.models.split import Stack
-from semisfl_jax.phases import labeling
-from semisfl_jax.types import LOCAL_CLIENTS
 from tests import runs
 from tests.architectures import count
 from tests.convolution import convolve

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import layers, zoo
 
 

@@ -13,10 +13,10 @@ import pytest
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import fed_shvr
+from semisfl_jax.core import pseudo_label
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, Local, Uda
 from semisfl_jax.data import sources
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, Local, Uda
-from semisfl_jax.phases import pseudo_label
 from semisfl_jax.plots import looks
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import experiment, inputs, simulation

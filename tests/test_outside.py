@@ -12,14 +12,15 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import default
-from semisfl_jax import algorithms, costs, losses, phases, rng
+from semisfl_jax import algorithms, core, costs
 from semisfl_jax import config as config_lib
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import learning_rate, optimizer
-from semisfl_jax.phases.state import with_parameters
+from semisfl_jax.core import losses, rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import learning_rate, optimizer
+from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm
 from tests import runs
 
 
@@ -38,22 +39,22 @@ def one_pass(model, views, hparams, axis=LOCAL_CLIENTS):
             positions = jnp.where(positions < size, positions, width + jnp.clip(positions - size, 0, labeled_size - 1))
             rows = inputs.rows[positions]
             images = views.normalize(federation.client_images[rows])
-            guesses = jnp.argmax(phases.forward(model, state.student, images, None, False)[0], axis=-1)
+            guesses = jnp.argmax(core.forward(model, state.student, images, None, False)[0], axis=-1)
             labels = jnp.where(inputs.labeled[positions], federation.client_labels[rows], guesses)
             student = with_parameters(student, parameters)
-            logits, student = phases.forward(model, student, images, rng.fold(inputs.key, t), True)
+            logits, student = core.forward(model, student, images, rng.fold(inputs.key, t), True)
             value = losses.cross_entropy(logits, labels, ours.astype(jnp.float32))
             return value, (student, {'loss_local': value}, {})
 
-        student, client_state, means, counts = phases.local_sgd(
+        student, client_state, means, counts = core.local_sgd(
             loss, state.student, client_state, optimizer(hparams, lr), steps
         )
-        return phases.ClientOutput(student, client_state, means | {'client_steps': jnp.float32(steps)}, counts)
+        return core.ClientOutput(student, client_state, means | {'client_steps': jnp.float32(steps)}, counts)
 
-    local = phases.build_local(client, hparams, axis, reads='sets')
+    local = core.build_local(client, hparams, axis, reads='sets')
 
     def init(key):
-        return phases.init_state(key, model, memory=(), projection=False, teacher=False)
+        return core.init_state(key, model, memory=(), projection=False, teacher=False)
 
     def round_(key, state, federation, cohort, k_s):
         lr = learning_rate(hparams, state.round)
@@ -61,7 +62,7 @@ def one_pass(model, views, hparams, axis=LOCAL_CLIENTS):
         return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
 
     def predict(state, images):
-        return {'student': phases.predict(model, views, state.student, images)}
+        return {'student': core.predict(model, views, state.student, images)}
 
     return Algorithm(init, round_, predict, headline='student')
 
@@ -126,7 +127,7 @@ def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(cha
     counts = {'unlabeled': unlabeled, 'labeled': labeled, 'both': unlabeled + labeled}
     assert valid.images.tolist() == counts[expected].tolist()
     state = built.algorithm.init(built.key)
-    _, part = phases.plan(built.key, state, built.federation, cohort, built.hparams, built.method.reads)
+    _, part = core.plan(built.key, state, built.federation, cohort, built.hparams, built.method.reads)
     assert part.share.tolist() == counts[expected].tolist()
 
 

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from semisfl_jax import own_files
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import workdir
 from tests import runs
 

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, parallel, rng
-from semisfl_jax.types import LOCAL_CLIENTS
+from semisfl_jax import algorithms, core
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import toy
 from tests.marks import slow_but
 from tests.trees import assert_trees_close
@@ -30,7 +31,7 @@ def test_a_chunked_map_is_vmap_and_so_is_its_gradient(chunk):
         return jnp.sum(out['y'] ** 2) + jnp.sum(out['sum'])
 
     expected, gradients = jax.value_and_grad(partial(total, jax.vmap), argnums=(0, 1))(shared, x)
-    got, chunked = jax.jit(jax.value_and_grad(partial(total, parallel.client_map(chunk)), argnums=(0, 1)))(shared, x)
+    got, chunked = jax.jit(jax.value_and_grad(partial(total, core.client_map(chunk)), argnums=(0, 1)))(shared, x)
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for a, b in zip(chunked, gradients, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -42,7 +43,7 @@ def test_a_round_in_chunks_equals_the_round_at_once(chunk, switches):
     """Cohorts of 3 and chunks of 1 and 2 (2 leaves a smaller last chunk). Only the order of sums differs."""
     hparams = dataclasses.replace(toy.HPARAMS, **switches)
     states = []
-    for axis in (LOCAL_CLIENTS, parallel.client_axis(chunk)):
+    for axis in (LOCAL_CLIENTS, core.client_axis(chunk)):
         algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams, axis)
         key = rng.root(0)
         state, _ = jax.jit(algorithm.round)(
@@ -63,6 +64,6 @@ def test_memory_of_activations_is_that_of_a_chunk():
     weights, x = jnp.ones((64, 16, 256)), jnp.ones((64, 128, 16))
     temporary = {}
     for chunk in (0, 4):
-        gradient = jax.jit(jax.grad(partial(loss, parallel.client_map(chunk))))
+        gradient = jax.jit(jax.grad(partial(loss, core.client_map(chunk))))
         temporary[chunk] = gradient.lower(weights, x).compile().memory_analysis().temp_size_in_bytes
     assert temporary[4] < 0.5 * temporary[0]

@@ -9,7 +9,7 @@ import pytest
 from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect, report
 from semisfl_jax.training import experiment, trials
 from tests import runs, studies_toy

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, phases, rng, sampling
+from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.splitfed import SplitFed
-from semisfl_jax.hparams import Local, Uda, optimizer
-from semisfl_jax.phases.state import trainable
-from semisfl_jax.phases.supervised import BLOCK
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.hparams import Local, Uda, optimizer
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.supervised import BLOCK
 from tests import linear, linear_local, toy
 
 # Cohort, its visits, K_s. Client 0 has no labeled image. Beside the cohort stand a client of weight 0 and, in `ROUNDS`
@@ -169,8 +170,8 @@ PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}
 def supervised(label_weight=1.0, **changes):
     """The compiled phase without a queue, (state, K_s) -> state, metrics, and the first state."""
     hparams = dataclasses.replace(toy.HPARAMS, **changes)
-    phase = phases.build_supervised(linear.model(), toy.VIEWS, hparams, memory=None, label_weight=label_weight)
-    state = phases.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    phase = core.build_supervised(linear.model(), toy.VIEWS, hparams, memory=None, label_weight=label_weight)
+    state = core.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
     run = jax.jit(phase)
     return lambda state, k_s: run(rng.root(0), state, federation(), jnp.int32(k_s), jnp.float32(0.1)), state, hparams
 
@@ -231,11 +232,11 @@ def test_who_sits_out_is_in_no_average():
 
     def client(inputs, client_state, state, data, lr):
         own = inputs.id.astype(jnp.float32)
-        return phases.ClientOutput({'w': own}, client_state, {'own': own}, {}, participates=inputs.id != 2)
+        return core.ClientOutput({'w': own}, client_state, {'own': own}, {}, participates=inputs.id != 2)
 
     hparams = dataclasses.replace(toy.HPARAMS, local=Local(weighting='samples'))
-    run = phases.build_local(client, hparams, received=lambda state: {'w': jnp.float32(-1.0)})
-    state = phases.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    run = core.build_local(client, hparams, received=lambda state: {'w': jnp.float32(-1.0)})
+    state = core.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
     averaged, _, metrics = jax.jit(run)(rng.root(0), state, toy.federation(), toy.cohort([1, 2, 4]), jnp.float32(0.1))
     np.testing.assert_allclose(averaged['w'], (1 * 7 + 4 * 19) / (7 + 19), rtol=1e-6)
     np.testing.assert_allclose(metrics['own'], (1 + 4) / 2, rtol=1e-6)

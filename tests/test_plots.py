@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from semisfl_jax import diagnostics, plots
+from semisfl_jax import plots
 from semisfl_jax.plots import collect, curves, draw, features, inside, partitions, style
+from semisfl_jax.training import diagnostics
 
 NAN = float('nan')
 TWO = [

@@ -14,9 +14,9 @@ from matplotlib.colors import to_rgb
 import launch
 from configs import default
 from semisfl_jax import config as config_lib
-from semisfl_jax import phases, tasks
+from semisfl_jax import core, tasks
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import dense_zoo
 from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, maps, style
@@ -315,6 +315,6 @@ def test_predictions_are_those_of_the_first_model(folder):
     for start, (name, model) in zip((6, 19), zip(('semseg', 'depth'), trial.model, strict=True), strict=True):
         np.testing.assert_array_equal(pictures[start : start + 6], truths[name].test[rows])
         first = jax.tree.map(lambda leaf: leaf[0], state.clients[name].model)
-        outputs = np.asarray(phases.predict(model.model, views, first, images[rows]))
+        outputs = np.asarray(core.predict(model.model, views, first, images[rows]))
         expected = outputs.argmax(-1) if name == 'semseg' else 254 * outputs[..., 0].clip(0, 1)
         np.testing.assert_allclose(pictures[start + 6 : start + 12], expected, atol=1e-3)

@@ -9,18 +9,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from configs.studies import paper
-from semisfl_jax import algorithms, diagnostics, tasks
+from semisfl_jax import algorithms, tasks
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.plots import (
-    curves,
-    draw,
-    inside,
-    legends,
-    looks,
-    style,
-)
+from semisfl_jax.plots import curves, draw, inside, legends, looks, style
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import ACCURACY, Measure, Paper, Study, Table
+from semisfl_jax.training import diagnostics
 from tests import studies_toy
 from tests.marks import slow_but
 

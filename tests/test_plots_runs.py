@@ -8,11 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, data, diagnostics
+from semisfl_jax import algorithms, data
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, looks, style
+from semisfl_jax.training import diagnostics
 from tests import runs, toy
 from tests.one_line import assert_one_line
 from tests.plots_toy import GIB, made_up

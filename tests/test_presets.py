@@ -7,7 +7,7 @@ from configs import default
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, presets
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from tests import needs, partitions, runs
 
 OFFICIAL_METHODS = [name for name, method in algorithms.METHODS.items() if not isinstance(method.official, str)]

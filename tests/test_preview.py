@@ -7,9 +7,9 @@ import sys
 import jax
 import pytest
 
+from semisfl_jax.core.wording import size
 from semisfl_jax.preview import report, targets
 from semisfl_jax.preview.__main__ import main
-from semisfl_jax.wording import size
 from tests import runs
 from tests.one_line import assert_one_line
 

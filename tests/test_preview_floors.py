@@ -8,7 +8,7 @@ import pytest
 from benchmarks import arithmetic
 from configs import cifar10, svhn
 from semisfl_jax import config as config_lib
-from semisfl_jax import parallel
+from semisfl_jax import core
 from semisfl_jax.preview import floors, shapes, targets
 
 
@@ -54,7 +54,7 @@ def test_bytes_by_hand():
 
 def test_clients_are_divided_and_the_server_is_not():
     config = config_lib.resolve(svhn.get_config())
-    mesh = jax.sharding.AbstractMesh((4,), (parallel.AXIS,))
+    mesh = jax.sharding.AbstractMesh((4,), (core.AXIS,))
     alone = floors.of_round(shapes.experiment(config, None))
     together = floors.of_round(shapes.experiment(config, None)._replace(mesh=mesh))
     assert together.supervised == alone.supervised

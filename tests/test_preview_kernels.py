@@ -5,7 +5,8 @@ from collections import Counter
 import jax
 import pytest
 
-from semisfl_jax import machine, models, parallel
+from semisfl_jax import core, models
+from semisfl_jax.core import machine
 from semisfl_jax.preview import hlo
 
 LOOPS = """\
@@ -136,8 +137,8 @@ def test_programs_for_another_platform():
         with machine.programs_for(platform):
             assert machine.platform() == platform
             assert models._lowering('auto') == convolution
-            assert parallel.trial_map('auto')[0] == name
-            assert parallel.client_map() is parallel.client_map(how=name)
+            assert core.trial_map('auto')[0] == name
+            assert core.client_map() is core.client_map(how=name)
     with pytest.raises(ZeroDivisionError), machine.programs_for('tpu'):
         raise ZeroDivisionError
     assert machine.platform() == here

@@ -8,7 +8,8 @@ import pytest
 
 from configs import svhn
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, machine
+from semisfl_jax import data
+from semisfl_jax.core import machine
 from semisfl_jax.preview import fit, hlo, program, shapes, targets
 from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.phases import pseudo_label
+from semisfl_jax.core import pseudo_label
 
 LOG = np.log
 # Three rows of probabilities 0.9/0.1, 0.6/0.4, 0.2/0.8 on the weak view; uniform, 0.5/0.5, 0.75/0.25 on the strong one.

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import queue
-from semisfl_jax.losses import References
+from semisfl_jax.core import queue
+from semisfl_jax.core.losses import References
 
 
 def batch(start, count, confident=True):

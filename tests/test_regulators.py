@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import losses, rng
+from semisfl_jax.algorithms import regulators
+from semisfl_jax.core import losses, rng
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
-from semisfl_jax.phases import regulators
 from tests import toy
 from tests.marks import slow_but
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import semisfl_jax as sfl
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, load
 from tests import runs
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
+from semisfl_jax.core.types import SplitParams
 from semisfl_jax.models import static_batch_norm
-from semisfl_jax.types import SplitParams
 from tests.marks import slow_but
 
 NAMES = ('resnet9', 'resnet9_plain', 'wresnet28x2')

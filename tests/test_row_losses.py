@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import phases, queue, rng
-from semisfl_jax.errors import UserError
-from semisfl_jax.losses import cross_entropy_rows
-from semisfl_jax.types import Algorithm
+from semisfl_jax import core
+from semisfl_jax.core import queue, rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.losses import cross_entropy_rows
+from semisfl_jax.core.types import Algorithm
 from tests import linear, toy
 
 ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its visits, K_s
@@ -40,14 +41,14 @@ class Server(linear.Server):
 
 def build(row_losses, memory):
     model = linear.model()
-    cross_entity = phases.build_cross_entity(model, toy.VIEWS, HPARAMS, memory, row_losses=row_losses)
-    supervised = phases.build_supervised(model, toy.VIEWS, HPARAMS, memory=memory)
+    cross_entity = core.build_cross_entity(model, toy.VIEWS, HPARAMS, memory, row_losses=row_losses)
+    supervised = core.build_supervised(model, toy.VIEWS, HPARAMS, memory=memory)
 
     def init(key):
-        return phases.init_state(key, model, memory.start(key) if memory else (), projection=memory is not None)
+        return core.init_state(key, model, memory.start(key) if memory else (), projection=memory is not None)
 
-    round_ = phases.supervised_then_cross_entity(HPARAMS, supervised, cross_entity)
-    return Algorithm(init, round_, phases.predict_by(model, toy.VIEWS, 'teacher', 'student'), headline='teacher')
+    round_ = core.supervised_then_cross_entity(HPARAMS, supervised, cross_entity)
+    return Algorithm(init, round_, core.predict_by(model, toy.VIEWS, 'teacher', 'student'), headline='teacher')
 
 
 @pytest.mark.parametrize('queued', [False, True])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import rng, sampling
-from semisfl_jax.sampling import BatchPlan
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.sampling import BatchPlan
+from semisfl_jax.core.types import Cohort, Federation
 from semisfl_jax.training import experiment, inputs
-from semisfl_jax.types import Cohort, Federation
 from tests import runs
 
 

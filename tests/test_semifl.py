@@ -9,16 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import (
-    compare,
-    diagnostics,
-    parallel,
-    phases,
-    rng,
-)
+from semisfl_jax import compare, core
 from semisfl_jax.algorithms.semifl import SemiFL
-from semisfl_jax.hparams import Local, learning_rate
-from semisfl_jax.phases.state import trainable
+from semisfl_jax.algorithms.semifl.statistics import build_statistics
+from semisfl_jax.core import rng
+from semisfl_jax.core.hparams import Local, learning_rate
+from semisfl_jax.core.state import trainable
+from semisfl_jax.training import diagnostics
 from tests import linear, runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -191,7 +188,7 @@ def test_stale_statistics_label_nothing():
 def test_without_batch_norm_there_is_no_pass():
     views, untouched = toy.VIEWS, toy.model().init(rng.root(0))
     plain = untouched._replace(**{name: {'params': getattr(untouched, name)['params']} for name in ('bottom', 'top')})
-    run = phases.build_statistics(toy.model(), views, 'all', 8)
+    run = build_statistics(toy.model(), views, 'all', 8)
     assert run(rng.root(0), plain, FEDERATION) is plain
     assert run(rng.root(0), untouched, FEDERATION) is not untouched
 
@@ -211,7 +208,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 @pytest.mark.parametrize('how', [{'chunk': 2}, {'how': 'loop'}])
 def test_layouts_give_the_same_numbers(how):
     plain, metrics = kept([0, 1, 2, 4])
-    other, measured = kept([0, 1, 2, 4], axis=parallel.client_axis(**how))
+    other, measured = kept([0, 1, 2, 4], axis=core.client_axis(**how))
     assert_trees_close(plain.student, other.student, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(plain.clients, other.clients, rtol=1e-4, atol=1e-6)
     chex.assert_trees_all_close(metrics, measured, rtol=1e-4)

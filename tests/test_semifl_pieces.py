@@ -7,14 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import (
-    trees,
-)
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.algorithms.semifl.client import mix_loss
 from semisfl_jax.algorithms.semifl.sets import draw_sets, of_epochs, pair
-from semisfl_jax.hparams import HParams, optimizer
-from semisfl_jax.phases.state import trainable
+from semisfl_jax.core import trees
+from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.state import trainable
 from tests.semifl_rounds import PASS, SMALL, build, first, play
 from tests.trees import assert_trees_close
 

@@ -10,17 +10,12 @@ import numpy as np
 import optax
 import pytest
 
-from semisfl_jax import (
-    losses,
-    phases,
-    queue,
-    rng,
-)
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.phases import ahead, cross_entity
-from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.phases.supervised import BLOCK
-from semisfl_jax.types import SplitParams
+from semisfl_jax import core
+from semisfl_jax.core import ahead, cross_entity, losses, queue, rng
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.supervised import BLOCK
+from semisfl_jax.core.types import SplitParams
 from tests import draws, linear, toy, twin
 from tests.first_states import start
 from tests.marks import slow_but
@@ -120,9 +115,9 @@ def test_one_client_equals_unsplit_training(split_index, projection):
     hparams = dataclasses.replace(toy.HPARAMS, queue='off')
     model, federation, lr, key = toy.model(split_index, projection), toy.federation(), 0.05, rng.root(1)
     memory = queue.build('off', 0, 0, 0, 'auto')
-    state = phases.init_state(key, model, memory.init())
+    state = core.init_state(key, model, memory.init())
     cohort = toy.cohort([3])
-    after, _ = jax.jit(phases.build_cross_entity(model, toy.VIEWS, hparams, memory))(key, state, federation, cohort, lr)
+    after, _ = jax.jit(core.build_cross_entity(model, toy.VIEWS, hparams, memory))(key, state, federation, cohort, lr)
 
     def logits_and_rows(variables, images, train, t):
         stream = rng.fold(key, 'cross_entity', 0)
@@ -237,7 +232,7 @@ def test_teacher_moves_in_the_supervised_phase_alone():
     algorithm, key, state = start()
     first = state.student
     after, _ = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(1))
-    supervised = phases.build_supervised(toy.model(), toy.VIEWS, toy.HPARAMS, queue.build('two_level', 9, 7, 2, 'auto'))
+    supervised = core.build_supervised(toy.model(), toy.VIEWS, toy.HPARAMS, queue.build('two_level', 9, 7, 2, 'auto'))
     middle, _ = jax.jit(supervised)(key, state, toy.federation(), jnp.int32(1), learning_rate(toy.HPARAMS, 0))
     midpoint = jax.tree.map(lambda a, b: (a + b) / 2, first, middle.student)
     assert_trees_close(after.teacher, midpoint, rtol=1e-5, atol=1e-6)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax.algorithms.fed_shvr import FedShvr, sharpened
-from semisfl_jax.hparams import HParams
-from semisfl_jax.phases.sharpened import confidence_rows, divergence_from_uniform, sharpen
+from semisfl_jax.algorithms.sharpened import confidence_rows, divergence_from_uniform, sharpen
+from semisfl_jax.core.hparams import HParams
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.3, 0.2, 0.1], [-4.0, 5.0, 5.5], [0.0, 0.0, -80.0]])
 

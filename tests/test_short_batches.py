@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import phases, rng
-from semisfl_jax.phases.state import trainable, with_parameters
+from semisfl_jax import core
+from semisfl_jax.core import rng
+from semisfl_jax.core.state import trainable, with_parameters
 from tests import toy
 from tests.trees import assert_trees_close
 
@@ -18,7 +19,7 @@ def run(model, student, images, weight, rows):
 
     def loss(parameters):
         variables = with_parameters(student, parameters)
-        logits, moved = phases.forward(model, variables, images, rng.root(3), True, rows)
+        logits, moved = core.forward(model, variables, images, rng.root(3), True, rows)
         return jnp.sum(logits**2 * weight[:, None]) / jnp.sum(weight), (logits, moved)
 
     gradient, (logits, moved) = jax.grad(loss, has_aux=True)(trainable(student))

@@ -10,13 +10,14 @@ import pytest
 
 import launch
 from configs import default
-from semisfl_jax import algorithms, parallel, rng
+from semisfl_jax import algorithms, core
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.config import devices
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import Local
-from semisfl_jax.types import LOCAL_CLIENTS
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import Local
+from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import draws, runs, toy, twin
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -235,7 +236,7 @@ def test_order_of_the_cohort_padding_and_clients_without_labels_change_nothing(v
 @pytest.mark.slow
 def test_v1_in_chunks_is_v1_at_once():
     _, plain, _ = one_round()
-    _, other, _ = one_round(axis=parallel.client_axis(2))
+    _, other, _ = one_round(axis=core.client_axis(2))
     assert_pieces_close(other.student, *plain.student[:2])
 
 

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import models, phases, rng
+from semisfl_jax import models
+from semisfl_jax.algorithms.semifl.statistics import build_statistics
+from semisfl_jax.core import rng
 from semisfl_jax.models import static_batch_norm
 from tests import draws, linear, toy
 from tests.batch_norm_twin import statistics
@@ -68,7 +70,7 @@ def test_whose_images_the_statistics_are_of(whose):
     images = np.concatenate(images)
     assert len(images) == {'all': 34, 'server': 12}[whose]
     variables = model.init(KEY)
-    found = jax.jit(phases.build_statistics(model, toy.VIEWS, whose, 8))(KEY, variables, federation)
+    found = jax.jit(build_statistics(model, toy.VIEWS, whose, 8))(KEY, variables, federation)
     word = jax.random.bits(rng.fold(KEY, 'batch_norm', 'order'))
     order = draws.read(word, jnp.arange(-(-len(images) // 8) * 8), jnp.int32(len(images)))
     pixels = np.asarray(toy.VIEWS.normalize(images[np.asarray(order)]), np.float64).reshape(len(order), -1)

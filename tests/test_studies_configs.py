@@ -11,7 +11,7 @@ import launch
 from configs.studies import feddure, mfed, paper, scales, shvr
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import checks, collect, document, plan, report
 from tests import runs
 from tests.studies_cells import CELLS, CELLS_OF_LABELED, CELLS_OF_MFED

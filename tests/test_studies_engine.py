@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, execute, plan
 from semisfl_jax.studies.spec import Measure
 from tests import runs, studies_toy

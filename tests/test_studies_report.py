@@ -9,9 +9,9 @@ import shlex
 
 import pytest
 
-from semisfl_jax import own_files
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect, document, engine, files, plan, report, spec, statistics
 from tests import runs, studies_toy
 

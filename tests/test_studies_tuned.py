@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from semisfl_jax import own_files
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, plan, tuned
 from semisfl_jax.studies.tuned import Tuned, TunedMethod
 from tests import studies_toy

@@ -9,10 +9,10 @@ from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.ranges import Range, choice, linear, log
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import shared_defaults
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.studies import plan as studies_plan
-from semisfl_jax.sweeps import engine, measure, plan, spec
+from semisfl_jax.studies.sweeps import engine, measure, plan, spec
 from tests import runs, sweeps_toy
 
 SEMIFL = algorithms.METHODS['semifl']

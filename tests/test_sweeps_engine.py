@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import tuned
-from semisfl_jax.sweeps import engine, figures, search, spec
+from semisfl_jax.studies.sweeps import engine, figures, search, spec
 from tests import runs, sweeps_toy
 
 pytest.importorskip('optuna')
@@ -193,7 +193,7 @@ def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
 
 REAL = """
 import sys
-from semisfl_jax.sweeps import engine, spec
+from semisfl_jax.studies.sweeps import engine, spec
 changes = {'rounds': 3, 'eval_every': 1, 'checkpoint_every': 1, 'lr_rounds': 0, 'k_s': 4, 'k_u': 1}
 changes |= {'augment.operations': 0, 'data.eval_split': 'validation', 'data.num_validation': 200}
 entries = [spec.entry('supervised_only'), spec.entry('fedavg')]

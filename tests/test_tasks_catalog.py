@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.tasks import IGNORED, delta_m
 
 OUTPUTS = dict.fromkeys(tasks.NAMES, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}

@@ -9,7 +9,7 @@ import pytest
 
 from semisfl_jax import compare
 from semisfl_jax import config as config_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as plots
 from semisfl_jax.training import checkpoint, load, workdir
 from tests import runs

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import Bill
-from semisfl_jax.errors import UserError
 from semisfl_jax.training import metrics, totals
 from semisfl_jax.training.progress import Progress
 

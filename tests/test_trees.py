@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import trees
+from semisfl_jax.core import trees
 
 VALUES = {
     'loss': np.array([1.5, np.nan, -0.0, 3.4e38, 1e-45], np.float32),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import parallel
+from semisfl_jax import core
 from semisfl_jax.training import experiment, trials
 from semisfl_jax.training import inputs as inputs_lib
 from tests import runs
@@ -82,8 +82,8 @@ def test_rounds_without_clients_stay_a_branch_at_once():
 
 
 def test_the_choice_of_a_map():
-    assert parallel.trial_map('auto')[0] == ('loop' if jax.default_backend() == 'cpu' else 'vmap')
+    assert core.trial_map('auto')[0] == ('loop' if jax.default_backend() == 'cpu' else 'vmap')
     x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones(2)
     for name in ('loop', 'vmap'):
-        result = parallel.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
+        result = core.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
         np.testing.assert_array_equal(result['sum'], y + 2 * x)

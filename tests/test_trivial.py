@@ -10,7 +10,7 @@ import pytest
 
 from semisfl_jax import data, tasks
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import checks, collect, comparisons, plan
 from semisfl_jax.studies.spec import Measure
 from semisfl_jax.training import evaluate, trivial

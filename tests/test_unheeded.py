@@ -6,10 +6,9 @@ import pytest
 
 import launch
 import semisfl_jax as sfl
-from semisfl_jax import loop
 from semisfl_jax.config import unheeded
 from semisfl_jax.models import zoo
-from semisfl_jax.training import events
+from semisfl_jax.training import events, loop
 from tests import runs
 
 NO_HELPERS = {'algorithm': 'fedmatch', 'fedmatch.helpers': 0}

@@ -11,10 +11,12 @@ import pytest
 from PIL import Image
 
 import launch
-from semisfl_jax import data, failures, user_files
+from semisfl_jax import data
+from semisfl_jax.config import failures
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import image100
 from semisfl_jax.data.decode import decode_chunk
-from semisfl_jax.errors import UserError
 from tests import runs
 from tests.one_line import assert_one_line
 

@@ -9,8 +9,8 @@ import pytest
 from semisfl_jax import compare, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import sources
-from semisfl_jax.errors import UserError
 from semisfl_jax.plots import collect
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import load

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
-from semisfl_jax import rng
 from semisfl_jax.augment import VARIANTS, AugmentOptions, check, draws, similarity, strong, together, weak
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 PLAIN = AugmentOptions(operations=0, cutout=0)

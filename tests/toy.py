@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import models
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Cohort, Federation, Views
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
 from semisfl_jax.models.zoo import Architecture
-from semisfl_jax.types import Cohort, Federation, Views
 
 SHAPE, CLASSES = (6, 6, 1), 3
 

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from semisfl_jax import frequency
+from semisfl_jax.core import frequency
 from semisfl_jax.training import checkpoint, experiment, load
 from tests import runs
 

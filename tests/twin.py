@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import rng
-from semisfl_jax.types import Cohort, SplitParams
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import Cohort, SplitParams
 from tests import draws
 
 

@@ -15,8 +15,8 @@ from benchmarks.peers.workloads import LR, Workload
 from configs import fedavg
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
+from semisfl_jax.core.types import SplitParams
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.types import SplitParams
 
 
 def configuration(workload: Workload) -> ConfigDict:

@@ -17,19 +17,10 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import default
 
 from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import (
-    ACCURACY,
-    LATE_ACCURACY,
-    Cell,
-    Measure,
-    Paper,
-    Pilot,
-    Study,
-    Table,
-)
-from semisfl_jax.wording import use_one_of
+from semisfl_jax.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Measure, Paper, Pilot, Study, Table
 
 COSTS = {  # scale -> what it uses and how long it takes, for the error message of a missing scale
     'smoke': 'digits, a few minutes on 2 cores, no download',

@@ -6,7 +6,7 @@ python launch.py --config=configs/sweeps/digits.py:smoke
 from ml_collections import ConfigDict
 from semisfl_jax.configs.sweeps import scales
 
-from semisfl_jax.sweeps import spec
+from semisfl_jax.studies.sweeps import spec
 
 COSTS = {
     'smoke': '3 trials of 10 rounds for each method, a quarter of an hour on 2 cores, no download',

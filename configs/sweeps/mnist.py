@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales as studies
 from semisfl_jax.configs.sweeps import scales
 
-from semisfl_jax.sweeps import spec
+from semisfl_jax.studies.sweeps import spec
 
 COSTS = {
     'smoke': '2 trials of 2 rounds for each method, MNIST prepared beforehand, some twenty minutes on 2 cores',

@@ -11,19 +11,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import costs, losses, phases, rng, sampling, trees
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import of_fed_shvr
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer, plain_steps
-from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.sharpened import confidence_rows, sharpened_rows
-from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.types import (
+from semisfl_jax.algorithms.sharpened import confidence_rows, sharpened_rows
+from semisfl_jax.core import losses, pseudo_label, rng, sampling, trees
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
+from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -35,6 +34,7 @@ from semisfl_jax.types import (
     SplitParams,
     Views,
 )
+from semisfl_jax.models import SplitModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ def build(
     views: Views,
     hparams: HParams,
     axis: ClientAxis = LOCAL_CLIENTS,
-    objective_in: Callable[[Array], phases.Objective] | None = None,
+    objective_in: Callable[[Array], core.Objective] | None = None,
 ) -> Algorithm:
     """Builds Fed-SHVR or an ablation of it.
 
@@ -110,45 +110,45 @@ def build(
       objective_in: round [] -> what clients minimize in it; None: the paper's objective.
     """
     in_round = objective_in or partial(sharpened_objective, model, views, hparams)
-    server = phases.build_server(model, views, hparams)
+    server = core.build_server(model, views, hparams)
 
     def client(
-        inputs: phases.ClientInput, control: Any, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.ClientOutput:
+        inputs: core.ClientInput, control: Any, state: core.State, federation: Federation, lr: Array
+    ) -> core.ClientOutput:
         start, steps = trainable(state.student), plain_steps(hparams, inputs.steps)
         correction = _correction(form, state.server, control, steps)
         objective = in_round(state.round)
 
         def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
-            batch = phases.read(federation, inputs, t)
+            batch = core.read(federation, inputs, t)
             return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), state.round)
 
         tx = optax.chain(_add(correction), optimizer(hparams, lr))
-        student, _, means, counts = phases.local_sgd(loss, state.student, (), tx, inputs.steps)
+        student, _, means, counts = core.local_sgd(loss, state.student, (), tx, inputs.steps)
         update = jax.tree.map(jnp.subtract, start, trainable(student))
         if form.corrected:
             means['correction_norm'] = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(correction)))
             control = _mean_gradient(update, lr * steps, correction, control)
         if form.normalized:
             update = jax.tree.map(lambda x: x / jnp.maximum(steps, 1.0), update)
-        return phases.ClientOutput(Upload(update, steps, _statistics(student)), control, means, counts)
+        return core.ClientOutput(Upload(update, steps, _statistics(student)), control, means, counts)
 
-    def received(state: phases.State) -> Upload:
+    def received(state: core.State) -> Upload:
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
         return Upload(nothing, jnp.zeros(()), _statistics(state.student))
 
-    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis, received), received)
+    local = core.skip_during_warmup(hparams, core.build_local(client, hparams, axis, received), received)
 
-    def init(key: Array) -> phases.State:
-        state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
+    def init(key: Array) -> core.State:
+        state = core.init_state(key, model, memory=(), projection=False, teacher=False)
         if not form.corrected:
             return state
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
         return state.replace(clients=trees.replicate(nothing, hparams.num_clients), server=nothing)
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = server(key, state, federation, k_s, lr)
         average, clients, client_metrics = local(key, state, federation, cohort, lr)
@@ -159,9 +159,9 @@ def build(
         state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
         return state, {'lr': lr, **metrics, **client_metrics}
 
-    predict = phases.predict_by(model, views, 'student')
+    predict = core.predict_by(model, views, 'student')
 
-    def client_losses(state: phases.State, images: Array, labels: Array) -> tuple[Array, Array]:
+    def client_losses(state: core.State, images: Array, labels: Array) -> tuple[Array, Array]:
         logits = predict(state, images)['student']
         received = pseudo_label.label_logits(hparams, logits, labels)
         return losses.cross_entropy_rows(logits, labels), _unlabeled_rows(hparams, received, logits)
@@ -169,11 +169,11 @@ def build(
     return Algorithm(init, round_, predict, headline='student', client_losses=client_losses)
 
 
-def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round_index: Array) -> phases.Objective:
+def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round_index: Array) -> core.Objective:
     """CE of labeled images plus `sharpened_rows` of the others, in weak views. The received model is the labeler."""
     ramp_rounds = hparams.options.ramp_rounds
     risen = jnp.minimum(round_index / ramp_rounds, 1.0) if ramp_rounds else 1.0
-    return phases.semi_supervised(model, phases.plain(views), hparams, sharpened(hparams, risen))
+    return core.semi_supervised(model, core.plain(views), hparams, sharpened(hparams, risen))
 
 
 def sharpened(hparams: HParams, risen: Array | float) -> pseudo_label.Rule:
@@ -225,7 +225,7 @@ def _average_control(form: Form, controls: Any, federation: Federation, hparams:
     """sum_k w_k c_k, or sum_k w_k tau_k c_k if models are averaged, over all N clients; w_k sum to 1."""
     everyone = jnp.arange(hparams.num_clients)
     cohort = Cohort(everyone, jnp.ones(everyone.shape), jnp.zeros_like(everyone))
-    share = phases.weigh(federation, cohort, hparams).share
+    share = core.weigh(federation, cohort, hparams).share
     share = share / jnp.maximum(jnp.sum(share), 1.0)
     if not form.normalized:
         share = share * jax.vmap(partial(plain_steps, hparams))(

@@ -7,9 +7,9 @@ import dataclasses
 from semisfl_jax.algorithms import fed_shvr
 from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 
 def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from semisfl_jax import costs, ema, phases, rng, trees
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams, optimizer
-from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import (
+from semisfl_jax.core import ema, rng, trees
+from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -23,6 +23,7 @@ from semisfl_jax.types import (
     SplitParams,
     Views,
 )
+from semisfl_jax.models import SplitModel
 
 
 def fedavg(
@@ -48,17 +49,17 @@ def fedavg(
       axis: the clients of a round.
       prox: mu of FedProx.
     """
-    server = phases.build_server(model, views, hparams)
-    objective, kind = phases.build_objective(model, views, hparams), hparams.local.objective
+    server = core.build_server(model, views, hparams)
+    objective, kind = core.build_objective(model, views, hparams), hparams.local.objective
     has_teacher = kind == 'mean_teacher'
 
     def client(
-        inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.ClientOutput:
+        inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
+    ) -> core.ClientOutput:
         start = trainable(state.student)
 
         def loss(parameters: SplitParams, student: SplitParams, teacher: Any, t: Array) -> LossValue:
-            batch = phases.read(federation, inputs, t)
+            batch = core.read(federation, inputs, t)
             labeler = {'pseudo_label': state.student, 'mean_teacher': teacher}.get(kind, student)
             value, aux = objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), state.round)
             if prox:
@@ -70,18 +71,16 @@ def fedavg(
 
         teacher = state.student if has_teacher else ()
         tx = optimizer(hparams, lr)
-        return phases.ClientOutput(
-            *phases.local_sgd(loss, state.student, client_state, tx, inputs.steps, teacher, follow)
-        )
+        return core.ClientOutput(*core.local_sgd(loss, state.student, client_state, tx, inputs.steps, teacher, follow))
 
-    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis))
+    local = core.skip_during_warmup(hparams, core.build_local(client, hparams, axis))
 
-    def init(key: Array) -> phases.State:
-        clients = phases.init_clients(key, model, hparams)
-        return phases.init_state(key, model, memory=(), projection=False, teacher=False, clients=clients)
+    def init(key: Array) -> core.State:
+        clients = core.init_clients(key, model, hparams)
+        return core.init_state(key, model, memory=(), projection=False, teacher=False, clients=clients)
 
-    round_ = phases.server_then_clients(hparams, server, local)
-    return Algorithm(init, round_, phases.predict_by(model, views, 'student'), headline='student')
+    round_ = core.server_then_clients(hparams, server, local)
+    return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from semisfl_jax import costs, losses, phases, rng
+from semisfl_jax import core, costs
+from semisfl_jax.algorithms import regulators
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, optimizer
-from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import objective, pseudo_label, regulators
-from semisfl_jax.phases.state import num_classes, trainable, with_parameters
-from semisfl_jax.types import (
+from semisfl_jax.core import losses, objective, pseudo_label, rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -33,6 +33,7 @@ from semisfl_jax.types import (
     SplitParams,
     Views,
 )
+from semisfl_jax.models import SplitModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,18 +112,18 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     `semisfl`; the model is not split.
     """
     parts = Parts(model, views, hparams)
-    server = phases.build_server(model, views, hparams)
-    local = phases.build_local(partial(train_client, parts), hparams, axis, rates=regulators.rates)
-    local = phases.skip_during_warmup(hparams, local)
+    server = core.build_server(model, views, hparams)
+    local = core.build_local(partial(train_client, parts), hparams, axis, rates=regulators.rates)
+    local = core.skip_during_warmup(hparams, local)
 
-    round_ = phases.server_then_clients(hparams, server, local)
-    return Algorithm(partial(init, parts), round_, phases.predict_by(model, views, 'student'), headline='student')
+    round_ = core.server_then_clients(hparams, server, local)
+    return Algorithm(partial(init, parts), round_, core.predict_by(model, views, 'student'), headline='student')
 
 
-def init(parts: Parts, key: Array) -> phases.State:
+def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
     model, hparams, options = parts.model, parts.hparams, parts.options
-    state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
+    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
     if not options.fine:
         return state
     classes = num_classes(model, state.student.top)
@@ -135,12 +136,12 @@ def init(parts: Parts, key: Array) -> phases.State:
 
 def train_client(
     parts: Parts,
-    inputs: phases.ClientInput,
+    inputs: core.ClientInput,
     fine: regulators.Fine,
-    state: phases.State,
+    state: core.State,
     federation: Federation,
     lr: Array,
-) -> phases.ClientOutput:
+) -> core.ClientOutput:
     """One client's round."""
     hparams, options = parts.hparams, parts.options
     plain = dataclasses.replace(hparams, weight_decay=0.0)
@@ -149,31 +150,31 @@ def train_client(
     )
 
     def iteration(t: Array, training: Training) -> tuple[Training, Reported]:
-        batch = phases.read(federation, inputs, t)
+        batch = core.read(federation, inputs, t)
         return step(parts, optimizers, training, batch, rng.fold(inputs.key, t), options.coarse_rate * lr)
 
     parameters = trainable(state.student)
     coarse = parameters if options.coarse else ()
     moments = Optimizers(*(o.init(w) for o, w in zip(optimizers, (parameters, coarse, fine), strict=True)))
     start = Training(state.student, coarse, fine, moments)
-    training, means, counts = phases.iterate(iteration, start, inputs.steps)
-    return phases.ClientOutput(training.student, training.fine, means, counts)
+    training, means, counts = core.iterate(iteration, start, inputs.steps)
+    return core.ClientOutput(training.student, training.fine, means, counts)
 
 
 def step(
-    parts: Parts, optimizers: Optimizers, training: Training, batch: phases.Batch, key: Array, rate: Array
+    parts: Parts, optimizers: Optimizers, training: Training, batch: core.Batch, key: Array, rate: Array
 ) -> tuple[Training, Reported]:
     """One iteration; `rate` [] is the step size of the virtual step. Returns what `phases.iterate` asks for."""
     model, hparams = parts.model, parts.hparams
     x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
-    guesses, _ = phases.forward(model, training.student, weak, None, False)
+    guesses, _ = core.forward(model, training.student, weak, None, False)
     labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
-    guessed = phases.guessed_rows(parts.hparams, batch)
+    guessed = core.guessed_rows(parts.hparams, batch)
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine
 
     def loss(parameters: SplitParams) -> LossValue:
-        logits, updated = phases.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
+        logits, updated = core.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         weight = confident.astype(jnp.float32)
         if parts.options.fine:
             weight = jax.lax.stop_gradient(regulators.weigh(fine, jax.nn.softmax(logits)))
@@ -194,7 +195,7 @@ def regulate(
     parts: Parts,
     optimizers: Optimizers,
     training: Training,
-    batch: phases.Batch,
+    batch: core.Batch,
     x: Array,
     labels: Array,
     confident: Array,
@@ -224,7 +225,7 @@ def regulate(
 
     def logits(parameters: SplitParams, images: Array, name: str) -> Array:
         variables = with_parameters(student, parameters)
-        return phases.forward(parts.model, variables, images, rng.fold(key, name), True)[0]
+        return core.forward(parts.model, variables, images, rng.fold(key, name), True)[0]
 
     def unlabeled_rows(parameters: SplitParams) -> tuple[Array, Array]:
         predicted = logits(parameters, x[head:], 'unlabeled_dropout')

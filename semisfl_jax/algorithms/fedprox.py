@@ -6,9 +6,9 @@ from semisfl_jax.algorithms.fedavg import RANGES, USES, fedavg, labels_alone, of
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 
 def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:

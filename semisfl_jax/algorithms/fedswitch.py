@@ -15,16 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import costs, ema, phases, rng
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, optimizer
-from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import pseudo_label, switching
-from semisfl_jax.types import (
+from semisfl_jax.core import ema, pseudo_label, rng, switching
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -34,6 +33,7 @@ from semisfl_jax.types import (
     SplitParams,
     Views,
 )
+from semisfl_jax.models import SplitModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,27 +68,27 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
 
     Arguments as in `semisfl`; the model is not split.
     """
-    server = phases.build_server(model, views, hparams)
+    server = core.build_server(model, views, hparams)
     rule = pseudo_label.fixmatch(pseudo_label.confidence_threshold(hparams))
-    objective = phases.semi_supervised(model, views, hparams, rule)
+    objective = core.semi_supervised(model, views, hparams, rule)
     mode = hparams.options.mode
 
-    def count(inputs: phases.ClientInput, student: SplitParams, federation: Federation) -> Array:
+    def count(inputs: core.ClientInput, student: SplitParams, federation: Federation) -> Array:
         """Confident pseudo-labels of `student` by class [K], over all unlabeled images that the client will read."""
 
         def of_batch(t: Array) -> Array:
-            batch = phases.read(federation, inputs, t)
+            batch = core.read(federation, inputs, t)
             x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
-            logits, _ = phases.forward(model, student, x, None, False)
+            logits, _ = core.forward(model, student, x, None, False)
             labels, confident = pseudo_label.assign(hparams, logits, batch.labels)
-            return switching.histogram(labels, confident & phases.guessed_rows(hparams, batch), logits.shape[-1])
+            return switching.histogram(labels, confident & core.guessed_rows(hparams, batch), logits.shape[-1])
 
         empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)
         return jax.lax.fori_loop(0, inputs.steps, lambda t, counts: counts + of_batch(t), empty)
 
     def client(
-        inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.ClientOutput:
+        inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
+    ) -> core.ClientOutput:
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
             of_class = count(inputs, state.student, federation)
@@ -100,28 +100,28 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
                 student,
                 teacher,
             )
-            batch = phases.read(federation, inputs, t)
+            batch = core.read(federation, inputs, t)
             return objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
         def follow(teacher: SplitParams, student: SplitParams) -> SplitParams:
             return ema.update(teacher, student, hparams.ema_decay)
 
         tx = optimizer(hparams, lr)
-        student, client_state, means, counts = phases.local_sgd(
+        student, client_state, means, counts = core.local_sgd(
             loss, state.student, client_state, tx, inputs.steps, companion=state.teacher, follow=follow
         )
-        return phases.ClientOutput(
+        return core.ClientOutput(
             student, client_state, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts
         )
 
-    local = phases.skip_during_warmup(hparams, phases.build_local(client, hparams, axis))
+    local = core.skip_during_warmup(hparams, core.build_local(client, hparams, axis))
 
-    def init(key: Array) -> phases.State:
-        clients = phases.init_clients(key, model, hparams)
-        return phases.init_state(key, model, memory=(), projection=False, clients=clients)
+    def init(key: Array) -> core.State:
+        clients = core.init_clients(key, model, hparams)
+        return core.init_state(key, model, memory=(), projection=False, clients=clients)
 
-    round_ = phases.server_then_clients(hparams, server, local)
-    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='teacher')
+    round_ = core.server_then_clients(hparams, server, local)
+    return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from semisfl_jax import costs, phases
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms import fedswitch
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Views
 
 
 def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -30,14 +30,14 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, axis: Client
       hparams: settings.
       axis: the clients of a round.
     """
-    supervised = phases.build_supervised(model, views, hparams, memory=None)
-    cross_entity = phases.build_cross_entity(model, views, hparams, None, axis, labels_by=hparams.options.mode)
+    supervised = core.build_supervised(model, views, hparams, memory=None)
+    cross_entity = core.build_cross_entity(model, views, hparams, None, axis, labels_by=hparams.options.mode)
 
-    def init(key: Array) -> phases.State:
-        return phases.init_state(key, model, memory=(), projection=False)
+    def init(key: Array) -> core.State:
+        return core.init_state(key, model, memory=(), projection=False)
 
-    round_ = phases.supervised_then_cross_entity(hparams, supervised, cross_entity)
-    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='teacher')
+    round_ = core.supervised_then_cross_entity(hparams, supervised, cross_entity)
+    return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -15,16 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import costs, phases, rng, sampling, trees
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, linear, log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.phases.state import with_parameters
-from semisfl_jax.phases.tasks import TaskModel, init_models, join, part
-from semisfl_jax.types import (
+from semisfl_jax.core import rng, sampling, trees
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.task_model import TaskModel, init_models, join, part
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -104,21 +105,21 @@ def build(
 
     def client(
         of_task: TaskModel,
-        inputs: phases.ClientInput,
+        inputs: core.ClientInput,
         received: SplitParams,
         pull: tuple[Array, Any] | None,
         federation: Federation,
         lr: Array,
     ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
         loss = build_loss(of_task, views, hparams, inputs, federation, pull)
-        return phases.local_sgd(loss, received, (), optimizer(hparams, lr), inputs.steps)
+        return core.local_sgd(loss, received, (), optimizer(hparams, lr), inputs.steps)
 
-    def init(key: Array) -> phases.State:
+    def init(key: Array) -> core.State:
         return init_state(init_models(key, models), server=weight > 0)
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         pull = (penalty_weight(options, state.round), state.server) if weight else None
         averaged, measured = {}, {}
@@ -127,13 +128,13 @@ def build(
             inputs, weights, images = plan(key, state, federation, cohort, hparams, names, name)
 
             def one(
-                inputs: phases.ClientInput,
+                inputs: core.ClientInput,
                 of_task: TaskModel = of_task,
                 received: SplitParams = received,
                 images: Federation = images,
-            ) -> phases.ClientOutput:
+            ) -> core.ClientOutput:
                 student, _, means, counts = client(of_task, inputs, received, pull, images, lr)
-                return phases.ClientOutput(student, (), means, counts)
+                return core.ClientOutput(student, (), means, counts)
 
             work = axis.map(one)(inputs)
             averaged[name], measured[name] = collect(work, weights, received, axis)
@@ -142,10 +143,8 @@ def build(
         of_penalty = {'penalty_weight': pull[0]} if pull else {}
         return state, {'lr': lr, **of_penalty, **metrics(measured)}
 
-    def predict(state: phases.State, images: Array) -> dict[str, Array]:
-        return {
-            task.name: phases.predict(model, views, part(state.student, task.name), images) for task, model in models
-        }
+    def predict(state: core.State, images: Array) -> dict[str, Array]:
+        return {task.name: core.predict(model, views, part(state.student, task.name), images) for task, model in models}
 
     return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
 
@@ -158,11 +157,11 @@ def penalty_weight(options: MFedOptions, index: Array) -> Array:
     return jnp.minimum(options.weight * options.growth**t, options.max_weight)
 
 
-def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = ()) -> phases.State:
+def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = ()) -> core.State:
     """The state before the first round; `server`: whether it keeps the encoder g, which is the one that all tasks start
     with. Their mean would differ from it by rounding, and the penalty 'norm' would pull along the difference."""
     encoder = next(iter(models.values())).bottom['params']
-    return phases.State(
+    return core.State(
         round=jnp.zeros((), jnp.int32),
         step=jnp.zeros((), jnp.int32),
         student=join(models),
@@ -181,13 +180,13 @@ def mean_encoder(models: Mapping[str, SplitParams]) -> Any:
 
 def plan(
     key: Array,
-    state: phases.State,
+    state: core.State,
     federation: Federation,
     cohort: Cohort,
     hparams: HParams,
     names: Sequence[str],
     name: str,
-) -> tuple[phases.ClientInput, phases.ClientWeights, Federation]:
+) -> tuple[core.ClientInput, core.ClientWeights, Federation]:
     """Inputs and weights of the local clients of one task.
 
     Args:
@@ -204,7 +203,7 @@ def plan(
       which the ids and rows in the inputs refer.
     """
     key, federation, cohort = sampling.of_task(key, federation, cohort, names, name)
-    inputs, weights = phases.plan(key, state, federation, cohort, hparams)
+    inputs, weights = core.plan(key, state, federation, cohort, hparams)
     return inputs, weights, federation
 
 
@@ -212,10 +211,10 @@ def build_loss(
     of_task: TaskModel,
     views: Views,
     hparams: HParams,
-    inputs: phases.ClientInput,
+    inputs: core.ClientInput,
     federation: Federation,
     pull: tuple[Array, Any] | None,
-) -> phases.ClientLoss:
+) -> core.ClientLoss:
     """A client's loss: that of its task on weak views and, with `pull`, the penalty on its encoder.
 
     Args:
@@ -236,7 +235,7 @@ def build_loss(
         targets = {task.name: federation.client_targets[task.name][rows]}
         images, targets = views.together(rng.fold(key, 'view'), federation.client_images[rows], targets)
         student = with_parameters(student, parameters)
-        out, student = phases.forward(model, student, views.normalize(images), rng.fold(key, 'dropout'), True)
+        out, student = core.forward(model, student, views.normalize(images), rng.fold(key, 'dropout'), True)
         value = task.loss(out, targets[task.name])
         means = {'loss': value}
         if pull:
@@ -251,10 +250,10 @@ def build_loss(
 
 
 def collect(
-    work: phases.ClientOutput, weights: phases.ClientWeights, otherwise: Any, axis: ClientAxis
+    work: core.ClientOutput, weights: core.ClientWeights, otherwise: Any, axis: ClientAxis
 ) -> tuple[Any, Metrics]:
     """The average of the models of a task, `otherwise` if no client is left, and its metrics, NaN in that case."""
-    averaged, measured = phases.collect(work, weights, otherwise, axis)
+    averaged, measured = core.collect(work, weights, otherwise, axis)
     anyone = axis.psum(jnp.sum(weights.weight)) > 0
     return averaged, {name: jnp.where(anyone, value, jnp.nan) for name, value in measured.items()}
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from semisfl_jax.algorithms.ranges import LR, Range
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Algorithm, ClientAxis, Views
 from semisfl_jax.costs import ClientCost, CostContext
-from semisfl_jax.hparams import HParams
-from semisfl_jax.types import Algorithm, ClientAxis, Views
 
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
 

@@ -9,9 +9,9 @@ from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.ranges import LR
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams
-from semisfl_jax.phases.tasks import TaskModel
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.task_model import TaskModel
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 
 def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:

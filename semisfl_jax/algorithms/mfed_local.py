@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import costs, phases, trees
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms import m_fed, mfed_fl
 from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.phases.state import trainable
-from semisfl_jax.phases.tasks import TaskModel, init_models
-from semisfl_jax.types import (
+from semisfl_jax.core import trees
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.task_model import TaskModel, init_models
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -53,14 +54,14 @@ def mfed_local(
         kept = hparams.local.optimizer_state == 'kept'
         return Kept(model, optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(model)) if kept else ())
 
-    def init(key: Array) -> phases.State:
+    def init(key: Array) -> core.State:
         start = init_models(key, models)
         clients = {name: trees.replicate(keep(model), of_each) for name, model in start.items()}
         return m_fed.init_state(start, server=False, clients=clients)
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         clients, measured = dict(state.clients), {}
         for of_task in models:
@@ -68,16 +69,16 @@ def mfed_local(
             inputs, weights, images = m_fed.plan(key, state, federation, cohort, hparams, names, name)
 
             def one(
-                inputs: phases.ClientInput,
+                inputs: core.ClientInput,
                 kept: Kept,
                 of_task: TaskModel = of_task,
                 images: Federation = images,
-            ) -> phases.ClientOutput:
+            ) -> core.ClientOutput:
                 loss = m_fed.build_loss(of_task, views, hparams, inputs, images, pull=None)
-                model, state, means, counts = phases.local_sgd(
+                model, state, means, counts = core.local_sgd(
                     loss, kept.model, kept.optimizer, optimizer(hparams, lr), inputs.steps
                 )
-                return phases.ClientOutput((), Kept(model, state), means, counts)
+                return core.ClientOutput((), Kept(model, state), means, counts)
 
             work = axis.map(one)(inputs, trees.gather(clients[name], inputs.id))
             clients[name] = trees.scatter(clients[name], inputs.id, work.client_state, weights.weight, axis.all_gather)
@@ -85,10 +86,10 @@ def mfed_local(
         state = state.replace(round=state.round + 1, clients=clients)
         return state, {'lr': lr, **m_fed.metrics(measured)}
 
-    def predict(state: phases.State, images: Array) -> dict[str, tuple[Array, ...]]:
+    def predict(state: core.State, images: Array) -> dict[str, tuple[Array, ...]]:
         def of_clients(of_task: TaskModel) -> tuple[Array, ...]:
             def one(variables: SplitParams) -> Array:
-                return phases.predict(of_task.model, views, variables, images)
+                return core.predict(of_task.model, views, variables, images)
 
             return tuple(jax.lax.map(one, state.clients[of_task.task.name].model))
 

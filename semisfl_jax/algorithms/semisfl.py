@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from semisfl_jax import costs, phases, queue
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core import queue
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Views
 
 
 def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -31,14 +32,14 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
         hparams.queue_stride,
         hparams.queue_empty_slots,
     )
-    supervised = phases.build_supervised(model, views, hparams, memory)
-    cross_entity = phases.build_cross_entity(model, views, hparams, memory, axis)
+    supervised = core.build_supervised(model, views, hparams, memory)
+    cross_entity = core.build_cross_entity(model, views, hparams, memory, axis)
 
-    def init(key: Array) -> phases.State:
-        return phases.init_state(key, model, memory.start(key))
+    def init(key: Array) -> core.State:
+        return core.init_state(key, model, memory.start(key))
 
-    round_ = phases.supervised_then_cross_entity(hparams, supervised, cross_entity)
-    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='teacher')
+    round_ = core.supervised_then_cross_entity(hparams, supervised, cross_entity)
+    return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import costs, phases, rng, trees
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.objective import supervised
-from semisfl_jax.phases.state import trainable
-from semisfl_jax.types import (
+from semisfl_jax.core import rng, trees
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.objective import supervised
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -32,6 +32,7 @@ from semisfl_jax.types import (
     Variables,
     Views,
 )
+from semisfl_jax.models import SplitModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     objective = supervised(model, views)
 
     def train(
-        inputs: phases.ClientInput,
+        inputs: core.ClientInput,
         student: SplitParams,
         client_state: Any,
         tx: optax.GradientTransformation,
@@ -78,59 +79,57 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         """Runs one client's steps and returns the trained model, optimizer state, means and counts."""
 
         def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
-            batch = phases.read(data, inputs, t)
+            batch = core.read(data, inputs, t)
             return objective(parameters, student, student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
-        return phases.local_sgd(loss, student, client_state, tx, inputs.steps)
+        return core.local_sgd(loss, student, client_state, tx, inputs.steps)
 
     def with_its_own_top(
-        inputs: phases.ClientInput, client_state: Any, state: phases.State, federation: Federation, lr: Array
-    ) -> phases.ClientOutput:
-        return phases.ClientOutput(*train(inputs, state.student, client_state, optimizer(hparams, lr), federation))
+        inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
+    ) -> core.ClientOutput:
+        return core.ClientOutput(*train(inputs, state.student, client_state, optimizer(hparams, lr), federation))
 
     def one_after_another(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, lr: Array
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, lr: Array
     ) -> tuple[SplitParams, tuple[()], Metrics]:
         transformation = optimizer(hparams, lr)
         tx = optax.partition(
             {'client': transformation, 'server': transformation}, SplitParams('client', 'server', 'server')
         )
-        inputs, part = phases.plan(key, state, federation, cohort, hparams)
+        inputs, part = core.plan(key, state, federation, cohort, hparams)
         draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(inputs.key)
         inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
 
         def serve(
-            server: tuple[Variables, optax.OptState], inputs: phases.ClientInput
-        ) -> tuple[tuple[Variables, optax.OptState], phases.ClientOutput]:
+            server: tuple[Variables, optax.OptState], inputs: core.ClientInput
+        ) -> tuple[tuple[Variables, optax.OptState], core.ClientOutput]:
             top, momentum = server
             student = state.student._replace(top=top)
             fresh = tx.init(trainable(student))
             client_state = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
             student, client_state, *reported = train(inputs, student, client_state, tx, federation)
-            return (student.top, client_state.inner_states['server']), phases.ClientOutput(
-                student.bottom, (), *reported
-            )
+            return (student.top, client_state.inner_states['server']), core.ClientOutput(student.bottom, (), *reported)
 
         first = state.student.top, tx.init(trainable(state.student)).inner_states['server']
         (top, _), work = jax.lax.scan(serve, first, inputs)
-        bottom, metrics = phases.collect(work, part, otherwise=state.student.bottom)
+        bottom, metrics = core.collect(work, part, otherwise=state.student.bottom)
         return state.student._replace(bottom=bottom, top=top), (), metrics
 
     clients = (
-        phases.build_local(with_its_own_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
+        core.build_local(with_its_own_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
     )
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         student, _, metrics = clients(key, state, federation, cohort, lr)
         return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
 
-    def init(key: Array) -> phases.State:
-        return phases.init_state(key, model, memory=(), projection=False, teacher=False)
+    def init(key: Array) -> core.State:
+        return core.init_state(key, model, memory=(), projection=False, teacher=False)
 
-    return Algorithm(init, round_, phases.predict_by(model, views, 'student'), headline='student')
+    return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:

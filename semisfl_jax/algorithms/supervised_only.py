@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from semisfl_jax import costs, phases
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import EMA_DECAY, LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams, learning_rate
+from semisfl_jax.core.hparams import HParams, learning_rate
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Cohort, Federation, Metrics, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import (
-    LOCAL_CLIENTS,
-    Algorithm,
-    Array,
-    ClientAxis,
-    Cohort,
-    Federation,
-    Metrics,
-    Views,
-)
 
 
 def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -29,19 +20,19 @@ def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: Cli
 
     `axis` is not used: there are no clients.
     """
-    supervised = phases.build_supervised(model, views, hparams, memory=None)
+    supervised = core.build_supervised(model, views, hparams, memory=None)
 
-    def init(key: Array) -> phases.State:
-        return phases.init_state(key, model, memory=(), projection=False)
+    def init(key: Array) -> core.State:
+        return core.init_state(key, model, memory=(), projection=False)
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = supervised(key, state, federation, k_s, lr)
-        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **phases.no_cross_entity()}
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **core.no_cross_entity()}
 
-    return Algorithm(init, round_, phases.predict_by(model, views, 'teacher', 'student'), headline='student')
+    return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='student')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

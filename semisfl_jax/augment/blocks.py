@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from semisfl_jax import machine
 from semisfl_jax.augment import lookups
 from semisfl_jax.augment.variants import Variant
-from semisfl_jax.types import Array, Tree
+from semisfl_jax.core import machine
+from semisfl_jax.core.types import Array, Tree
 
 BLOCK = 16  # images
 

@@ -10,7 +10,7 @@ from jax import lax
 
 from semisfl_jax.augment import blocks, lookups, tables
 from semisfl_jax.augment.variants import Variant
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 HISTOGRAM, GRAYS = ('AutoContrast', 'Equalize'), ('Color', 'Contrast')
 LOOKS = (*HISTOGRAM, *GRAYS, 'Sharpness')

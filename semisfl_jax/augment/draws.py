@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from semisfl_jax.augment import variants
 from semisfl_jax.augment.variants import Variant
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 
 class Drawn(NamedTuple):

@@ -10,7 +10,7 @@ from jax import lax
 
 from semisfl_jax.augment import lookups, tables
 from semisfl_jax.augment.variants import SHEARS, Variant
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 MOVES = ('Rotate', *SHEARS, 'TranslateX', 'TranslateY')
 GRAY = 127  # fill value of the cutout

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import machine
-from semisfl_jax.types import Array, Tree
+from semisfl_jax.core import machine
+from semisfl_jax.core.types import Array, Tree
 
 MOST_POSITIONS = 64 * 64  # of images that are read by products, whose work grows with the square
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from semisfl_jax.augment import blocks, content, geometry, lookups, tables
 from semisfl_jax.augment.variants import CLEARS_ALPHA, SEMIFL_CUTOUT, Variant
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 # Operations that need the same steps stand together.
 _ALIKE = (*content.LOOKS, 'Brightness', 'CutoutConst', 'Invert', 'Posterize', 'Solarize', *geometry.MOVES, 'Identity')

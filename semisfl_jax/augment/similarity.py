@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from semisfl_jax.augment import geometry
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 SMALLEST, LARGEST = 0.25, 4.0  # scales for which coordinates in images of up to 4,096 pixels fit in 32 bits
 UNKNOWN = 255  # fills maps from outside, and is not a label

@@ -6,31 +6,21 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import (
-    algorithms,
-    augment,
-    costs,
-    failures,
-    frequency,
-    models,
-    parallel,
-    sampling,
-)
+from semisfl_jax import algorithms, augment, core, costs, models
 from semisfl_jax.algorithms.options import check_option
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import compatibility, devices, keys, kinds, presets
+from semisfl_jax.config import compatibility, devices, failures, keys, kinds, presets
 from semisfl_jax.config.resolve import flatten
+from semisfl_jax.core import compilation, frequency, pseudo_label, sampling
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import LR_SCHEDULES
+from semisfl_jax.core.objective import OBJECTIVES
+from semisfl_jax.core.wording import shorten, use_one_of
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.deal import LABELED_PARTITIONS, PARTITIONS
 from semisfl_jax.data.federation import RESIDENCIES
 from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
 from semisfl_jax.data.validation import EVAL_SPLITS
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import LR_SCHEDULES
-from semisfl_jax.parallel import compilation
-from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.objective import OBJECTIVES
-from semisfl_jax.wording import shorten, use_one_of
 
 _CHOICES = {
     'precision': tuple(compilation.PRECISIONS),
@@ -42,7 +32,7 @@ _CHOICES = {
     'federation.partition': PARTITIONS,
     'federation.labeled_partition': LABELED_PARTITIONS,
     'federation.ignored_labeled': IGNORED_LABELED,
-    'federation.client_map': parallel.CLIENT_MAPS,
+    'federation.client_map': core.CLIENT_MAPS,
     'model.name': models.EVERY_ARCHITECTURE,
     'model.projection': models.PROJECTIONS,
     'model.convolution': models.CONVOLUTIONS,
@@ -64,7 +54,7 @@ _CHOICES = {
     'server_teacher_bn': ('eval', 'train_first_round'),
     'sampling': sampling.ORDERS,
     'augment.supervised': ('strong', 'weak'),
-    'parallel.trials': parallel.TRIAL_MAPS,
+    'parallel.trials': core.TRIAL_MAPS,
     'cost.bill_model_size': ('actual', 'paper'),
     'cost.bandwidth_unit': tuple(costs.BANDWIDTH_UNITS),
 }

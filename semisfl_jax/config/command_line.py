@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from semisfl_jax import user_files
 from semisfl_jax.config import keys, kinds, presets, sources
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import nearest
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import nearest
 
 HELP = """\
 Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by a baseline method: a server with

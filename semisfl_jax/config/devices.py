@@ -7,10 +7,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, machine, parallel
+from semisfl_jax import algorithms, core
 from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError
-from semisfl_jax.parallel import hosts
+from semisfl_jax.core import hosts, machine
+from semisfl_jax.core.errors import UserError
 
 
 def count(config: ConfigDict) -> int:
@@ -26,17 +26,17 @@ def count(config: ConfigDict) -> int:
     asked = config.parallel.devices
     if asked:
         if not config.parallel.coordinator:
-            parallel.cpu.split(asked)
+            core.cpu.split(asked)
         return asked
     if config.seeds:
-        parallel.cpu.split(min(machine.cores(), len(config.seeds)))
-        return parallel.available_to_trials(len(config.seeds))
+        core.cpu.split(min(machine.cores(), len(config.seeds)))
+        return core.available_to_trials(len(config.seeds))
     clients = 1 if indivisible(keys.flat(config)) else config.federation.num_active
     if algorithms.get(config.algorithm).whole_model and not config.parallel.coordinator:
-        parallel.cpu.split(min(machine.cores(), clients))
-    elif parallel.cpu.was_split():
+        core.cpu.split(min(machine.cores(), clients))
+    elif core.cpu.was_split():
         return 1
-    return parallel.available(clients)
+    return core.available(clients)
 
 
 def check(flat: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import command_line, keys, kinds, presets, sources
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import shorten
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import shorten
 
 
 def get_config(

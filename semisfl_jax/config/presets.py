@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms
 from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError, warn
+from semisfl_jax.core.errors import UserError, warn
 
 SETTINGS = ('harmonized', 'official')
 _RULE = 'federation.partition'

@@ -8,11 +8,11 @@ from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from semisfl_jax import algorithms, failures
-from semisfl_jax import hparams as hparams_lib
+from semisfl_jax import algorithms
 from semisfl_jax.algorithms.options import options_of
 from semisfl_jax.algorithms.registry import option_groups
-from semisfl_jax.config import keys
+from semisfl_jax.config import failures, keys
+from semisfl_jax.core import hparams as hparams_lib
 
 # Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.
 INERT = frozenset(

@@ -11,13 +11,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, failures
+from semisfl_jax import algorithms
 from semisfl_jax.algorithms.method import FEATURES
 from semisfl_jax.algorithms.registry import is_ours, option_fields
+from semisfl_jax.config import failures
 from semisfl_jax.config.resolve import flatten
+from semisfl_jax.core.errors import warn
 from semisfl_jax.data import cinic10, image100, own_folder, partition_settings, pascal_context, sources
 from semisfl_jax.data.cohort import draw_cohort
-from semisfl_jax.errors import warn
 from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import FLOAT32
 

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import losses, models, rng, trees
+from semisfl_jax import models
+from semisfl_jax.core import losses, rng, trees
+from semisfl_jax.core.types import Array
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Array
 
 _ROWS = 2  # in the measured batches; everything is proportional to this
 _REFERENCES = 4

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams
 from semisfl_jax.costs.pieces import Pieces
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams
 
 NUMBER = 4  # bytes of a label, a count or a loss
 RINGS = {'two_level': 2, 'single_ring': 1, 'off': 0}

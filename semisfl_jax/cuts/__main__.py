@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, commands, costs, data, own_files, user_files
+from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line
+from semisfl_jax.config import command_line, commands
+from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.cuts import plot, prices
-from semisfl_jax.errors import UserError
 
 
 def check(config: ConfigDict) -> None:

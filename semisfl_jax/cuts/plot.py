@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import own_files
+from semisfl_jax.core import own_files
+from semisfl_jax.core.types import Axes
 from semisfl_jax.cuts.prices import Price, Pricing
 from semisfl_jax.plots import style
-from semisfl_jax.types import Axes
 
 _STYLES = ((style.BLUE, 'o', '-'), (style.VERMILION, 's', '--'))
 _GUIDE = {'color': style.GRAY, 'linewidth': 1}

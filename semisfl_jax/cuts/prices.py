@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from semisfl_jax import costs, data
+from semisfl_jax.core.wording import columns
 from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.zoo import ARCHITECTURES
-from semisfl_jax.wording import columns
 
 WHOLE = 'whole'  # name of the row of the uncut model
 _ROUNDS = 10  # over which simulated seconds are averaged

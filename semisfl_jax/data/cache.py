@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
-from semisfl_jax import machine
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.core.wording import size
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
-from semisfl_jax.errors import UserError, warn
-from semisfl_jax.wording import size
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 STALE_SECONDS = 24 * 3600.0  # no decoding takes that long

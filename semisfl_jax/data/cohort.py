@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import rng
-from semisfl_jax.types import Cohort
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import Cohort
 
 
 def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, tasks: int = 1) -> np.ndarray:

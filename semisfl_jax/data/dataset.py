@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import found
 from semisfl_jax.data.apportion import largest_remainder
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import found
 
 SPLITS = ('train', 'test')
 TEST_SIZES = 'test_sizes'  # an array of data sets whose test maps have sizes of their own

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import found
 from semisfl_jax.data import rule_settings
 from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
 from semisfl_jax.data.rule_settings import RuleSettings
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import found
 
 DRAWS = 10_000  # of 'dirichlet_class', before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 
 CHUNK = 512  # images decoded at a time
 THREADED_BYTES = 4096  # smaller files decode faster on one thread, because of the interpreter lock

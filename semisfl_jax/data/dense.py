@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from PIL import Image
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import maps
 from semisfl_jax.data.decode import Chunk, MapShape, Stream, decode, resize
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 AT_ONCE = 64  # images decoded at a time, with all their maps

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.data import dataset, digit_scenes, maps, mnist_scenes, pascal_context, scenes, tfds_dense
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
-from semisfl_jax.wording import use_one_of
 
 SEED = 0
 GRID = 4  # a pattern is a GRID × GRID picture, enlarged

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array, Federation
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
-from semisfl_jax.errors import UserError
-from semisfl_jax.types import Array, Federation
 
 RESIDENCIES = ('device', 'host')
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode_chunk
-from semisfl_jax.errors import UserError
 
 SUFFIXES = ('.jpeg', '.jpg', '.png')
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from semisfl_jax import user_files
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import folder, tfds_source
 from semisfl_jax.data.decode import Source
-from semisfl_jax.errors import UserError
 
 NAME = 'image100'
 IMAGE_SIZE = 144

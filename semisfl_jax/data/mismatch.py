@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import flows
 from semisfl_jax.data.apportion import even
-from semisfl_jax.errors import UserError
 
 _NAMED = 5  # clients or classes in a message
 

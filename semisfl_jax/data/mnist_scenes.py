@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import cache, scenes, tfds_source
 from semisfl_jax.data.decode import Source, Stream
-from semisfl_jax.errors import UserError
 
 NAME = 'mnist_scenes'
 COUNTS = {'train': 10_000, 'test': 2_000}

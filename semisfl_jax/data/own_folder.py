@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import folder
 from semisfl_jax.data.decode import Source
-from semisfl_jax.errors import UserError
 
 NAME = 'folder'
 TESTS = ('test', 'val', 'valid')  # names of the second split, the first that is there

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import cache
 from semisfl_jax.data.dataset import SPLITS, Dataset, checksum, targets
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 

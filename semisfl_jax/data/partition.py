@@ -17,12 +17,12 @@ import json
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import deal, mismatch, partition_tasks, rule_settings, validation
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition_settings import check, settings
-from semisfl_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

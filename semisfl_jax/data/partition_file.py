@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import own_files, user_files
+from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.core.wording import found, size
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
-from semisfl_jax.errors import UserError, warn
-from semisfl_jax.wording import found, size
 
 FORMAT = 1
 EXPORT = 'export it again (data.save), or use another file'  # advice on a damaged file of the user

@@ -7,8 +7,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import deal
-from semisfl_jax.errors import UserError
 
 LABELED_SPLITS = ('natural', 'balanced')
 TASK_IMAGES = ('shared', 'disjoint')  # whether clients of different tasks may hold the same images

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import rng, tasks
+from semisfl_jax import tasks
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.dataset import ROWS_AT_ONCE, Dataset
-from semisfl_jax.errors import UserError
 
 
 def make(dataset: Dataset, names: Sequence[str], chosen: dict, split: Callable[[Dataset, dict], Any]) -> Any:

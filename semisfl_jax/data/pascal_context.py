@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import user_files
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import first_line
 from semisfl_jax.data import dense, maps
 from semisfl_jax.data.decode import MapShape, Source, Stream
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
-from semisfl_jax.wording import first_line
 
 NAME = 'pascal_context'
 IMAGE_SIZE = 512

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import maps
 from semisfl_jax.data.decode import CHUNK, Chunk, Stream
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 VERSION = 1  # to be increased when the same ingredients give other bytes, so that caches are renewed

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import (
     cache,
     cinic10,
@@ -23,7 +24,6 @@ from semisfl_jax.data import (
 )
 from semisfl_jax.data.dataset import Outline
 from semisfl_jax.data.decode import Source
-from semisfl_jax.errors import UserError
 
 ALIASES = {'svhn': 'svhn_cropped'}
 # key -> sets that read it

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dense, maps, tfds_source
 from semisfl_jax.data.decode import MapShape, Source, Stream, decode
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 PETS, COCO = 'oxford_iiit_pet', 'coco/2017_panoptic'

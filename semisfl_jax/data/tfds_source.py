@@ -20,17 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from absl import logging
 
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import first_line
 from semisfl_jax.data import dataset
-from semisfl_jax.data.decode import (
-    CHUNK,
-    Chunk,
-    Source,
-    Stream,
-    decode,
-    decode_chunk,
-)
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import first_line
+from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
 
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096

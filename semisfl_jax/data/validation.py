@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
-from semisfl_jax.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 EVAL_SPLITS = ('test', 'validation')

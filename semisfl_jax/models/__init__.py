@@ -6,8 +6,9 @@ from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
-from semisfl_jax import machine
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.models import contract, zoo
 from semisfl_jax.models.dense import encoder_decoder
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
@@ -16,7 +17,6 @@ from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.resnet import OUTPUT_STRIDES
 from semisfl_jax.models.split import SplitModel, cut
 from semisfl_jax.models.weights import load_encoder
-from semisfl_jax.wording import use_one_of
 
 ARCHITECTURES = zoo.ARCHITECTURES
 # A view of both, so that what a user registers in one of them later is in it too

@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, batch_norm, mean_of_pixels
 from semisfl_jax.models.pooling import max_pool
-from semisfl_jax.types import Array
 
 KAIMING_FAN_OUT = jax.nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')  # k x k kernel: k * k * features
 

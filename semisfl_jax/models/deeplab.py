@@ -11,9 +11,9 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer
 from semisfl_jax.models.resizing import resize
-from semisfl_jax.types import Array
 
 RATES = {8: (12, 24, 36), 16: (6, 12, 18), 32: (6, 12, 18)}  # output stride of the encoder -> dilations
 WIDTH = 256

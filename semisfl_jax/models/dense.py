@@ -15,13 +15,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import rng
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array, SplitParams, Variables
 from semisfl_jax.models import contract
 from semisfl_jax.models.layers import NoPixels
 from semisfl_jax.models.resizing import resize
 from semisfl_jax.models.split import SplitModel, filled, run
-from semisfl_jax.types import Array, SplitParams, Variables
 
 
 def encoder_decoder(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import flax.linen as nn
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.models.deeplab import RATES, DeepLabV3, DeepLabV3Plus
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.resnet import OUTPUT_STRIDES, resnet

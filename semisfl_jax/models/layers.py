@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners, max_pool, windows
-from semisfl_jax.types import Array
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
 BATCH_NORM_VARIANCES = ('biased', 'unbiased')

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.models import winograd as fast
-from semisfl_jax.types import Array
 
 
 def _convolve(

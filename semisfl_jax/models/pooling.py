@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 _CODES = np.arange(4, 0, -1, dtype=np.uint8)[:, None]  # of the corners; 0: ReLU stopped the maximum
 

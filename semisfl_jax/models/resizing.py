@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 
 def resize(x: Array, height: int, width: int) -> Array:

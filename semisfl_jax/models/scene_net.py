@@ -11,12 +11,12 @@ from functools import partial
 
 import flax.linen as nn
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.models.blocks import KAIMING_FAN_OUT
 from semisfl_jax.models.deeplab import to_outputs
 from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer
 from semisfl_jax.models.pooling import max_pool
 from semisfl_jax.models.resizing import resize
-from semisfl_jax.types import Array
 
 STRIDE = 8  # of the encoder's last map
 

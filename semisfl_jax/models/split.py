@@ -13,12 +13,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import rng
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array, SplitParams, Variables
 from semisfl_jax.models import contract
 from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, NoPixels
 from semisfl_jax.models.zoo import Architecture, Maker
-from semisfl_jax.types import Array, SplitParams, Variables
 
 # What crosses the cut: an array [B, D], or between an encoder and a decoder a tuple of maps [B, h, w, c].
 Features: TypeAlias = Any

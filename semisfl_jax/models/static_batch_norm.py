@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import Array, SplitParams
 from semisfl_jax.models.layers import MOMENTUM
 from semisfl_jax.models.split import SplitModel
-from semisfl_jax.types import Array, SplitParams
 
 
 def recompute(

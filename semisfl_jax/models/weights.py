@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from semisfl_jax import user_files
-from semisfl_jax.errors import UserError
-from semisfl_jax.types import Variables
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Variables
 
 KEY = 'model.weights'  # the configuration's key, in messages
 LARGEST = 4 * 2**30  # bytes of a file

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 WIDE = 128 * 128  # pairs of channels, from which on products outweigh transformations (docs/performance.md)
 

@@ -15,19 +15,7 @@ legend below a figure; `curves`, `partitions`, `inside` (diagnostics), `features
 figure is made.
 """
 
-from semisfl_jax.plots import (
-    collect,
-    curves,
-    draw,
-    features,
-    grids,
-    inside,
-    legends,
-    looks,
-    maps,
-    partitions,
-    style,
-)
+from semisfl_jax.plots import collect, curves, draw, features, grids, inside, legends, looks, maps, partitions, style
 
 __all__ = [
     'collect',

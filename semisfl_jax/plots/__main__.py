@@ -28,11 +28,12 @@ from pathlib import Path
 
 from absl import flags
 
-from semisfl_jax import commands, own_files, runs, user_files
-from semisfl_jax.config import sources
-from semisfl_jax.errors import UserError
+from semisfl_jax import runs
+from semisfl_jax.config import commands, sources
+from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.plots import draw, style
-from semisfl_jax.wording import use_one_of
 
 LONGEST = 2**24  # bytes of a Python file
 

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from semisfl_jax import data, diagnostics
-from semisfl_jax.averages import mean_and_error
+from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.maps import nearest
-from semisfl_jax.errors import UserError
 from semisfl_jax.plots import features, looks, maps
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
 from semisfl_jax.tasks import DENSE, Score, score_key, smallest
+from semisfl_jax.training import diagnostics, load, metrics
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import load, metrics
+from semisfl_jax.training.averages import mean_and_error
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as returned by `runs.group`
 SCORE = 'score'  # in place of a key of metrics.jsonl: that of the headline

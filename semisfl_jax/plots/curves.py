@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import legends, looks
 from semisfl_jax.plots.looks import Look
 from semisfl_jax.tasks import ACCURACY, DENSE, Score, smallest
-from semisfl_jax.types import Axes
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {

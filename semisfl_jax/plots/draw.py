@@ -8,22 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import diagnostics
-from semisfl_jax.errors import UserError
-from semisfl_jax.plots import (
-    collect,
-    curves,
-    features,
-    inside,
-    legends,
-    looks,
-    maps,
-    partitions,
-    style,
-)
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.plots import collect, curves, features, inside, legends, looks, maps, partitions, style
 from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
 from semisfl_jax.tasks import ACCURACY, DENSE
+from semisfl_jax.training import diagnostics
 
 MOST_PANELS = 4  # side by side on a page
 MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import style
-from semisfl_jax.types import Axes
 
 MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')
 

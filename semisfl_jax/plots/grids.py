@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import legends, looks, style
-from semisfl_jax.types import Axes
 
 LETTERS = 11  # per inch of text below an axis
 

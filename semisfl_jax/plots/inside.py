@@ -1,6 +1,6 @@
 """Diagnostics: pseudo-labels by class and by client, the queue, the gap between teacher and student.
 
-The arrays are those of `semisfl_jax.diagnostics`; every function draws on Axes and returns them.
+The arrays are those of `semisfl_jax.training.diagnostics`; every function draws on Axes and returns them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from semisfl_jax.diagnostics import Rates
+from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import legends, looks, style
-from semisfl_jax.types import Axes
+from semisfl_jax.training.diagnostics import Rates
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
 MOST_BARS = 20  # most pairs of bars, and most classes labeled on an axis
@@ -99,7 +99,7 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
 
     Args:
       ax: Axes.
-      counts: [2, K + 1, K], see `semisfl_jax.diagnostics`.
+      counts: [2, K + 1, K], see `semisfl_jax.training.diagnostics`.
       empty: slots without a key.
       level: its name.
     """

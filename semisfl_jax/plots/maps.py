@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import style
 from semisfl_jax.tasks import IGNORED, Task
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
-from semisfl_jax.types import Axes
 
 FEWEST, MOST = 6, 12  # images
 TALLEST = 9.2  # inches, a page

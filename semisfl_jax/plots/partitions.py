@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import style
-from semisfl_jax.types import Axes
 
 MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 
 # Okabe and Ito, Color Universal Design (2008), without yellow, which is hard to see on white paper.
 BLUE, ORANGE, GREEN, PURPLE = '#0072B2', '#E69F00', '#009E73', '#CC79A7'

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 
-from semisfl_jax import trees
+from semisfl_jax.core import trees
 from semisfl_jax.preview import shapes
 from semisfl_jax.preview.program import Program
 from semisfl_jax.preview.targets import Target

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from semisfl_jax import costs, parallel, trees
-from semisfl_jax.hparams import moments_kept
+from semisfl_jax import core, costs
+from semisfl_jax.core import trees
+from semisfl_jax.core.hparams import moments_kept
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training import inputs
 from semisfl_jax.training.experiment import Experiment
@@ -47,7 +48,7 @@ def of_round(experiment: Experiment) -> Floors | None:
     clients = inputs.participation(experiment, config.pre_rounds)
     supervised, of_clients = costs.work(experiment.costs, config.pre_rounds, config.k_s, clients)
     active = config.federation.num_active
-    here = parallel.padded_size(mesh, active, max(1, len(config.data.tasks))) // (mesh.size if mesh else 1)
+    here = core.padded_size(mesh, active, max(1, len(config.data.tasks))) // (mesh.size if mesh else 1)
     steps = int(np.max(clients.made)) if clients else 0
     return Floors(
         DeviceWork(supervised, config.k_s * _supervised_bytes(experiment) if supervised else 0.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from semisfl_jax.core.wording import columns, size
 from semisfl_jax.preview import floors as floors_lib
 from semisfl_jax.preview import hlo
 from semisfl_jax.preview.fit import Need
@@ -11,7 +12,6 @@ from semisfl_jax.preview.floors import Floors
 from semisfl_jax.preview.program import Program
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.wording import columns, size
 
 _NAMES = {
     'supervised_step': 'a supervised step',

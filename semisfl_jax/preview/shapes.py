@@ -13,14 +13,15 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from semisfl_jax import data, parallel, rng
-from semisfl_jax.errors import UserError
+from semisfl_jax import core, data
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Federation
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from semisfl_jax.training.evaluate import Batches, batched
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Federation
 
 Shape = jax.ShapeDtypeStruct
 
@@ -101,7 +102,7 @@ def test_set(experiment: Experiment) -> Any:
 def _placed(shapes: Round, devices: Devices) -> Round:
     """As `inputs.inputs` places them: the cohort and the images that it reads are divided, the rest is copied."""
     copies = _copies(devices)
-    divided = NamedSharding(devices.mesh, P(parallel.AXIS)) if devices.mesh else copies
+    divided = NamedSharding(devices.mesh, P(core.AXIS)) if devices.mesh else copies
     federation = _put(shapes.federation, copies)
     if federation.streamed:
         of_clients = ('client_images', 'client_labels', 'client_targets')

@@ -16,9 +16,10 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from semisfl_jax import machine, parallel
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import shorten, use_one_of
+from semisfl_jax import core
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import shorten, use_one_of
 
 HERE = 'cpu'  # the machine at hand
 _PLUGINS = {  # platform of JAX -> modules of its compiler, one of which must be there, and the extra that installs it
@@ -175,14 +176,14 @@ def devices(target: Target, count: int) -> Devices:
       UserError: there are no machines of that many devices, or the compiler does not start.
     """
     if target.name == HERE:
-        parallel.cpu.split(count)
-        return Devices(jax.devices('cpu')[0], parallel.make_mesh(count))
+        core.cpu.split(count)
+        return Devices(jax.devices('cpu')[0], core.make_mesh(count))
     try:
         topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)
     except RuntimeError as error:  # the class of JAX's errors, and of NotImplementedError for a platform it lacks
         reason = shorten(' '.join(str(error).split()))
         raise UserError(f'the compiler for --target={target.name} does not start ({reason}); reinstall it') from error
-    mesh = Mesh(np.array(topology[:count]), (parallel.AXIS,)) if count > 1 else None
+    mesh = Mesh(np.array(topology[:count]), (core.AXIS,)) if count > 1 else None
     return Devices(topology[0], mesh)
 
 

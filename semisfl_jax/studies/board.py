@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from semisfl_jax import own_files, runs
-from semisfl_jax.errors import UserError
+from semisfl_jax import runs
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 
 _SECONDS_BETWEEN_LINES = 60.0
 _SECONDS_BETWEEN_LOOKS = 2.0

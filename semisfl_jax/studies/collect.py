@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from semisfl_jax import own_files, runs, tasks
-from semisfl_jax.errors import UserError
+from semisfl_jax import runs, tasks
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Measure, Study

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import own_files, user_files
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import shorten
 from semisfl_jax.plots import style
 from semisfl_jax.studies import (
     board,
@@ -29,7 +30,6 @@ from semisfl_jax.studies import (
 from semisfl_jax.studies.board import Board
 from semisfl_jax.studies.spec import OWN_KEYS, Study
 from semisfl_jax.training import interrupt
-from semisfl_jax.wording import shorten
 
 ROOT = 'runs/studies'
 

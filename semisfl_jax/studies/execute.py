@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import semisfl_jax
-from semisfl_jax import own_files
 from semisfl_jax.config import command_line
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import plan, provenance
 from semisfl_jax.studies.plan import Job
 from semisfl_jax.training import interrupt, workdir

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax import tasks
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.plots import curves, grids, legends, looks, style
 from semisfl_jax.plots.curves import Curve

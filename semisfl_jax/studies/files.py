@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import own_files
+from semisfl_jax.core import own_files
 
 KINDS = ('.png', '.svg')  # of the pictures of reports
 

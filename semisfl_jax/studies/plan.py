@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys, presets
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study
 
 RUNS = 'cells'  # folder of all runs under the root of studies

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import semisfl_jax
-from semisfl_jax import machine, own_files, runs
+from semisfl_jax import runs
+from semisfl_jax.core import machine, own_files
 from semisfl_jax.studies import collect
 
 

@@ -6,17 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax import own_files
+from semisfl_jax.core import own_files
 from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
 from semisfl_jax.studies.collect import CellKey, CellResult
-from semisfl_jax.studies.document import (
-    Block,
-    Grid,
-    Heading,
-    Listing,
-    Paragraph,
-    Picture,
-)
+from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
 from semisfl_jax.studies.figures import Figure
 from semisfl_jax.studies.spec import Cell, Paper, Study, Table
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import own_files
 from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAME = 'tuned.json'

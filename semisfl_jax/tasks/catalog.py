@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array
+from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.tasks import dense_losses, edges, keypoints, scores
 from semisfl_jax.tasks.classification import classification
 from semisfl_jax.tasks.task import AP, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Task
-from semisfl_jax.types import Array
-from semisfl_jax.wording import use_one_of
 
 SHOWN = 0.5  # probability from which figures show a peak as a keypoint
 

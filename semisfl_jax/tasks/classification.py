@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import losses
+from semisfl_jax.core import losses
+from semisfl_jax.core.types import Array
 from semisfl_jax.tasks.task import ACCURACY, Scorer, Task
-from semisfl_jax.types import Array
 
 
 def _count(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:

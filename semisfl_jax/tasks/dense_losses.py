@@ -11,8 +11,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.tasks.task import IGNORED
-from semisfl_jax.types import Array
 
 DEPTH_STEPS = 254  # a target of depth is a number in [0, 1] times this
 EDGE_WEIGHT = 0.95  # of pixels on an edge, which are few; the others weigh the rest to 1

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import resize
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import ODSF, Scorer
-from semisfl_jax.types import Array
 
 # An edge: a probability above. With the 99 of BSDS, odsF differs by less than 0.1 points; these and the truth are the
 # 32 bits of a word, in which they are thinned together

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import resize
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import AP, Scorer
-from semisfl_jax.types import Array
 
 PEAKS = 20  # per image and type, the highest
 POINTS = 40  # true points per image and type that peaks can take; more than that are counted, but never found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 
 def nearest(maps: Array, shape: tuple[int, ...], sizes: Array | None) -> Array:

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import resize
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
 from semisfl_jax.tasks.task import IGNORED, IOU, MIOU, PIXELS, RMSE, Scorer
-from semisfl_jax.types import Array
 
 SALIENCY_THRESHOLDS = np.linspace(0.2, 0.9, 15)  # as in ASTMT and Vandenhende's code
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from semisfl_jax.types import MODELS, Array
+from semisfl_jax.core.types import MODELS, Array
 
 IGNORED = 255  # in a target map: the pixel is in no loss and in no score
 

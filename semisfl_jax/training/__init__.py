@@ -1,1 +1,1 @@
-"""Building blocks of the training loop (`semisfl_jax.loop`): an experiment, the inputs of its rounds, its outputs."""
+"""Runs: an experiment, the inputs of its rounds, the loop over rounds, its outputs, and what is read from them."""

@@ -8,9 +8,9 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from semisfl_jax import user_files
-from semisfl_jax.errors import UserError
-from semisfl_jax.wording import shorten
+from semisfl_jax.core import user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import shorten
 
 
 def folder_of(folder: object) -> Path | None:

@@ -22,10 +22,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
-from semisfl_jax import own_files
-from semisfl_jax.errors import UserError, warn
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.core.wording import first_line
 from semisfl_jax.training import versions
-from semisfl_jax.wording import first_line
 
 FORMAT = 2  # 1: without a description
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import trees
+from semisfl_jax.core import trees
+from semisfl_jax.core.wording import size
 from semisfl_jax.training import split_words
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.wording import size
 
 _PSEUDO_LABELS = {
     'true': 'ORACLE: the true labels take the place of pseudo-labels; no method can have them',

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from semisfl_jax.parallel import compilation
+from semisfl_jax.core import compilation
+from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import Task
-from semisfl_jax.types import Array
 
 Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
 

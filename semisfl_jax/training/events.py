@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from semisfl_jax.frequency import FrequencyState
+from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.tasks import Headline
 from semisfl_jax.training.totals import Account
 

@@ -12,23 +12,15 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import (
-    algorithms,
-    augment,
-    costs,
-    data,
-    failures,
-    frequency,
-    parallel,
-    rng,
-)
+from semisfl_jax import algorithms, augment, core, costs, data
 from semisfl_jax import config as config_lib
-from semisfl_jax import hparams as hparams_lib
 from semisfl_jax import tasks as tasks_lib
-from semisfl_jax.config import devices
-from semisfl_jax.errors import UserError
+from semisfl_jax.config import devices, failures
+from semisfl_jax.core import frequency, rng
+from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Algorithm, Array, Federation, Views
 from semisfl_jax.training import checkpoint, contract, networks
-from semisfl_jax.types import Algorithm, Array, Federation, Views
 
 
 class Experiment(NamedTuple):
@@ -99,16 +91,16 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
       UserError: as `build`.
     """
     config = configs[0]
-    mesh = parallel.make_mesh(devices.count(config))
+    mesh = core.make_mesh(devices.count(config))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
     parts = build_parts(config, dataset, mesh)
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
-        federations = parallel.replicate(mesh, federations)
+        federations = core.replicate(mesh, federations)
     return [
-        assemble(trial, dataset, partition, parts, parallel.replicate(mesh, rng.root(trial.seed)), federation)
+        assemble(trial, dataset, partition, parts, core.replicate(mesh, rng.root(trial.seed)), federation)
         for trial, partition, federation in zip(configs, partitions, federations, strict=True)
     ]
 
@@ -131,13 +123,13 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
         builds no Algorithm.
     """
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    model = networks.build(config, dataset.outline, axes=(parallel.AXIS,) if mesh else ())
+    model = networks.build(config, dataset.outline, axes=(core.AXIS,) if mesh else ())
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
-    axis = parallel.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
+    axis = core.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
     built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
     algorithm = contract.checked(method.name, built)
-    algorithm = algorithm._replace(round=parallel.shard_round(mesh, algorithm.round))
+    algorithm = algorithm._replace(round=core.shard_round(mesh, algorithm.round))
     return Parts(model, method, algorithm, hparams, mesh)
 
 
@@ -227,7 +219,7 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, me
     if method.separate_clients:  # no statistics are shared between clients
         return
     may_fail = failures.can_happen(config.failures)
-    divides = mesh is None or parallel.padded_size(mesh, active) == active
+    divides = mesh is None or core.padded_size(mesh, active) == active
     if divides and not may_fail:
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:

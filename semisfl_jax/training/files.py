@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, own_files
-from semisfl_jax.errors import UserError, warn
-from semisfl_jax.training import checkpoint, diagnostic_files, metrics, tensorboard, totals, workdir
+from semisfl_jax import data
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.training import checkpoint, metrics, tensorboard, totals, workdir
 from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training.diagnostics import files
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
 from semisfl_jax.training.experiment import Experiment
 
@@ -100,7 +102,7 @@ def _check_not_beyond(folder: Path, completed: int, rounds: int) -> None:
 def _compare_diagnostics(homes: Sequence[Path], config: ConfigDict) -> None:
     """Warns if a finished run is asked for diagnostics that it did not write."""
     for home in homes:
-        if missing := diagnostic_files.missing(home, config.rounds, config.diagnostics_every):
+        if missing := files.missing(home, config.rounds, config.diagnostics_every):
             warn(
                 f'{home} is finished without diagnostics of round {missing[0]}'
                 + (f' and {len(missing) - 1} more' if missing[1:] else '')
@@ -197,7 +199,7 @@ def writer(
         for home in homes:
             metrics.cut_back(home.lines, completed)
             checkpoint.cut_back(home.checkpoints, completed)
-            diagnostic_files.cut_back(home.folder, completed)
+            files.cut_back(home.folder, completed)
             manager = stack.enter_context(closing(checkpoint.open_manager(home.checkpoints, max_to_keep)))
             events = stack.enter_context(closing(tensorboard.Events(home.folder / 'tensorboard', completed + 1)))
             outputs.append(Outputs(home, events, manager))
@@ -213,7 +215,7 @@ def _write(outputs: Sequence[Outputs], event: Event) -> None:
                 tensorboard.log_events(out.events, record)
         case Diagnosed(completed, arrays):
             for out, named_arrays in zip(outputs, arrays, strict=True):
-                diagnostic_files.save(out.home.folder, completed, named_arrays)
+                files.save(out.home.folder, completed, named_arrays)
         case Snapshot(completed, states, controllers, accounts):
             for out, state, controller, account in zip(outputs, states, controllers, accounts, strict=True):
                 tree = {'algorithm': state, 'frequency': controller}

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from semisfl_jax import failures
+from semisfl_jax.config import failures
+from semisfl_jax.core.errors import Diverged
+from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.costs import Clients
-from semisfl_jax.errors import Diverged
-from semisfl_jax.hparams import shared_defaults
 from semisfl_jax.training import checkpoint
 
 _STOPPED = ': stopped. '

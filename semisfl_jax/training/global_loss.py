@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import data, parallel, sampling
-from semisfl_jax.hparams import HParams
+from semisfl_jax import core, data
+from semisfl_jax.core import sampling
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Array
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Array
 
 NAME = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluated
 
@@ -71,8 +72,8 @@ def build(trials: Sequence[Experiment], like: Any, jit: Callable = jax.jit) -> l
         jax.ShapeDtypeStruct((size,), label.dtype),
         jax.ShapeDtypeStruct((size, 2), jnp.float32),
     )
-    place = functools.partial(parallel.replicate, first.mesh) if first.mesh else jax.device_put
-    compiled = jit(batch).lower(*parallel.like(first.mesh, (like, *shapes))).compile()
+    place = functools.partial(core.replicate, first.mesh) if first.mesh else jax.device_put
+    compiled = jit(batch).lower(*core.like(first.mesh, (like, *shapes))).compile()
 
     def measure(trial: Experiment, rows: np.ndarray, weight: np.ndarray, state: Any) -> float:
         sums = []

@@ -13,17 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax import (
-    costs,
-    data,
-    failures,
-    parallel,
-    rng,
-    sampling,
-)
-from semisfl_jax import hparams as hparams_lib
+from semisfl_jax import core, costs, data
+from semisfl_jax.config import failures
+from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Array, Cohort, Federation
 
 
 def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Cohort]]:
@@ -33,13 +28,13 @@ def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Coh
     """
     federation, mesh = experiment.federation, experiment.mesh
     if isinstance(federation, data.HostFederation):
-        placed = dataclasses.replace(federation, tables=parallel.replicate(mesh, federation.tables))
+        placed = dataclasses.replace(federation, tables=core.replicate(mesh, federation.tables))
     for cohort in cohorts(experiment, first):
-        sharded = jax.tree.map(lambda x: parallel.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
+        sharded = jax.tree.map(lambda x: core.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         if not isinstance(federation, data.HostFederation):
             yield federation, sharded
         elif experiment.method.clients:
-            reads, place = experiment.method.reads, partial(parallel.shard, mesh)
+            reads, place = experiment.method.reads, partial(core.shard, mesh)
             yield placed.streamed(rows(experiment, cohort), reads, place=place), sharded
         else:
             yield placed.tables, sharded
@@ -50,7 +45,7 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
     tasks = max(1, len(config.data.tasks))
-    padded = parallel.padded_size(experiment.mesh, active, tasks)
+    padded = core.padded_size(experiment.mesh, active, tasks)
     if not experiment.method.clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 

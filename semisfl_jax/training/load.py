@@ -10,9 +10,10 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, data, frequency, models, own_files
+from semisfl_jax import algorithms, data, models
 from semisfl_jax.config import keys
-from semisfl_jax.errors import UserError
+from semisfl_jax.core import frequency, own_files
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.experiment import Experiment

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax import own_files, tasks
-from semisfl_jax.errors import UserError
+from semisfl_jax import tasks
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far

@@ -7,8 +7,9 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import data, models, phases, rng
+from semisfl_jax import core, data, models
 from semisfl_jax import tasks as tasks_lib
+from semisfl_jax.core import rng
 
 
 def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
@@ -41,7 +42,7 @@ def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ())
     )
 
 
-def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> phases.TaskModel:
+def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> core.TaskModel:
     """The model of a dense task."""
     net, outputs = config.model, outline.outputs[name]
     model = models.build_dense(
@@ -54,10 +55,10 @@ def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> phases.Tas
         net.output_stride,
         net.recompute,
     )
-    return phases.TaskModel(tasks_lib.make(name, outputs), model)
+    return core.TaskModel(tasks_lib.make(name, outputs), model)
 
 
-def _pretrained(of_task: phases.TaskModel, file: str) -> phases.TaskModel:
+def _pretrained(of_task: core.TaskModel, file: str) -> core.TaskModel:
     """The model with the encoder of a file; '' leaves it as it is."""
     if not file:
         return of_task

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 import semisfl_jax
-from semisfl_jax import algorithms, data, models, own_files
-from semisfl_jax.errors import warn
+from semisfl_jax import algorithms, data, models
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import warn
 
 FILE = 'own_code.json'
 

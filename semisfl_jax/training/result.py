@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.errors import UserError
-from semisfl_jax.parallel import hosts
+from semisfl_jax.core import hosts
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import metrics, resume, workdir
 
 Records = list[dict[str, Any]]  # the lines of metrics.jsonl

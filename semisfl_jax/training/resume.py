@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import parallel
-from semisfl_jax.parallel import compilation, hosts
+from semisfl_jax import core
+from semisfl_jax.core import compilation, hosts
 from semisfl_jax.training import checkpoint, files, simulation, workdir
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.experiment import Experiment
@@ -49,4 +49,4 @@ def restore(found: Sequence[files.Home], rounds: int) -> checkpoint.Restored | N
 
 def on_devices(experiment: Experiment, restored: checkpoint.Restored) -> list[Any]:
     """The restored state of the method, of every trial."""
-    return [parallel.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.state]
+    return [core.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.state]

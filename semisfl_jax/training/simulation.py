@@ -12,16 +12,17 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import costs, failures, frequency, parallel
-from semisfl_jax.errors import UserError
-from semisfl_jax.frequency import FrequencyState
-from semisfl_jax.parallel import compilation
+from semisfl_jax import core, costs
+from semisfl_jax.config import failures
+from semisfl_jax.core import compilation, frequency
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.frequency import FrequencyState
+from semisfl_jax.core.types import Cohort, Federation
 from semisfl_jax.tasks import score_key
 from semisfl_jax.training import contract, inputs, metrics, trivial
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.evaluate import Scores, batched, compile_evaluate
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Cohort, Federation
 
 _ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
 
@@ -110,7 +111,7 @@ def build(config: ConfigDict) -> Simulation:
 
 def init_state(experiment: Experiment) -> jax.stages.Wrapped:
     """The jitted function: root key -> state before the first round, on every device."""
-    return jax.jit(experiment.algorithm.init, out_shardings=parallel.replicated(experiment.mesh))
+    return jax.jit(experiment.algorithm.init, out_shardings=core.replicated(experiment.mesh))
 
 
 def init_controller(experiment: Experiment) -> FrequencyState:
@@ -169,7 +170,7 @@ def build_evaluate(trials: Sequence[Experiment], like: Any, images: Sequence[Any
       UserError: the method returns no outputs of their tasks.
     """
     first = trials[0]
-    like, jit = parallel.like(first.mesh, like), compile_with(first.config)
+    like, jit = core.like(first.mesh, like), compile_with(first.config)
     predict = contract.checked_predict(first.method.name, first.algorithm, first.task_of)
     evaluate = compile_evaluate(predict, like, images[0], first.task_of, jit)
     return [functools.partial(evaluate, of_trial) for of_trial in images]
@@ -208,7 +209,7 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
 def _place(experiment: Experiment) -> Callable[[np.ndarray], Any]:
     """What puts an array on every device of an experiment."""
     mesh = experiment.mesh
-    return functools.partial(parallel.replicate, mesh) if mesh else jax.device_put
+    return functools.partial(core.replicate, mesh) if mesh else jax.device_put
 
 
 def compile_with(config: ConfigDict) -> Callable:

@@ -15,9 +15,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax.averages import mean_and_error
 from semisfl_jax.tasks import Score, score_key, split_key
 from semisfl_jax.training import metrics, totals, trivial, versions
+from semisfl_jax.training.averages import mean_and_error
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.totals import Account

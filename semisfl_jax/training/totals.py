@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from semisfl_jax import costs, failures
+from semisfl_jax import costs
+from semisfl_jax.config import failures
 from semisfl_jax.costs import Bill, Clients
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score
 from semisfl_jax.training import inputs, metrics

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from semisfl_jax.errors import UserError
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.wording import shorten
 from semisfl_jax.training import arguments, load
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.simulation import compile_with
-from semisfl_jax.wording import shorten
 
 
 class Trained:

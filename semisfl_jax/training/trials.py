@@ -18,10 +18,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from semisfl_jax import data, parallel
+from semisfl_jax import core, data
+from semisfl_jax.core.types import Array, Cohort, Federation, Metrics
 from semisfl_jax.training import inputs as inputs_lib
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Array, Cohort, Federation, Metrics
 
 
 class Batch(NamedTuple):
@@ -50,8 +50,8 @@ def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Bat
     if len(trials) == 1:
         inputs = partial(inputs_lib.inputs, first)
         return Batch('', first.key, first.algorithm.round, inputs, lambda trees: trees[0], lambda tree, r: tree)
-    name, mapped = parallel.trial_map(trial_map)
-    mesh = parallel.make_mesh(devices)
+    name, mapped = core.trial_map(trial_map)
+    mesh = core.make_mesh(devices)
     divided = partial(_place, mesh, divided=True)
     return Batch(
         map=name,
@@ -65,7 +65,7 @@ def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Bat
 
 def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
     """Divides leaves [R, ...] over the devices, or copies each leaf to every device."""
-    return jax.device_put(tree, NamedSharding(mesh, P(parallel.AXIS) if divided else P())) if mesh else tree
+    return jax.device_put(tree, NamedSharding(mesh, P(core.AXIS) if divided else P())) if mesh else tree
 
 
 def _part(mesh: Mesh | None, tree: Any, r: int) -> Any:
@@ -126,7 +126,7 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
         return mapped(shared, states.round[0], keys, states, tables, cohorts, k_s)
 
     def spread(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
-        per_trial = P(parallel.AXIS)
+        per_trial = P(core.AXIS)
         tables = jax.tree.map(lambda _: per_trial, federation).replace(**dict.fromkeys(_shared(federation), P()))
         specs = per_trial, per_trial, tables, per_trial, per_trial
         function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=per_trial, check_vma=False)
@@ -161,7 +161,7 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
         federation = stacked
         if host and trials[0].method.clients:
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
-            place = partial(parallel.shard, mesh)
+            place = partial(core.shard, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
         cohort = jax.tree.map(lambda *leaves: np.stack(leaves), *cohorts)
         yield federation, _place(mesh, cohort, divided=True)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import tasks
+from semisfl_jax.core.types import Array
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.types import Array
 
 NAMES = {'constant': 'constant prediction', 'objects': 'all objects salient'}  # with what messages call them
 PIXELS_AT_ONCE = 2**22  # counting takes eight times their memory

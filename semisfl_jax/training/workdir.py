@@ -13,8 +13,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, own_files
-from semisfl_jax.errors import UserError, warn
+from semisfl_jax import data
+from semisfl_jax.core import own_files
+from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.training import own_code
 
 SUMMARY = 'summary.json'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.types import Array
+from semisfl_jax.core.types import Array
 
 _MEAN, _DEVIATION, _HIGHEST = 125.0, 125.0, 255.0
 

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import phases, rng, trees
+from semisfl_jax import core
 from semisfl_jax.algorithms.fedmatch import agreement, disjoint
 from semisfl_jax.algorithms.fedmatch.options import Parts
-from semisfl_jax.hparams import optimizer
-from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.types import Array, Federation, LossValue, SplitParams
+from semisfl_jax.core import rng, trees
+from semisfl_jax.core.hparams import optimizer
+from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.types import Array, Federation, LossValue, SplitParams
 
 
 class Sent(NamedTuple):
@@ -40,12 +41,12 @@ class Record(NamedTuple):
 def train_client(
     parts: Parts,
     key: Array,
-    inputs: phases.ClientInput,
+    inputs: core.ClientInput,
     record: Record,
-    state: phases.State,
+    state: core.State,
     federation: Federation,
     lr: Array,
-) -> phases.ClientOutput:
+) -> core.ClientOutput:
     """One client's round: with or without helpers, then the upload, and what the server notes about it."""
     options = parts.options
     train = partial(train_parts, parts, inputs, record, state, federation, lr)
@@ -67,10 +68,10 @@ def train_client(
         trained, shares = arriving(parts, trained, state)
         image = agreement.noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
         whole = with_parameters(batch_stats, disjoint.total(**trained))
-        embedding = jax.nn.softmax(phases.predict(parts.model, parts.views, whole, image[None])[0])
+        embedding = jax.nn.softmax(core.predict(parts.model, parts.views, whole, image[None])[0])
         record = Record(momentum, trained['psi'], embedding, jnp.array(True), sent)
     means = means | {'helpers_used': used} | shares
-    return phases.ClientOutput(upload(parts, trained, batch_stats), record, means, counts)
+    return core.ClientOutput(upload(parts, trained, batch_stats), record, means, counts)
 
 
 def choose_helpers(parts: Parts, client: Array, records: Record) -> Sent:
@@ -81,9 +82,9 @@ def choose_helpers(parts: Parts, client: Array, records: Record) -> Sent:
 
 def train_parts(
     parts: Parts,
-    inputs: phases.ClientInput,
+    inputs: core.ClientInput,
     record: Record,
-    state: phases.State,
+    state: core.State,
     federation: Federation,
     lr: Array,
     sent: Sent | None,
@@ -100,7 +101,7 @@ def train_parts(
 
     def term(loss: Callable, *others: disjoint.Helpers | None) -> disjoint.Loss:
         def of_iteration(part: SplitParams, both: disjoint.SigmaPsi, batch_stats: SplitParams, t: Array) -> LossValue:
-            batch, step_key = phases.read(federation, inputs, t), rng.fold(inputs.key, t)
+            batch, step_key = core.read(federation, inputs, t), rng.fold(inputs.key, t)
             return loss(part, both, batch_stats, batch, step_key, *others)
 
         return of_iteration
@@ -112,9 +113,7 @@ def train_parts(
     return jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(()), trained
 
 
-def arriving(
-    parts: Parts, trained: disjoint.SigmaPsi, state: phases.State
-) -> tuple[disjoint.SigmaPsi, dict[str, Array]]:
+def arriving(parts: Parts, trained: disjoint.SigmaPsi, state: core.State) -> tuple[disjoint.SigmaPsi, dict[str, Array]]:
     """sigma and psi as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
     options = parts.options
     if not options.delta_threshold:
@@ -134,6 +133,6 @@ def upload(parts: Parts, trained: disjoint.SigmaPsi, batch_stats: SplitParams) -
     return sigma | {'psi': trained['psi'], 'statistics': batch_stats}
 
 
-def sent_out(parts: Parts, state: phases.State) -> dict[str, SplitParams]:
+def sent_out(parts: Parts, state: core.State) -> dict[str, SplitParams]:
     """What the server sends to the clients, structured as an upload."""
     return upload(parts, {'sigma': trainable(state.student), 'psi': state.server}, disjoint.statistics(state.student))

@@ -13,15 +13,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax import losses, rng, trees
 from semisfl_jax.algorithms.fedmatch import agreement
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core import losses, pseudo_label, rng, trees
+from semisfl_jax.core.full_model import forward
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.local import Batch, guessed_rows, iterate
+from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.types import Array, LossValue, Reported, SplitParams, Variables, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.full_model import forward
-from semisfl_jax.phases.local import Batch, guessed_rows, iterate
-from semisfl_jax.phases.state import with_parameters
-from semisfl_jax.types import Array, LossValue, Reported, SplitParams, Variables, Views
 
 SigmaPsi = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
 # loss(part, parts, statistics, t) -> loss [], (updated statistics, means, counts), for descent on `part`

@@ -7,26 +7,18 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import costs, phases, trees
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.fedmatch import disjoint
 from semisfl_jax.algorithms.fedmatch.client import Record, Sent, sent_out, train_client
 from semisfl_jax.algorithms.fedmatch.options import FedMatch, Parts, check, official
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.hparams import HParams, learning_rate
+from semisfl_jax.core import trees
+from semisfl_jax.core.hparams import HParams, learning_rate
+from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Cohort, Federation, Metrics, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import num_classes, trainable, with_parameters
-from semisfl_jax.types import (
-    LOCAL_CLIENTS,
-    Algorithm,
-    Array,
-    ClientAxis,
-    Cohort,
-    Federation,
-    Metrics,
-    Views,
-)
 
 
 def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
@@ -55,14 +47,14 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     parts = Parts(model, views, hparams, label_loss, agreement_loss)
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
         lr, label_weight = learning_rate(hparams, state.round), hparams.options.lambda_s
-        server = phases.build_server(disjoint.shifted(model, state.server), views, hparams, label_weight)
+        server = core.build_server(disjoint.shifted(model, state.server), views, hparams, label_weight)
         state, metrics = server(key, state, federation, k_s, lr)
         received = partial(sent_out, parts)
-        local = phases.build_local(partial(train_client, parts, key), hparams, axis, received)
-        mean, clients, client_metrics = phases.skip_during_warmup(hparams, local, received)(
+        local = core.build_local(partial(train_client, parts, key), hparams, axis, received)
+        mean, clients, client_metrics = core.skip_during_warmup(hparams, local, received)(
             key, state, federation, cohort, lr
         )
         student = with_parameters(mean['statistics'], mean.get('sigma', trainable(state.student)))
@@ -72,13 +64,13 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
 
 
-def init(parts: Parts, key: Array) -> phases.State:
+def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round; with helpers, the server has no psi of any client yet."""
     model, hparams, options = parts.model, parts.hparams, parts.options
-    state = phases.init_state(key, model, memory=(), projection=False, teacher=False)
+    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
     psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
     trained = ('sigma', 'psi') if parts.labels_at_clients else ('psi',)
-    records = Record({name: phases.init_clients(key, model, hparams) for name in trained})
+    records = Record({name: core.init_clients(key, model, hparams) for name in trained})
     if options.helpers:
         classes = num_classes(model, state.student.top)
         zeros = jax.tree.map(jnp.zeros_like, psi)
@@ -88,11 +80,11 @@ def init(parts: Parts, key: Array) -> phases.State:
     return state.replace(server=psi, clients=records)
 
 
-def predict(parts: Parts, state: phases.State, images: Array) -> dict[str, Array]:
+def predict(parts: Parts, state: core.State, images: Array) -> dict[str, Array]:
     """Logits [B, K] of sigma + psi, without the small entries of psi."""
     psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > parts.options.l1_threshold, w, 0.0), state.server)
     whole = with_parameters(state.student, disjoint.total(trainable(state.student), psi))
-    return {'student': phases.predict(parts.model, parts.views, whole, images)}
+    return {'student': core.predict(parts.model, parts.views, whole, images)}
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from semisfl_jax.algorithms.method import Flat
 from semisfl_jax.algorithms.options import option
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Views
 
 
 @dataclasses.dataclass(frozen=True)

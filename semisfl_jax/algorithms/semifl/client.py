@@ -8,23 +8,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import losses, phases, rng
+from semisfl_jax import core
 from semisfl_jax.algorithms.semifl.options import Parts
 from semisfl_jax.algorithms.semifl.sets import Sets, draw_sets, of_epochs, pair
-from semisfl_jax.hparams import optimizer
-from semisfl_jax.phases import pseudo_label
-from semisfl_jax.phases.state import with_parameters
-from semisfl_jax.types import Array, Federation, LossValue, SplitParams
+from semisfl_jax.core import losses, pseudo_label, rng
+from semisfl_jax.core.hparams import optimizer
+from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.types import Array, Federation, LossValue, SplitParams
 
 
 def train_client(
     parts: Parts,
-    inputs: phases.ClientInput,
+    inputs: core.ClientInput,
     client_state: Any,
-    state: phases.State,
+    state: core.State,
     federation: Federation,
     lr: Array,
-) -> phases.ClientOutput:
+) -> core.ClientOutput:
     """A client labels its images, draws its sets, and trains on them unless it has no confident image."""
     epochs, size = parts.hparams.local.epochs, federation.size[inputs.id]
     labels, confident = label_images(parts, inputs, state.student, federation)
@@ -34,7 +34,7 @@ def train_client(
 
     def train() -> tuple[SplitParams, Any, dict[str, Array]]:
         tx = optimizer(parts.hparams, lr)
-        student, next_client_state, means, _ = phases.local_sgd(loss, state.student, client_state, tx, steps)
+        student, next_client_state, means, _ = core.local_sgd(loss, state.student, client_state, tx, steps)
         means['client_steps'] = jnp.float32(steps)
         if epochs:
             means['client_images'] = jnp.float32(epochs * sets.num_confident)
@@ -47,11 +47,11 @@ def train_client(
     student, next_client_state, means = jax.lax.cond(participates, train, sit_out)
     truth = federation.client_labels[inputs.rows]
     counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
-    return phases.ClientOutput(student, next_client_state, means, counts, participates)
+    return core.ClientOutput(student, next_client_state, means, counts, participates)
 
 
 def label_images(
-    parts: Parts, inputs: phases.ClientInput, student: SplitParams, federation: Federation
+    parts: Parts, inputs: core.ClientInput, student: SplitParams, federation: Federation
 ) -> tuple[Array, Array]:
     """Hard labels [S] of all images of a client and whether they are confident [S]; 0 and False for padding."""
     model, views, batch, size = parts.model, parts.views, parts.options.pass_batch_size, federation.size[inputs.id]
@@ -61,7 +61,7 @@ def label_images(
         rows = inputs.rows.at[positions].get(mode='clip')
         images = federation.client_images[rows]
         x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
-        logits, _ = phases.forward(model, student, x, None, False)
+        logits, _ = core.forward(model, student, x, None, False)
         labels, confident = pseudo_label.assign(parts.hparams, logits, federation.client_labels[rows])
         batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
         return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
@@ -80,7 +80,7 @@ def client_steps(parts: Parts, steps: Array | int, count: Array) -> Array | int:
 
 def client_loss(
     parts: Parts,
-    inputs: phases.ClientInput,
+    inputs: core.ClientInput,
     sets: Sets,
     labels: Array,
     federation: Federation,
@@ -117,8 +117,8 @@ def client_loss(
     other = views.normalize(views.weak(rng.fold(key, 'other'), others))
     share = jax.random.beta(rng.fold(key, 'share'), alpha, alpha)
     variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-    logits, variables = phases.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
-    mixed_logits, variables = phases.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
+    logits, variables = core.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
+    mixed_logits, variables = core.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
     loss_fix = losses.cross_entropy(logits, labels[fix], weight)
     loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
     value = loss_fix + loss_mix

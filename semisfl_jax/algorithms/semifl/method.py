@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from semisfl_jax import costs, phases
+from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.algorithms.semifl.client import train_client
 from semisfl_jax.algorithms.semifl.options import Parts, SemiFL
-from semisfl_jax.errors import UserError
-from semisfl_jax.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.models import SplitModel
-from semisfl_jax.phases.state import trainable, with_parameters
-from semisfl_jax.types import (
+from semisfl_jax.algorithms.semifl.statistics import build_statistics
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
     Array,
@@ -32,6 +32,7 @@ from semisfl_jax.types import (
     SplitParams,
     Views,
 )
+from semisfl_jax.models import SplitModel
 
 
 class AtServer(NamedTuple):
@@ -64,19 +65,19 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     """
     options = hparams.options
     hparams = dataclasses.replace(hparams, clip_norm=options.clip_norm, short_batches=hparams.local.epochs > 0)
-    server = phases.build_server(model, views, hparams)
-    statistics = phases.build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
+    server = core.build_server(model, views, hparams)
+    statistics = build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
     parts = Parts(model, views, hparams, statistics, optax.sgd(1.0, momentum=options.global_momentum))
-    local = phases.build_local(partial(train_client, parts), hparams, axis, reads='sets')
-    local = phases.skip_during_warmup(hparams, local)
+    local = core.build_local(partial(train_client, parts), hparams, axis, reads='sets')
+    local = core.skip_during_warmup(hparams, local)
 
     def round_(
-        key: Array, state: phases.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[phases.State, Metrics]:
-        def refresh(state: phases.State) -> phases.State:
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
+        def refresh(state: core.State) -> core.State:
             return state.replace(student=statistics(key, state.student, federation))
 
-        def clients(state: phases.State) -> tuple[phases.State, Metrics]:
+        def clients(state: core.State) -> tuple[core.State, Metrics]:
             trained = local(key, state, federation, cohort, lr)
             return step_to_average(parts, key, state, federation, *trained), trained[-1]
 
@@ -97,34 +98,34 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
 
 
-def init(parts: Parts, key: Array) -> phases.State:
+def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round."""
     hparams = parts.hparams
-    client_state = phases.init_clients(key, parts.model, hparams)
-    state = phases.init_state(key, parts.model, memory=(), projection=False, teacher=False, clients=client_state)
+    client_state = core.init_clients(key, parts.model, hparams)
+    state = core.init_state(key, parts.model, memory=(), projection=False, teacher=False, clients=client_state)
     if hparams.local.optimizer_state == 'kept':
         state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
     trained = jax.tree.map(jnp.copy, state.student) if parts.server_first else ()
     return state.replace(server=AtServer(parts.global_step.init(trainable(state.student)), trained))
 
 
-def predict(parts: Parts, state: phases.State, images: Array) -> dict[str, Array]:
+def predict(parts: Parts, state: core.State, images: Array) -> dict[str, Array]:
     """Logits [B, K] of the model at the end of the round and, if that is an average, of the one before it."""
-    predictions = {'student': phases.predict(parts.model, parts.views, state.student, images)}
+    predictions = {'student': core.predict(parts.model, parts.views, state.student, images)}
     if not parts.server_first:
         return predictions
-    return predictions | {'after_server': phases.predict(parts.model, parts.views, state.server.trained, images)}
+    return predictions | {'after_server': core.predict(parts.model, parts.views, state.server.trained, images)}
 
 
 def step_to_average(
     parts: Parts,
     key: Array,
-    state: phases.State,
+    state: core.State,
     federation: Federation,
     average: SplitParams,
     client_state: Any,
     metrics: Metrics,
-) -> phases.State:
+) -> core.State:
     """The server's step of SGD toward the clients' average, whose difference is the gradient; none if all sat out.
 
     `average`, `client_state` and `metrics` are those that `build_local`'s function returned.

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import optax
 
 from semisfl_jax.algorithms.options import option
-from semisfl_jax.hparams import HParams
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Array, Federation, SplitParams, Views
 from semisfl_jax.models import SplitModel
-from semisfl_jax.types import Array, Federation, SplitParams, Views
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax import rng, sampling
-from semisfl_jax.types import Array
+from semisfl_jax.core import rng, sampling
+from semisfl_jax.core.types import Array
 
 
 class Sets(NamedTuple):

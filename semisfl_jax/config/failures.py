@@ -1,0 +1,193 @@
+"""Client failures: before a round, during it, or by missing a deadline.
+
+A failed client does not contribute to the training of its round: its weight in the cohort is 0, and its work is lost,
+in split methods including the rows of the iterations before it failed. The costs of the round include what it had sent
+and received by then. Failures are determined by the seed and the round, or by a trace; lateness also by the method.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from semisfl_jax import algorithms, costs
+from semisfl_jax.core import rng, user_files
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.supervised import SUPERVISED_METRICS
+from semisfl_jax.costs import Clients
+
+SERVER_METRICS = frozenset({'lr', *SUPERVISED_METRICS})  # metrics that a round without clients still has
+COLUMNS = ['round', 'client', 'done']
+TRACE_BYTES = 64 * 2**20  # size limit of a trace file: millions of lines
+
+Trace = dict[int, dict[int, float]]  # round (0-based) -> client -> share of its iterations that it completes, in [0, 1)
+
+
+def can_happen(options: Any) -> bool:
+    """Whether `config.failures` allows any client to fail."""
+    return bool(options.before or options.inside or options.trace or options.deadline_seconds)
+
+
+def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -> Clients:
+    """The clients of round `index` (0-based) with failures and lateness applied.
+
+    Args:
+      options: `config.failures`.
+      model: the cost model, for the seed and the deadline.
+      index: the round.
+      clients: the clients without failures.
+    """
+    if options.trace:
+        lost = read_trace(options.trace, options.trace_hash).get(index, {})
+        done = np.array([lost.get(int(client), np.inf) for client in clients.ids])
+        clients = _fail(clients, done, never=done == 0)
+    elif options.before or options.inside:
+        generator = rng.host(model.seed, 'failures', index)
+        coin, done = (generator.random(model.num_clients)[clients.ids] for _ in range(2))
+        never = coin < options.before
+        fails = coin < options.before + options.inside
+        clients = _fail(clients, np.where(fails, done, np.inf), never)
+    return costs.drop_late(model, index, clients)
+
+
+def lost_all(clients: Clients | None) -> bool:
+    """Whether clients failed and none survived."""
+    return clients is not None and bool(clients.failed.any()) and not clients.survived.any()
+
+
+def of_survivors(metrics: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
+    """The metrics of a round; if all clients were lost, the clients' metrics are NaN."""
+    if not lost_all(clients):
+        return metrics
+    return {name: value if name in SERVER_METRICS else np.array(np.nan, np.float32) for name, value in metrics.items()}
+
+
+def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
+    """`done` [A]: the share of its iterations after which a client fails, infinite if it does not fail."""
+    with np.errstate(invalid='ignore'):
+        return costs.drop(clients, np.floor(done * clients.steps), never)
+
+
+def hash_of(path: str) -> str:
+    """SHA-256 (hexadecimal) of the content of a trace.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    return _hash(_text(path))
+
+
+@functools.cache
+def read_trace(path: str, content_hash: str) -> Trace:
+    """Reads a CSV file with the columns round (from 1), client (from 0), done.
+
+    Each line states that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; 0 means
+    that it never starts.
+
+    Args:
+      path: of the file.
+      content_hash: `hash_of(path)` when the run began.
+
+    Raises:
+      UserError: a file that cannot be read, a malformed line, or other content.
+    """
+    text = _text(path)
+    _check_hash(path, _hash(text), content_hash)
+    try:
+        header, *lines = csv.reader(text.splitlines())
+    except csv.Error as error:
+        raise UserError(f'config.failures.trace={path} is not a CSV file ({error}); use another') from error
+    except ValueError as error:
+        raise UserError(f'config.failures.trace={path} is empty; it begins with {",".join(COLUMNS)}') from error
+    if header != COLUMNS:
+        raise UserError(f'config.failures.trace={path} begins with {",".join(header)}; it needs {",".join(COLUMNS)}')
+    trace: Trace = {}
+    for number, line in enumerate(lines, start=2):
+        if not line:
+            continue
+        where = f'line {number} of config.failures.trace={path} ({",".join(line)})'
+        try:
+            round_, client, done = (read(word) for read, word in zip((int, int, float), line, strict=True))
+        except ValueError as error:
+            raise UserError(f'{where} must be a round, a client and a share') from error
+        if round_ < 1 or client < 0 or not 0 <= done < 1:
+            raise UserError(f'{where}: rounds count from 1, clients from 0, and done is in [0, 1)')
+        if client in trace.setdefault(round_ - 1, {}):
+            raise UserError(f'{where}: an earlier line already has this client and round')
+        trace[round_ - 1][client] = done
+    return trace
+
+
+def _text(path: str) -> str:
+    return user_files.read_text(path, 'config.failures.trace', TRACE_BYTES)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_hash(path: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise UserError(
+            f'config.failures.trace={path} is not what it was when this configuration was first used; restore it, or '
+            'start anew with another --workdir'
+        )
+
+
+def check(flat: dict[str, Any]) -> None:
+    """Checks `config.failures` in a flat configuration.
+
+    Raises:
+      UserError: values that are out of range or incompatible, or an invalid trace.
+    """
+    for key in ('before', 'inside', 'trace', 'deadline_seconds'):
+        if flat[f'failures.{key}'] and not algorithms.get(flat['algorithm']).clients:
+            raise UserError(
+                f'config.failures.{key}={flat[f"failures.{key}"]}: {flat["algorithm"]} has no clients that could fail; '
+                'omit it'
+            )
+    before, inside, trace = (flat[f'failures.{key}'] for key in ('before', 'inside', 'trace'))
+    for key in ('before', 'inside'):
+        if not 0 <= flat[f'failures.{key}'] <= 1:
+            raise UserError(f'config.failures.{key}={flat[f"failures.{key}"]} must be a probability, in [0, 1]')
+    if before + inside > 1:
+        raise UserError(
+            f'config.failures.before={before} and failures.inside={inside} add up to more than 1; '
+            'a client fails at most once in a round'
+        )
+    if flat['failures.deadline_seconds'] and algorithms.get(flat['algorithm']).price is None:
+        raise UserError(
+            f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]}: how long a client of '
+            f'{flat["algorithm"]} takes is unknown, as the method has no price (docs/your-own.md); leave it at 0'
+        )
+    if not 0 <= flat['failures.deadline_seconds'] < np.inf:
+        raise UserError(
+            f'config.failures.deadline_seconds={flat["failures.deadline_seconds"]} must be 0 (no deadline) or a '
+            'positive, finite number of seconds'
+        )
+    content_hash = flat['failures.trace_hash']
+    if not trace:
+        if content_hash:
+            raise UserError(
+                f'config.failures.trace_hash={content_hash}: a run fills it in, if it has a failures.trace; leave it '
+                'out'
+            )
+        return
+    if before or inside:
+        raise UserError(
+            f'config.failures.trace={trace} already says which clients fail; leave failures.before={before} and '
+            f'failures.inside={inside} at 0'
+        )
+    clients = flat['federation.num_clients']
+    found = hash_of(trace)
+    _check_hash(trace, found, content_hash or found)
+    for index, lost in read_trace(trace, found).items():
+        if max(lost) >= clients:
+            raise UserError(
+                f'config.failures.trace={trace} names client {max(lost)} in round {index + 1}, but clients are '
+                f'numbered 0 .. {clients - 1} (federation.num_clients={clients})'
+            )

@@ -1,0 +1,120 @@
+"""The controller of K_s, the number of supervised iterations per round (Section IV-B).
+
+It runs on the host between rounds, in float64, on the two mean losses of the round. Rounds are grouped into
+windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
+`horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least half of the pairs.
+
+- `paper`: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
+- `code`: decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is larger
+  by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
+- `fixed`: K_s is constant
+
+with K_min = beta * |D_l| / |D| * K_u. Both rules raise a K_s that begins below K_min to it, as Eq. 10 says. In the
+first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for it, as the authors' code does, and `paper` skips
+every window with such a round.
+
+The paper's Algorithm 1 checks every round, the authors' code every 100. The default here is 100, because a check per
+round drives K_s to K_min within a few rounds (option `check_every`).
+K_s never drops below 1, since the teacher would stop moving.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from semisfl_jax.core.errors import UserError
+
+RULES = ('paper', 'code', 'fixed')
+MOST_STEPS = 1_000_000  # of a round
+
+
+class FrequencyOptions(NamedTuple):
+    """Static settings of the controller."""
+
+    rule: str  # one of RULES
+    alpha: float
+    beta: float
+    period: int  # rounds per window
+    horizon: int  # rounds compared, a multiple of `period`
+    check_every: int  # rounds between checks
+    k_u: int
+    labeled_share: float  # |D_l| / |D|
+    pre_rounds: int = 0  # initial rounds without a cross-entity phase
+
+
+class FrequencyState(NamedTuple):
+    """The state of the controller: arrays of fixed shape, so that a checkpoint can hold it.
+
+    Columns: supervised loss, unlabeled loss, learning rate, K_s.
+    """
+
+    k_s: np.int64 | np.ndarray  # [] int64
+    rounds: np.int64 | np.ndarray  # [] int64, rounds observed
+    current: np.ndarray  # [4] float64, sums over the unfinished window
+    windows: np.ndarray  # [horizon / period + 1, 4] float64, means of the last windows, oldest first
+
+
+def check(options: FrequencyOptions) -> None:
+    """Raises UserError if K_min is no number of steps that a round could have."""
+    smallest = options.beta * options.labeled_share * options.k_u
+    if options.rule != 'fixed' and smallest > MOST_STEPS:
+        raise UserError(
+            f'config.frequency.beta={options.beta} makes K_min, the least K_s, {smallest:.3g}: beta times k_u='
+            f'{options.k_u} times the share of labeled images, {options.labeled_share:.3g}; use a smaller beta'
+        )
+
+
+def init(k_s: int, options: FrequencyOptions) -> FrequencyState:
+    """A controller that has observed no round."""
+    windows = options.horizon // options.period + 1
+    return FrequencyState(np.int64(k_s), np.int64(0), np.zeros(4), np.zeros((windows, 4)))
+
+
+def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float) -> FrequencyState:
+    """Records one round and decides K_s for the next.
+
+    Args:
+      state: state before the round; `state.k_s` is the K_s the round ran with.
+      options: settings.
+      loss_s: mean loss (cross-entropy + contrastive) of the supervised phase.
+      loss_u: mean loss (consistency + clustering) of the cross-entity phase; NaN if there was none.
+      lr: learning rate of the round.
+    """
+    rounds = int(state.rounds) + 1
+    if options.rule == 'code' and rounds <= options.pre_rounds:
+        loss_u = 0.0
+    current = state.current + np.array([loss_s, loss_u, lr, float(state.k_s)])
+    windows = state.windows
+    if rounds % options.period == 0:
+        windows = np.concatenate([windows[1:], current[None] / options.period])
+        current = np.zeros(4)
+    k_s = int(state.k_s)
+    if options.rule != 'fixed' and rounds >= options.horizon and rounds % options.check_every == 0:
+        seen = windows[-min(rounds // options.period, len(windows)) :]
+        if unlabeled_falls_faster(seen, options) >= 0.5:
+            k_s = next_k_s(k_s, options)
+    return FrequencyState(np.int64(k_s), np.int64(rounds), current, windows)
+
+
+def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
+    """R: the share of consecutive pairs of windows [n, 4] in which the unlabeled loss decreases faster.
+
+    Windows containing a round without an unlabeled loss are skipped.
+    """
+    loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
+    fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]
+    if options.rule == 'paper':
+        return float(np.mean(fall_u > fall_s)) if len(fall_s) else 0.0
+    per_step_s, per_step_u = fall_s / (lr[:-1] * k_s[:-1]), fall_u / (lr[:-1] * options.k_u)
+    return float(np.mean(per_step_u - per_step_s >= 1e-5)) if len(fall_s) else 0.0
+
+
+def next_k_s(k_s: int, options: FrequencyOptions) -> int:
+    """K_s divided by alpha, but at least K_min and 1 (Eq. 10)."""
+    smallest = options.beta * options.labeled_share * options.k_u
+    if options.rule == 'paper':
+        return max(math.floor(k_s / options.alpha), math.floor(smallest), 1)
+    return max(round(max(k_s / options.alpha, smallest)), 1)

@@ -1,0 +1,174 @@
+"""The devices of a run, and the abstraction through which methods use them: a `ClientAxis`.
+
+On several devices the whole round is one program that every device runs (`shard_round`), each on its own shard of the
+cohort and on copies of everything else. The `psum` and `all_gather` of the axis are then collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from semisfl_jax.core.client_maps import client_map
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, MethodState, Metrics, Tree
+
+AXIS = 'devices'  # the only axis of every mesh
+
+
+def available(num_active: int) -> int:
+    """The most devices that a round of `num_active` clients can use: equally many per process, none idle.
+
+    Raises:
+      UserError: there are more processes than active clients.
+    """
+    processes = jax.process_count()
+    if processes > num_active:
+        raise UserError(f'{processes} processes are too many for {num_active} active clients; use at most {num_active}')
+    return min(jax.device_count() // processes, num_active // processes) * processes
+
+
+def available_to_trials(trials: int) -> int:
+    """The most devices that can share the trials equally."""
+    return max(n for n in range(1, min(trials, jax.device_count()) + 1) if trials % n == 0)
+
+
+def make_mesh(devices: int) -> Mesh | None:
+    """The devices of a run; None for one device and one process, which needs no mesh.
+
+    A mesh divides either the clients of a round or whole trials.
+
+    Args:
+      devices: total number over all processes, equal in each.
+
+    Raises:
+      UserError: there are fewer devices, or they cannot be divided equally among the processes.
+    """
+    processes, device_count = jax.process_count(), jax.device_count()
+    if devices > device_count:
+        kind = jax.devices()[0].platform
+        late = ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
+        raise UserError(
+            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all, in '
+            f'another --workdir if a run began on {devices}{late}'
+        )
+    if devices % processes:
+        raise UserError(
+            f'config.parallel.devices={devices} cannot be shared equally by {processes} processes; use a multiple of '
+            f'{processes}'
+        )
+    if devices == processes == 1:
+        return None
+    of_process = [jax.local_devices(process_index=index)[: devices // processes] for index in range(processes)]
+    return Mesh(np.concatenate(of_process), (AXIS,))
+
+
+def padded_size(mesh: Mesh | None, num_active: int, tasks: int = 1) -> int:
+    """Size of a padded cohort: the smallest multiple of the number of devices that holds all active clients; of
+    several tasks, equally many of each on every device."""
+    group = tasks * (mesh.size if mesh else 1)
+    return -(-num_active // group) * group
+
+
+def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> ClientAxis:
+    """The axis over the `num_active` clients of a round on the devices of `mesh`, mapped on each by `client_map`.
+
+    With a mesh, the axis is only valid inside `shard_round`.
+    """
+    if mesh is None:
+        return ClientAxis(map=client_map(chunk, how))
+
+    def all_gather(tree: Tree) -> Tree:
+        def gather(x: Array) -> Array:
+            padded = jax.lax.all_gather(x, AXIS, tiled=True)
+            return padded[: padded.shape[0] * num_active // padded_size(mesh, num_active)]
+
+        return jax.tree.map(gather, tree)
+
+    return ClientAxis(map=client_map(chunk, how), psum=_psum, all_gather=all_gather)
+
+
+def _psum(tree: Tree) -> Tree:
+    """Sums over the devices, with one reduction for all leaves of a dtype instead of one for every leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
+        indices = [index for index, leaf in enumerate(leaves) if leaf.dtype == kind]
+        flat = jax.lax.psum(jnp.concatenate([leaves[index].ravel() for index in indices]), AXIS)
+        ends = np.cumsum([leaves[index].size for index in indices])[:-1]
+        for index, part in zip(indices, jnp.split(flat, ends), strict=True):
+            leaves[index] = part.reshape(leaves[index].shape)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
+    """A method's round as a program for all devices of `mesh`.
+
+    The cohort, padded to `padded_size` clients, and the images of a streamed federation, in the same order, are
+    sharded; everything else is replicated, including the results.
+    """
+    if mesh is None:
+        return round_
+
+    def sharded_round(
+        key: Array, state: MethodState, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[MethodState, Metrics]:
+        copies = jax.tree.map(lambda _: P(), federation)
+        if federation.streamed:
+            targets = dict.fromkeys(federation.client_targets, P(AXIS))
+            copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS), client_targets=targets)
+        # check_vma stays off: with it JAX would add its own psum to the gradient of every replicated weight.
+        function = jax.shard_map(
+            round_, mesh=mesh, in_specs=(P(), P(), copies, P(AXIS), P()), out_specs=P(), check_vma=False
+        )
+        return function(key, state, federation, cohort, k_s)
+
+    return sharded_round
+
+
+def replicated(mesh: Mesh | None) -> NamedSharding | None:
+    """The sharding of a result replicated on every device, for `out_shardings` of `jax.jit`."""
+    return NamedSharding(mesh, P()) if mesh else None
+
+
+def like(mesh: Mesh | None, tree: Any) -> Any:
+    """The shapes of arrays replicated on every device, to compile for."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated(mesh)), tree)
+
+
+def replicate(mesh: Mesh | None, tree: Any) -> Any:
+    """Replicates arrays that every process has on every device."""
+    if mesh is None:
+        return tree
+    sharding = NamedSharding(mesh, P())
+
+    def put(x: Array | np.ndarray) -> Array:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(x)))
+        host = np.asarray(x)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.tree.map(put, tree)
+
+
+def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
+    """An array whose leading axis is divided over the devices.
+
+    Args:
+      mesh: the devices.
+      shape: of the whole array.
+      fetch: slice -> those rows of the array, from host memory; called only for rows of this process.
+    """
+    if mesh is None:
+        return jnp.asarray(fetch(slice(None)))
+    sharding = NamedSharding(mesh, P(AXIS))
+    return jax.make_array_from_callback(
+        shape,
+        sharding,
+        lambda index: fetch(index[0]),  # type: ignore[index]  # JAX never passes None here
+    )

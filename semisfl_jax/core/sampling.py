@@ -1,0 +1,333 @@
+"""Mini-batches drawn inside the jitted graph, without replacement within an epoch, for clients of any size.
+
+A client's data are read as an endless sequence: epoch after epoch, each in its own order. The index of element p of
+that sequence is computed directly, by a keyed permutation that can be evaluated at single points. Nothing is sorted, a
+client with 3 images costs the same as one with 30,000, and the only state is the client's read position, which follows
+from the number of rounds it has participated in.
+
+The permutation is the swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle,
+CRYPTO 2012): in each pass, x is paired with (k - x) mod n, and a hash of the pair decides whether to swap.
+
+The loaders of the authors' code read differently (`read_replicated`), so that a batch may contain an image twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array, Cohort, Federation
+
+ORDERS = ('epochs', 'replicated')  # order of the images in batches: `read` or `read_replicated`
+READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
+STEPS = ('unlabeled', 'longest')  # what passes of a client are counted over: `client_steps`
+
+_PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
+
+
+class BatchPlan(NamedTuple):
+    """The mini-batches of a client in a round, as the configuration has them (`HParams.batches`). Hashable.
+
+    Attributes:
+      k_u: iterations, if `epochs` is 0.
+      batch_size: images in a batch, B.
+      labeled_rows: B_l of them, at the start, are labeled (Fig. 10); 0 for none. All B: only labeled images are read.
+      epochs: passes over the client's images, which take the place of `k_u`; 0 for none.
+      steps: one of STEPS: what `epochs` passes are counted over (`client_steps`).
+    """
+
+    k_u: int
+    batch_size: int
+    labeled_rows: int = 0
+    epochs: int = 0
+    steps: str = 'unlabeled'
+
+
+def _mix(x: Array) -> Array:
+    """A bijective hash of uint32 (the finalizer of MurmurHash3)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
+
+
+def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
+    """The image of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
+
+    The arguments broadcast against each other.
+
+    Args:
+      seed_bits: uint32, the key of the sequence.
+      epoch: int32, index of the permutation.
+      position: int32 in [0, size).
+      size: int32, at least 1.
+
+    Returns:
+      int32 in [0, size); each value occurs once over all positions.
+    """
+    n = size.astype(jnp.uint32)
+    key = _mix(seed_bits ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
+
+    def swap(i: Array, x: Array) -> Array:
+        pass_key = _mix(key + i.astype(jnp.uint32) * jnp.uint32(0x9E3779B9))
+        partner = (pass_key % n + n - x) % n
+        coin = _mix(_mix(jnp.maximum(x, partner) ^ pass_key) + key) & 1
+        return jnp.where(coin == 1, partner, x)
+
+    start = jnp.broadcast_to(position.astype(jnp.uint32), jnp.broadcast_shapes(key.shape, position.shape, n.shape))
+    return jax.lax.fori_loop(0, _PASSES, swap, start, unroll=4).astype(jnp.int32)
+
+
+def read(seed_bits: Array, offset: Array, size: Array) -> Array:
+    """Elements of the endless sequence over range(size): one random permutation of it after another.
+
+    Args:
+      seed_bits: uint32, the key of the sequence.
+      offset: int32, places in the sequence, from 0.
+      size: int32; where it is 0, the result is 0.
+
+    Returns:
+      int32 in [0, size), of the shape to which the arguments broadcast.
+    """
+    size = jnp.maximum(size, 1)
+    return permute(seed_bits, offset // size, offset % size, size)
+
+
+def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Array, size: Array, steps: int) -> Array:
+    """Element `slot` of batch `step` (int32) over range(size), as the loaders of the authors' code read; 0 if empty.
+
+    The list of images is repeated until it is long enough for `steps` batches, shuffled, and read batch by batch. A
+    remainder too short for another batch is dropped, and the list is reshuffled.
+    """
+    size, batch_size = jnp.maximum(size, 1), jnp.maximum(batch_size, 1)
+    length = size * -(-steps * batch_size // size)
+    batches = length // batch_size
+    return permute(seed_bits, step // batches, step % batches * batch_size + slot, length) % size
+
+
+def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
+    """The places in the endless sequence over range(size) that batch `step` [] reads; the last of a pass may be short.
+
+    Returns:
+      offsets [B] in the endless sequence, for `read`, and valid [B] bool, True for at least the first. Pass e consists
+      of the ceil(size / B) batches starting at step e * ceil(size / B).
+    """
+    size = jnp.maximum(size, 1)
+    batches = -(-size // batch_size)
+    positions = step % batches * batch_size + jnp.arange(batch_size)
+    return step // batches * size + jnp.minimum(positions, size - 1), positions < size
+
+
+def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
+    """Indices [B_s] of the images, out of `size` labeled ones, that supervised step `step` [] of the run reads.
+    With `steps`, in the order of `read_replicated`.
+    """
+    slot = jnp.arange(batch_size)
+    if steps:
+        return read_replicated(_of_server(key), step, slot, jnp.int32(batch_size), jnp.int32(size), steps)
+    return read(_of_server(key), step * batch_size + slot, jnp.int32(size))
+
+
+def server_pass_rows(key: Array, step: Array, batch_size: int, size: int) -> tuple[Array, Array]:
+    """Like `server_rows`, but the last batch of every pass may be short: rows [B_s] and valid [B_s] bool."""
+    offset, valid = of_pass(step, batch_size, size)
+    return read(_of_server(key), offset, jnp.int32(size)), valid
+
+
+def _of_server(key: Array) -> Array:
+    return jax.random.bits(rng.fold(key, 'server_batches'))
+
+
+def rows(
+    reads: str,
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    batches: BatchPlan,
+    order: str = 'epochs',
+) -> tuple[Array, Array]:
+    """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
+
+    `reads` is one of READS; `batches` and `order` are those of `client_rows`.
+    """
+    if reads == 'sets':
+        return whole_sets(federation, cohort)
+    return client_rows(key, federation, cohort, batches, order)
+
+
+def of_task(
+    key: Array, federation: Federation, cohort: Cohort, tasks: Sequence[str], name: str
+) -> tuple[Array, Federation, Cohort]:
+    """The part of one of T dense tasks, of which client n works on task n mod T.
+
+    Args:
+      key: root key.
+      federation: N clients.
+      cohort: A clients, task by task in turn.
+      tasks: the names of all.
+      name: one of them.
+
+    Returns:
+      A key, the N / T clients of the task, numbered from 0, and those A / T of them that are in the cohort. They are
+      the same, and draw the same, whichever the other tasks are.
+    """
+    first, count = tasks.index(name), len(tasks)
+    tables = ('index', 'size', 'labeled_index', 'labeled_size')
+    own = {field: getattr(federation, field)[first::count] for field in tables}
+    if federation.streamed:
+        for field in ('client_images', 'client_labels'):
+            read_by_client = getattr(federation, field).reshape(
+                len(cohort.ids), -1, *getattr(federation, field).shape[1:]
+            )
+            own[field] = read_by_client[first::count].reshape(-1, *read_by_client.shape[2:])
+    of_cohort = Cohort(*(field[first::count] for field in cohort))
+    return rng.fold(key, 'task', name), federation.replace(**own), of_cohort._replace(ids=of_cohort.ids // count)
+
+
+def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
+    """Rows [A, S + S_l] of `client_images` of all images of the cohort, and whether each carries a true label.
+
+    The first S places hold the unlabeled images, padded after the client's `size`; the remaining S_l hold the labeled
+    ones, padded after its `labeled_size`. For a streamed federation, which holds exactly these images, the rows simply
+    count up.
+    """
+    _check_streamed(federation, 'sets')
+    row_indices = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
+    labeled = jnp.broadcast_to(jnp.arange(row_indices.shape[1]) >= federation.index.shape[1], row_indices.shape)
+    return _counted_up(row_indices) if federation.streamed else row_indices, labeled
+
+
+def _counted_up(row_indices: Array) -> Array:
+    return jnp.arange(row_indices.size, dtype=jnp.int32).reshape(row_indices.shape)
+
+
+def _check_streamed(federation: Federation, reads: str) -> None:
+    if federation.streamed not in ('', reads):
+        raise UserError(
+            f"the clients of this method read '{reads}', but its Method has reads='{federation.streamed}', so its "
+            f"rounds have the wrong images; use reads='{reads}' (docs/your-own.md)"
+        )
+
+
+def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows: int) -> Array:
+    """How many images [A] each client can train on, given its numbers of unlabeled and labeled images.
+
+    The labeled ones if batches contain only labeled images; otherwise the unlabeled ones, plus the labeled ones if
+    batches reserve rows for them.
+    """
+    if labeled_rows == batch_size:
+        return labeled
+    return unlabeled + labeled if labeled_rows else unlabeled
+
+
+def row_of_all(federation: Federation, position: Array) -> Array:
+    """The row of `client_images` at `position`, int32, in the concatenation of all clients' unlabeled images."""
+    ends = jnp.cumsum(federation.size)
+    client = jnp.searchsorted(ends, position, side='right')
+    return federation.index[client, position - (ends - federation.size)[client]]
+
+
+def client_steps(federation: Federation, cohort: Cohort, batches: BatchPlan) -> Array:
+    """Iterations [A] int32 of every client in one round.
+
+    Without `batches.epochs`, `k_u` for every client. With E epochs, as many as a client needs to read its images E
+    times. `batches.steps` is what that means for a client whose batches hold B_l labeled and B_u unlabeled images:
+
+      'unlabeled': E n_u / B_u, rounded up; with labeled images alone, E n_l / B_l, rounded up.
+      'longest': the larger of E n_u / B_u and E n_l / B_l, rounded down, but at least 1 for a client with images (step
+        1 of Algorithm 1 of Fed-SHVR, Wang et al., 2021).
+
+    A client without labels has batches of B unlabeled images, with 'longest' of B_u like all others.
+    """
+    batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
+    if not epochs:
+        return jnp.full(cohort.ids.shape, batches.k_u, jnp.int32)
+    size, labeled_size = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
+    labels_in_batch = jnp.where(_reserves(batches, labeled_size), labeled_rows, 0)
+    alone = labeled_rows == batch_size
+    if batches.steps == 'unlabeled':
+        return -(-epochs * labeled_size // batch_size) if alone else -(-epochs * size // (batch_size - labels_in_batch))
+    of_labeled = epochs * labeled_size // max(labeled_rows, 1) if labeled_rows else 0
+    steps = of_labeled if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), of_labeled)
+    return jnp.maximum(steps, images_held(size, labeled_size, batch_size, labeled_rows) > 0)
+
+
+def _reserves(batches: BatchPlan, labeled_size: Array) -> Array:
+    """Whether the first rows of a client's batches are not for unlabeled images."""
+    return (labeled_size > 0) | (batches.steps == 'longest')
+
+
+def most_steps(federation: Federation, batches: BatchPlan) -> int:
+    """An upper bound of `client_steps` for every cohort."""
+    batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
+    if not epochs:
+        return batches.k_u
+    most, most_labeled = federation.index.shape[1], federation.labeled_index.shape[1]
+    if labeled_rows == batch_size:
+        return -(-epochs * most_labeled // batch_size)
+    steps = -(-epochs * most // (batch_size - labeled_rows))
+    if batches.steps == 'longest' and labeled_rows:
+        return max(steps, epochs * most_labeled // labeled_rows)
+    return steps
+
+
+def client_rows(
+    key: Array,
+    federation: Federation,
+    cohort: Cohort,
+    batches: BatchPlan,
+    order: str = 'epochs',
+) -> tuple[Array, Array]:
+    """Rows of `client_images` that the cohort reads in one round.
+
+    Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
+    If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
+    others, and do not count (`phases.guessed_rows`).
+
+    Args:
+      key: root key of the experiment.
+      federation: N clients; its images are not read.
+      cohort: A clients, with the number of earlier rounds in which each has drawn batches.
+      batches: how many steps, of which images.
+      order: one of ORDERS; 'replicated' requires `batches.epochs` = 0.
+
+    Returns:
+      rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed
+      federation the rows simply count up, because its images are already in this order. With epochs the second axis
+      has length `most_steps`, of which a client reads the first `client_steps`.
+    """
+    _check_streamed(federation, 'batches')
+    batch_size, labeled_rows = batches.batch_size, batches.labeled_rows
+    iteration = jnp.arange(most_steps(federation, batches))[:, None]
+    slot = jnp.arange(batch_size)[None, :]
+
+    def one_client(client: Array, visits: Array, steps: Array) -> tuple[Array, Array]:
+        stream = rng.fold(key, 'client_batches', client)
+        step = visits * steps + iteration  # [K_u, 1]
+        size, labeled_size = federation.size[client], federation.labeled_size[client]
+        head = jnp.where(_reserves(batches, labeled_size), labeled_rows, 0)
+
+        def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
+            """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
+            if order == 'replicated':
+                return read_replicated(
+                    seed_bits, step, jnp.maximum(position, 0), jnp.asarray(batch), count, batches.k_u
+                )
+            return read(seed_bits, jnp.maximum(step * batch + position, 0), count)
+
+        rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]
+        labeled = jnp.broadcast_to((slot < head) & (labeled_size > 0), rows.shape)
+        if labeled_rows:
+            seed_bits = jax.random.bits(rng.fold(stream, 'labeled'))
+            position = jnp.minimum(slot, labeled_rows - 1)
+            labeled_indices = federation.labeled_index[client][images(seed_bits, position, labeled_rows, labeled_size)]
+            rows = jnp.where(labeled, labeled_indices, rows)
+        return rows, labeled
+
+    steps = client_steps(federation, cohort, batches)
+    row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
+    return _counted_up(row_indices) if federation.streamed else row_indices, labeled

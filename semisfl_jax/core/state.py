@@ -1,0 +1,110 @@
+"""The state carried from round to round, and small operations shared by all phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from semisfl_jax.core import rng
+from semisfl_jax.core.types import Array, Cohort, Federation, Metrics, SplitParams, Variables, Views
+from semisfl_jax.models import SplitModel
+
+
+class State(struct.PyTreeNode):
+    """The state that server and clients carry from round to round."""
+
+    round: Array  # [] int32, rounds completed
+    step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
+    student: SplitParams
+    teacher: Any  # SplitParams, () in methods without one
+    memory: Any  # state of the queue policy
+    clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
+    server: Any = ()  # what a method's server keeps besides the models, () for nothing
+    opt_state: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
+
+
+class ServerPhase(Protocol):
+    """The server's part of a round."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, k_s: Array, lr: Array, /
+    ) -> tuple[State, Metrics]:
+        """`key` is the root key; `k_s` [] int32 and `lr` [] float32 may be traced."""
+
+
+class CrossEntityPhase(Protocol):
+    """The part of a round in which clients and server train one model together."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array, /
+    ) -> tuple[State, Metrics]:
+        """`key` is the root key; `cohort` holds the local clients."""
+
+
+class LocalPhase(Protocol):
+    """The clients' part of a round, from the broadcast to the average."""
+
+    def __call__(
+        self, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array, /
+    ) -> tuple[Any, Any, Metrics]:
+        """The average of the uploads, the new `State.clients`, and metrics. `cohort` holds the local clients."""
+
+
+def init_state(
+    key: Array,
+    model: SplitModel,
+    memory: Any,
+    projection: bool = True,
+    teacher: bool = True,
+    clients: Any = (),
+    server: Any = (),
+) -> State:
+    """The state before the first round: the teacher is a copy of the student.
+
+    Without `projection` there is no projection head, for methods without a contrastive term; without `teacher` there
+    is no teacher.
+    """
+    student = model.init(rng.fold(key, 'init'))
+    if not projection:
+        student = student._replace(proj={'params': {}})
+    return State(
+        round=jnp.zeros((), jnp.int32),
+        step=jnp.zeros((), jnp.int32),  # a buffer of its own: the state is donated
+        student=student,
+        teacher=jax.tree.map(jnp.copy, student) if teacher else (),
+        memory=memory,
+        clients=clients,
+        server=server,
+    )
+
+
+def trainable(variables: SplitParams) -> SplitParams:
+    """The parameters, without BatchNorm statistics."""
+    return SplitParams(*(piece['params'] for piece in variables))
+
+
+def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitParams:
+    """`variables` with their parameters replaced."""
+    return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
+
+
+def num_classes(model: SplitModel, top: Variables) -> int:
+    """K: how many logits the model has with the variables `top`. Nothing is computed."""
+    features = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
+    return jax.eval_shape(lambda x: model.top(top, x, None, False)[0], features).shape[-1]
+
+
+def nan_metrics(run: Callable, *arguments: Any) -> Metrics:
+    """The metrics that `run` returns last, for a round in which it is skipped: all NaN."""
+    shapes = jax.eval_shape(run, *arguments)[-1]
+    return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
+
+
+def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:
+    """Logits [B, K] of uint8 images [B, H, W, C], in evaluation mode."""
+    features, _ = model.bottom(variables.bottom, views.normalize(images), None, False)
+    return model.top(variables.top, features, None, False)[0]

@@ -1,0 +1,202 @@
+"""The report of a sweep: a function of its trials, and the files it is written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from semisfl_jax.core import own_files
+from semisfl_jax.studies import document, files, tuned
+from semisfl_jax.studies import plan as studies_plan
+from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
+from semisfl_jax.studies.figures import Figure
+from semisfl_jax.studies.sweeps import figures, measure, plan, results, search
+from semisfl_jax.studies.sweeps.results import Result
+from semisfl_jax.studies.sweeps.search import DIVERGED, PRUNED, Trial
+from semisfl_jax.studies.sweeps.spec import Sweep
+
+NOTHING = '—'
+KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', 'curve', 'why')  # of trials.csv
+
+
+def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> None:
+    """Writes report.md, report.html, trials.csv and figures/ into `folder`; tuned.json once all trials have ended."""
+    drawn = list(figures.draw(found))
+    pictures = {f'{figure.name}.png': figure.png for figure in drawn}
+    files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
+    own_files.write(folder / 'trials.csv', files.table(KEYS, rows(found)))
+    blocks = build(sweep, found, home, drawn)
+    own_files.write(folder / 'report.md', document.markdown(blocks).encode())
+    own_files.write(folder / 'report.html', document.page(_title(sweep), blocks).encode())
+    if results.whole(sweep, found):
+        own_files.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
+    else:
+        (folder / tuned.NAME).unlink(missing_ok=True)  # of fewer trials
+
+
+def rows(found: Sequence[Result]) -> list[dict[str, Any]]:
+    """A row of trials.csv for every trial that has ended; scores are not in percent."""
+    return [
+        {
+            'method': result.entry.title,
+            'trial': number,
+            'state': trial.state,
+            'validation': trial.score,
+            'rounds': trial.rounds,
+            'run': trial.run,
+            'settings': json.dumps(trial.values),
+            'curve': json.dumps(trial.curve),
+            'why': trial.why,
+        }
+        for result in found
+        for number, trial in enumerate(result.trials)
+    ]
+
+
+def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Figure] = ()) -> list[Block]:
+    """The report as a document."""
+    blocks: list[Block] = [Heading(1, _title(sweep))]
+    if sweep.warning:
+        blocks.append(Paragraph(sweep.warning, strong=True))
+    blocks += [Paragraph(_state(sweep, found)), Paragraph(_protocol(sweep))]
+    blocks += [Listing(sweep.notes)] if sweep.notes else []
+    blocks += [Heading(2, 'Best settings'), Paragraph(_caption()), _best(sweep, found)]
+    blocks += [Heading(2, 'Budgets'), _budgets(sweep, found)]
+    blocks += [Picture(f'figures/{f.name}.png', f.caption, f.png) for f in drawn if not f.table]
+    for result in found:
+        title = result.entry.title
+        blocks += [Heading(2, title), _ranges(sweep, result)]
+        blocks += [Picture(f'figures/{f.name}.png', f.caption, f.png) for f in drawn if f.table == title]
+        if result.trials:
+            blocks.append(_trials(result))
+    blocks += [Heading(2, 'How the trials were made'), Paragraph(_making(sweep)), _commands(sweep, found, home)]
+    return blocks
+
+
+def _title(sweep: Sweep) -> str:
+    return f'{sweep.title} (scale {sweep.scale})' if sweep.scale else sweep.title
+
+
+def _state(sweep: Sweep, found: Sequence[Result]) -> str:
+    ended = sum(len(result.trials) for result in found)
+    total = sweep.trials * len(found)
+    rest = '' if ended == total else ' Best settings are of those; tuned.json is written when all have ended.'
+    return f'{ended} of {total} trials have ended.{rest}'
+
+
+def _protocol(sweep: Sweep) -> str:
+    data, seeds = sweep.config.data, ', '.join(map(str, sweep.seeds))
+    stop = (
+        f' Once {search.RANDOM_TRIALS} trials are complete, one is stopped after a quarter, half or three quarters of '
+        'its rounds if it is behind their median there.'
+        if sweep.prune
+        else ''
+    )
+    return (
+        f'Every method has the same budget: {sweep.trials} trial{"s" * (sweep.trials > 1)} of '
+        f'{sweep.config.rounds} rounds with seeds {seeds}, '
+        f'judged by {data.num_validation} validation images, which are held out of the training images. No test image '
+        'is read. Trial 0 has the values of the configuration; up to trial '
+        f'{search.RANDOM_TRIALS - 1}, the others are drawn at random, and then by a tree-structured Parzen '
+        f'estimator.{stop}'
+    )
+
+
+def _caption() -> str:
+    return (
+        'Validation scores are means over seeds of the means of the last ten evaluations. The score of the best of '
+        'many trials is an optimistic estimate: compare methods by test scores of runs with other seeds (study_tuned).'
+    )
+
+
+def _best(sweep: Sweep, found: Sequence[Result]) -> Grid:
+    lines = []
+    for result in found:
+        number = result.best
+        if number is None or result.judge is None:
+            lines.append((result.entry.title, NOTHING, NOTHING, NOTHING, ''))
+            continue
+        first, chosen, text = result.trials[0].score, result.trials[number], result.judge.score.text
+        assert first is not None
+        assert chosen.score is not None
+        settings = ', '.join(f'{k}={v}' for k, v in plan.settings(sweep, chosen.values).items())
+        lines.append((result.entry.title, text(first), text(chosen.score), str(number), settings))
+    return Grid(('Method', 'Untuned', 'Best', 'Trial', 'Settings'), tuple(lines), code=(4,))
+
+
+def _budgets(sweep: Sweep, found: Sequence[Result]) -> Grid:
+    lines = []
+    for result in found:
+        states, rounds = result.states(), sum(trial.rounds for trial in result.trials)
+        counts = (
+            len(result.trials),
+            sweep.trials,
+            *states.values(),
+            rounds * len(sweep.seeds),
+            len(result.entry.ranges),
+        )
+        lines.append((result.entry.title, *map(str, counts)))
+    header = ('Method', 'Trials', 'of', 'complete', 'stopped early', 'not finite', 'rounds, all seeds', 'keys searched')
+    return Grid(header, tuple(lines))
+
+
+def _ranges(sweep: Sweep, result: Result) -> Grid:
+    judge, entry = result.judge, result.entry
+    shares = search.importance(result.trials, entry.ranges, judge.score.higher_is_better) if judge else {}
+    chosen = None if result.best is None else result.trials[result.best].values
+    first = plan.untuned(sweep, entry)
+    lines = [
+        (
+            key,
+            range_.text,
+            str(first[key]),
+            NOTHING if chosen is None else str(chosen[key]),
+            f'{shares[key]:.2f}' if key in shares else NOTHING,
+        )
+        for key, range_ in entry.ranges.items()
+    ]
+    return Grid(('Key', 'Range', 'Untuned', 'Best', 'Importance (fANOVA)'), tuple(lines), code=(0,))
+
+
+def _trials(result: Result) -> Grid:
+    keys = list(result.entry.ranges)
+    lines = [
+        (str(number), *(str(trial.values[key]) for key in keys), _outcome(result, trial), str(trial.rounds), trial.run)
+        for number, trial in enumerate(result.trials)
+    ]
+    score = result.judge.score.label if result.judge else ''
+    return Grid(('Trial', *keys, f'Validation {score}', 'Rounds', 'Run'), tuple(lines), code=(len(keys) + 3,))
+
+
+def _outcome(result: Result, trial: Trial) -> str:
+    assert result.judge is not None
+    if trial.score is not None:
+        return result.judge.score.text(trial.score)
+    at = f' at {result.judge.score.text(trial.curve[trial.rounds])}' if trial.state == PRUNED else ''
+    return {PRUNED: f'stopped{at}', DIVERGED: 'not finite'}[trial.state]
+
+
+def _making(sweep: Sweep) -> str:
+    at = ', '.join(map(str, measure.stops(sweep.config.rounds, sweep.config.eval_every)))
+    stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
+    return (
+        f'Optuna {search.version()}, search seed {sweep.seed}.{stops} Commands run from '
+        f'{studies_plan.home([sweep.base])}; + after a commit marks changes that were not committed.'
+    )
+
+
+def _commands(sweep: Sweep, found: Sequence[Result], home: Path) -> Grid:
+    lines = []
+    for result in found:
+        made = results.provenance(result, home)
+        commits, machines = (', '.join(dict.fromkeys(entry[key] for entry in made)) for key in ('commit', 'machine'))
+        number = result.best
+        shown = {} if number is None else {'untuned': result.trials[0], 'best': result.trials[number]}
+        if number == 0:
+            shown = {'untuned, best': result.trials[0]}
+        for name, trial in shown.items():
+            command = plan.job(sweep, result.entry, trial.values).command()
+            lines.append((f'{result.entry.title}, {name}', commits, machines, trial.run, command))
+    return Grid(('Trial', 'Commits', 'Hardware', 'Run', 'Command'), tuple(lines), code=(3, 4))
