@@ -17,7 +17,7 @@ from typing import Any
 import claims as claims_lib
 
 from semisfl_jax.config import commands
-from semisfl_jax.core import own_files
+from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import use_one_of
 
@@ -150,7 +150,7 @@ def main(argv: list[str]) -> int:
     def write() -> None:
         if argv[1:]:
             raise UserError(f"'{argv[1]}': this script takes no arguments; leave it out (see --help)")
-        own_files.write(PAGE, text().encode())
+        atomic_io.write(PAGE, text().encode())
 
     return commands.main(argv, __doc__, write)
 

@@ -47,7 +47,7 @@ def _run(command: command_line.Command) -> None:
 def _train(command: command_line.Command) -> None:
     """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
-    from semisfl_jax.config import unheeded
+    from semisfl_jax.config import ignored_keys
     from semisfl_jax.core import hosts
     from semisfl_jax.training import events, loop
     from semisfl_jax.training.console import console
@@ -65,7 +65,7 @@ def _train(command: command_line.Command) -> None:
         def tell(event: events.Event) -> None:
             show(event)
             if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
-                unheeded.tell(config, command.given)
+                ignored_keys.warn_ignored_keys(config, command.given)
 
         try:
             loop.train(config, folder, tell, interrupts=interrupt.listen)

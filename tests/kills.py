@@ -18,7 +18,7 @@ def cut_short(path, record):
         kill()
     append(path, record)
 metrics.append = cut_short""",
-    'while checkpoint 2 is described': 'from semisfl_jax import own_files; own_files.seal = kill',
+    'while checkpoint 2 is described': 'from semisfl_jax.core import atomic_io; atomic_io.seal = kill',
     'between the arrays of checkpoint 4 and its commit': """
 import os
 rename = os.rename

@@ -113,7 +113,7 @@ SAMPLING = of(
     'sampling fedavg phases semifl semifl_pieces',
     ('every epoch in one order', '_mix(seed_bits ^ _mix(epoch', '_mix(seed_bits ^ 0 * _mix(epoch'),
     ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
-    ('every round reads the first images', 'visits * steps + iteration', 'iteration'),
+    ('every round reads the first images', 'participations * steps + iteration', 'iteration'),
     ('clients in one order', "rng.fold(key, 'client_batches', client)", "rng.fold(key, 'client_batches')"),
     ('steps count labeled rows', 'step * batch + position', 'step * batch_size + place'),
     ('labeled and unlabeled rows swapped', 'labeled_indices, rows)', 'rows, labeled_indices)'),

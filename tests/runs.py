@@ -11,7 +11,7 @@ import numpy as np
 
 import launch
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line, unheeded
+from semisfl_jax.config import command_line, ignored_keys
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import diagnostics
 from semisfl_jax.training.metrics import TIMES
@@ -64,7 +64,7 @@ def words(workdir, **changes):
     with contextlib.suppress(UserError):
         config = command_line.parse(['launch.py', DIGITS, *given]).config
         config_lib.check(config)
-        idle = unheeded.find(config).keys() - settings.keys()
+        idle = ignored_keys.find(config).keys() - settings.keys()
         given = [f'--config.{key}={value}' for key, value in (TINY | settings).items() if key not in idle]
     return [DIGITS, f'--workdir={workdir}', *given]
 

@@ -57,7 +57,7 @@ def test_bytes_of_the_papers_experiments(name):
 
 
 def test_106_rounds_of_cifar10_cost_what_the_paper_says():
-    model, total = paper_model('cifar10'), costs.Bill()
+    model, total = paper_model('cifar10'), costs.RoundCost()
     for index in range(106):
         total = costs.add(total, costs.bill(model, index, 100, everybody(model)))
     assert (total.bytes_up + total.bytes_down) / GIB == pytest.approx(181.95, rel=0.01)

@@ -207,7 +207,7 @@ UNEVEN = {'partition': 'dirichlet_class', 'num_clients': 6}
     ],
 )
 def test_a_split_that_cannot_be_is_one_clear_line(changes, message, monkeypatch):
-    monkeypatch.setattr('semisfl_jax.data.deal.DRAWS', 50)
+    monkeypatch.setattr('semisfl_jax.data.partitioners.DRAWS', 50)
     with pytest.raises(UserError, match=message) as caught:
         data.make_partition(dataset_of(SKEWED), config_of(**changes))
     assert str(caught.value).startswith('config.')

@@ -199,11 +199,11 @@ def test_clients_are_drawn_uniformly_and_in_pairs(clients, active):
 def test_visits_are_counted_from_the_first_cross_entity_round(first):
     expected = np.zeros(9, int)
     for h in range(20):
-        np.testing.assert_array_equal(data.visits_before(2, h, 9, 4, first), expected)
+        np.testing.assert_array_equal(data.participations_before(2, h, 9, 4, first), expected)
         ids = data.draw_cohort(2, h, 9, 4)
         if h >= first:
             np.testing.assert_array_equal(
-                data.add_visit(data.visits_before(2, h, 9, 4, first), ids)[ids], expected[ids] + 1
+                data.add_participation(data.participations_before(2, h, 9, 4, first), ids)[ids], expected[ids] + 1
             )
             for client in ids:
                 expected[client] += 1
@@ -213,8 +213,8 @@ def test_a_cohort_carries_its_own_visits():
     cohort = data.make_cohort(np.array([1, 3]), np.array([9, 8, 7, 6]))
     assert cohort.ids.tolist() == [1, 3]
     assert cohort.weight.tolist() == [1.0, 1.0]
-    assert cohort.visits.tolist() == [8, 6]
-    assert cohort.ids.dtype == cohort.visits.dtype == np.int32
+    assert cohort.participations.tolist() == [8, 6]
+    assert cohort.ids.dtype == cohort.participations.dtype == np.int32
 
 
 def test_a_cohort_of_many_clients_is_cheap():

@@ -225,7 +225,7 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
     ],
 )
 def test_what_cannot_be_is_one_clear_line(changes, message, monkeypatch):
-    monkeypatch.setattr('semisfl_jax.data.deal.DRAWS', 50)
+    monkeypatch.setattr('semisfl_jax.data.partitioners.DRAWS', 50)
     with pytest.raises(UserError, match=message) as caught:
         data.make_partition(dataset_of(SKEWED), config_of(**changes))
     assert str(caught.value).startswith('config.')

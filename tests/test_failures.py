@@ -276,7 +276,7 @@ def test_weights_visits_and_images():
         participants = inputs.participation(built, index)
         np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
         np.testing.assert_array_equal(cohort.weight, ~participants.failed)
-        np.testing.assert_array_equal(cohort.visits, visits[participants.ids])
+        np.testing.assert_array_equal(cohort.participations, visits[participants.ids])
         visits[participants.ids[participants.started]] += 1
         seen += int(participants.failed.sum())
         count = inputs.images_per_round(built, index, 5)
@@ -284,7 +284,7 @@ def test_weights_visits_and_images():
     assert seen
     later = next(inputs.cohorts(built, 8))
     expected = visits[data.draw_cohort(0, 8, 10, 3)]
-    np.testing.assert_array_equal(later.visits, expected)
+    np.testing.assert_array_equal(later.participations, expected)
 
 
 def test_failed_clients_and_padding():

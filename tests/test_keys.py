@@ -1,7 +1,8 @@
 """Every key that shapes training, with every method: two values of it are two runs, or the command says why not.
 
-A key is refused, or named as idle by `config.unheeded`, or else programs or their inputs differ (tests/programs.py). An
-idle key must change neither. Keys and values follow from the configuration, so that none is forgotten.
+A key is refused, or named as idle by `config.ignored_keys`, or else programs or their inputs
+differ (tests/programs.py). An idle key must change neither. Keys and values follow from the
+configuration, so that none is forgotten.
 """
 
 import functools
@@ -14,7 +15,7 @@ from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import registry
-from semisfl_jax.config import checks, unheeded
+from semisfl_jax.config import checks, ignored_keys
 from semisfl_jax.config.resolve import INERT
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import simulation
@@ -213,7 +214,7 @@ def findings(form, thorough=False):
         except UserError:
             found[key] = 'refused'
             continue
-        idle, differs = key in unheeded.find(changed), base.differs(with_other)
+        idle, differs = key in ignored_keys.find(changed), base.differs(with_other)
         if differs == 'the model' and idle and not thorough:
             differs = ''  # its projection head, or an estimator that it has no use for
         compares = idle or thorough or ('none' in form and key.split('.')[0] == method.option_group)
@@ -306,7 +307,7 @@ def test_what_is_idle_in_appearance_is_trained():
 def test_two_values_train_alike_where_a_key_is_idle_alone(key, form, has_effect):
     config = configuration(form)
     changed = configuration(form, **{key: other(key, config_lib.flatten(config)[key])})
-    assert (key in unheeded.find(changed)) != has_effect
+    assert (key in ignored_keys.find(changed)) != has_effect
     one, two = (jax.tree.leaves(trained(each)) for each in (config, changed))
     alike = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, two, strict=True))
     assert alike == (not has_effect)

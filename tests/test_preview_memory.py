@@ -85,13 +85,13 @@ def test_shapes_are_those_of_a_run(name):
 
 def test_images_of_hollow_data_take_no_memory():
     config = svhn.get_config()
-    hollow = data.hollow(config.data)
+    hollow = data.shape_only_dataset(config.data)
     assert hollow.train_images.shape == (73_257, 32, 32, 3)
     assert hollow.test_images.shape == (26_032, 32, 32, 3)
     assert hollow.train_images.strides == (0, 0, 0, 0)
     assert set(np.unique(hollow.train_labels)) == set(range(10))
     config.data.update(name='stl10', image_size=48)
-    hollow = data.hollow(config.data)
+    hollow = data.shape_only_dataset(config.data)
     assert hollow.train_images.shape == (105_000, 48, 48, 3)
     assert np.sum(hollow.train_labels < 0) == 100_000
 

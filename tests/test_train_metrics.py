@@ -8,7 +8,7 @@ import pytest
 
 from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.costs import Bill
+from semisfl_jax.costs import RoundCost
 from semisfl_jax.training import metrics, totals
 from semisfl_jax.training.progress import Progress
 
@@ -84,9 +84,9 @@ def test_the_mean_is_over_the_last_ten_evaluations():
     for i, value in accuracy.items():
         records[i - 1]['student_accuracy'] = value
         records[i - 1]['teacher_accuracy'] = 0.0
-    account = totals.Account()
+    account = totals.RunTotals()
     for record in records:
-        account = totals.pay(account, Bill(1, 2, 3.0), record, STUDENT)
+        account = totals.update(account, RoundCost(1, 2, 3.0), record, STUDENT)
     assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
     summary = totals.figures(account, STUDENT, with_costs=True)
     assert summary['final_accuracy'] == accuracy[30]
@@ -135,7 +135,7 @@ def test_a_server_that_does_not_train_is_not_mentioned(k_s, said, capsys):
 
 def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
     depth = tasks.Headline('depth', tasks.RMSE)
-    account = totals.Account()
+    account = totals.RunTotals()
     for number, value in enumerate((0.5, 0.25, None, 0.375), start=1):  # None: no image defines the score
         record = {
             'round': number,
@@ -144,7 +144,7 @@ def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
             'depth_rmse': value,
             'semseg_miou': value and 2 * value,
         }
-        account = totals.pay(account, Bill(), record, depth, ['depth_rmse', 'semseg_miou'])
+        account = totals.update(account, RoundCost(), record, depth, ['depth_rmse', 'semseg_miou'])
     summary = totals.figures(account, depth, with_costs=False)
     assert (summary['final_rmse'], summary['best_rmse'], summary['mean_of_last_10_evaluations']) == (0.375, 0.25, 0.375)
     assert (summary['scores'], summary['evaluations']) == ({'depth_rmse': 0.375, 'semseg_miou': 0.75}, 4)
@@ -153,13 +153,13 @@ def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
 
 
 def test_a_last_score_that_nothing_defines_is_not_an_earlier_one(capsys):
-    depth, account, progress = tasks.Headline('depth', tasks.RMSE), totals.Account(), Progress(0, 2, STUDENT)
+    depth, account, progress = tasks.Headline('depth', tasks.RMSE), totals.RunTotals(), Progress(0, 2, STUDENT)
     for number, value in enumerate((0.5, None), start=1):
         record = {'round': number, 'k_s': 0, 'wall_seconds': 0.5, 'depth_rmse': value}
-        account = totals.pay(account, Bill(), record, depth)
+        account = totals.update(account, RoundCost(), record, depth)
     found = totals.figures(account, depth, with_costs=False)
     assert (found['final_rmse'], found['best_rmse'], found['mean_of_last_10_evaluations']) == (None, 0.5, 0.5)
-    nothing = totals.pay(totals.Account(), Bill(), record, depth)
+    nothing = totals.update(totals.RunTotals(), RoundCost(), record, depth)
     assert totals.figures(nothing, depth, with_costs=False)['mean_of_last_10_evaluations'] is None
     progress = Progress(0, 2, depth)
     progress.update(record)

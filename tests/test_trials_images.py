@@ -63,7 +63,7 @@ def test_streamed_images_are_those_of_each_trial():
         single_federation, cohort = next(inputs_lib.inputs(experiment.build(trial_config), 3))
         np.testing.assert_array_equal(federation.client_images[r], single_federation.client_images)
         np.testing.assert_array_equal(federation.client_labels[r], single_federation.client_labels)
-        np.testing.assert_array_equal(cohorts.visits[r], cohort.visits)
+        np.testing.assert_array_equal(cohorts.participations[r], cohort.participations)
         np.testing.assert_array_equal(
             federation.server_images[federation.server_index[r]],
             single_federation.server_images[single_federation.server_index],

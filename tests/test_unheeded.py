@@ -6,7 +6,7 @@ import pytest
 
 import launch
 import semisfl_jax as sfl
-from semisfl_jax.config import unheeded
+from semisfl_jax.config import ignored_keys
 from semisfl_jax.models import zoo
 from semisfl_jax.training import events, loop
 from tests import runs
@@ -102,7 +102,7 @@ HEEDED = [
 
 def told(changes, caplog):
     with caplog.at_level(logging.WARNING, 'semisfl_jax'):
-        unheeded.tell(sfl.get_config('digits', changes), changes)
+        ignored_keys.warn_ignored_keys(sfl.get_config('digits', changes), changes)
     return [record.message for record in caplog.records]
 
 

@@ -137,7 +137,7 @@ def build(
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
         return Upload(nothing, jnp.zeros(()), _statistics(state.student))
 
-    local = core.skip_during_warmup(hparams, core.build_local(client, hparams, axis, received), received)
+    local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis, received), received)
 
     def init(key: Array) -> core.State:
         state = core.init_state(key, model, memory=(), projection=False, teacher=False)

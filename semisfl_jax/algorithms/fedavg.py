@@ -73,7 +73,7 @@ def fedavg(
         tx = optimizer(hparams, lr)
         return core.ClientOutput(*core.local_sgd(loss, state.student, client_state, tx, inputs.steps, teacher, follow))
 
-    local = core.skip_during_warmup(hparams, core.build_local(client, hparams, axis))
+    local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis))
 
     def init(key: Array) -> core.State:
         clients = core.init_clients(key, model, hparams)

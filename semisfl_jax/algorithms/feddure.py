@@ -114,7 +114,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     parts = Parts(model, views, hparams)
     server = core.build_server(model, views, hparams)
     local = core.build_local(partial(train_client, parts), hparams, axis, rates=regulators.rates)
-    local = core.skip_during_warmup(hparams, local)
+    local = core.skip_pre_rounds(hparams, local)
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(partial(init, parts), round_, core.predict_by(model, views, 'student'), headline='student')

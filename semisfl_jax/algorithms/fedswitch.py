@@ -114,7 +114,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             student, client_state, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts
         )
 
-    local = core.skip_during_warmup(hparams, core.build_local(client, hparams, axis))
+    local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis))
 
     def init(key: Array) -> core.State:
         clients = core.init_clients(key, model, hparams)

@@ -10,7 +10,7 @@ with _epy.lazy_api_imports(globals()):
     from semisfl_jax.core.client_maps import CLIENT_MAPS, TRIAL_MAPS, client_map, in_chunks, sequential_map, trial_map
     from semisfl_jax.core.cross_entity import UNLABELED_METRICS, build_cross_entity, no_cross_entity
     from semisfl_jax.core.cross_entity_types import RowLosses, Rows
-    from semisfl_jax.core.full_model import build_server, forward, skip_during_warmup
+    from semisfl_jax.core.full_model import build_server, forward, skip_pre_rounds
     from semisfl_jax.core.local import (
         Batch,
         ClientInput,
@@ -100,7 +100,7 @@ __all__ = [
     'server_then_clients',
     'shard',
     'shard_round',
-    'skip_during_warmup',
+    'skip_pre_rounds',
     'supervised_then_cross_entity',
     'trial_map',
     'weigh',

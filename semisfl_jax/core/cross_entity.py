@@ -20,7 +20,7 @@ import optax
 
 from semisfl_jax.core import ahead, ema, pseudo_label, rng, sampling, trees
 from semisfl_jax.core.cross_entity_loss import loss, make_targets
-from semisfl_jax.core.cross_entity_types import Batch, CrossEntity, Exchange, RoundContext, RowLosses, Seen
+from semisfl_jax.core.cross_entity_types import AugmentedBatch, Batch, CrossEntity, Exchange, RoundContext, RowLosses
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.labeling import build_labeler
 from semisfl_jax.core.losses import References
@@ -164,7 +164,7 @@ def iterations(phase: CrossEntity, context: RoundContext, start: Exchange, batch
     """All K_u iterations, of batches with a leading [K_u]; metrics and counts have it, too."""
     k_u, at_once = phase.hparams.k_u, iterations_at_once(phase, context, batches)
 
-    def reporting(exchange: Exchange, inputs: tuple[Batch, Seen]) -> tuple[Exchange, Array]:
+    def reporting(exchange: Exchange, inputs: tuple[Batch, AugmentedBatch]) -> tuple[Exchange, Array]:
         exchange, reported = iteration(phase, context, exchange, *inputs)
         return exchange, trees.pack(reported)
 
@@ -172,14 +172,14 @@ def iterations(phase: CrossEntity, context: RoundContext, start: Exchange, batch
         """For shapes alone: the views have those of the images."""
         batch = jax.tree.map(lambda x: x[0], batches)
         images = context.federation.client_images[batch.rows]
-        return iteration(phase, context, exchange, batch, Seen(images, images))[1]
+        return iteration(phase, context, exchange, batch, AugmentedBatch(images, images))[1]
 
     def alone(exchange: Exchange, batch: Batch) -> tuple[Exchange, Array]:
-        return reporting(exchange, (batch, see(phase, context, batch)))
+        return reporting(exchange, (batch, augment(phase, context, batch)))
 
     def block(exchange: Exchange, batches: Batch) -> tuple[Exchange, Array]:
         with jax.named_scope('views_of_iterations'):
-            seen = jax.vmap(partial(see, phase, context))(batches)
+            seen = jax.vmap(partial(augment, phase, context))(batches)
         return jax.lax.scan(reporting, exchange, (batches, seen))
 
     if at_once == 1:
@@ -196,18 +196,18 @@ def iterations_at_once(phase: CrossEntity, context: RoundContext, batches: Batch
     return max(divisor for divisor in range(1, k_u + 1) if k_u % divisor == 0 and divisor <= most)
 
 
-def see(phase: CrossEntity, context: RoundContext, batch: Batch) -> Seen:
+def augment(phase: CrossEntity, context: RoundContext, batch: Batch) -> AugmentedBatch:
     """The views of a batch."""
     images = context.federation.client_images[batch.rows]
     keys = iteration_keys(context.key, context.ids, batch.t)
-    return Seen(
+    return AugmentedBatch(
         weak_views(phase.views, phase.axis, keys, images), phase.axis.map(phase.views.strong)(keys['strong'], images)
     )
 
 
 @jax.named_scope('cross_entity_iteration')
 def iteration(
-    phase: CrossEntity, context: RoundContext, exchange: Exchange, batch: Batch, seen: Seen
+    phase: CrossEntity, context: RoundContext, exchange: Exchange, batch: Batch, seen: AugmentedBatch
 ) -> tuple[Exchange, Reported]:
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 

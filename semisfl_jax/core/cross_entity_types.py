@@ -72,7 +72,7 @@ class Batch(NamedTuple):
     labeled: Array  # [A', B] bool, whether their clients know the labels
 
 
-class Seen(NamedTuple):
+class AugmentedBatch(NamedTuple):
     """The views of a batch."""
 
     weak: Array  # [A', B, H, W, C] uint8, for the labels

@@ -58,7 +58,7 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
     return lambda key, state, federation, k_s, lr: (state, {})
 
 
-def skip_during_warmup(
+def skip_pre_rounds(
     hparams: HParams, phase: LocalPhase, received: Callable[[State], Any] = lambda state: state.student
 ) -> LocalPhase:
     """The clients' part of a round, skipped in the first `pre_rounds` rounds.

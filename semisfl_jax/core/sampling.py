@@ -305,9 +305,9 @@ def client_rows(
     iteration = jnp.arange(most_steps(federation, batches))[:, None]
     slot = jnp.arange(batch_size)[None, :]
 
-    def one_client(client: Array, visits: Array, steps: Array) -> tuple[Array, Array]:
+    def one_client(client: Array, participations: Array, steps: Array) -> tuple[Array, Array]:
         stream = rng.fold(key, 'client_batches', client)
-        step = visits * steps + iteration  # [K_u, 1]
+        step = participations * steps + iteration  # [K_u, 1]
         size, labeled_size = federation.size[client], federation.labeled_size[client]
         head = jnp.where(_reserves(batches, labeled_size), labeled_rows, 0)
 
@@ -329,5 +329,5 @@ def client_rows(
         return rows, labeled
 
     steps = client_steps(federation, cohort, batches)
-    row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.visits, steps)
+    row_indices, labeled = jax.vmap(one_client)(cohort.ids, cohort.participations, steps)
     return _counted_up(row_indices) if federation.streamed else row_indices, labeled

@@ -80,14 +80,14 @@ def run(
         seen_ahead = None
         if at_once >= BLOCK:
             with jax.named_scope('views_of_steps'):
-                seen_ahead = jax.vmap(lambda i, rows: see(phase, key, first + i, federation, rows))(
+                seen_ahead = jax.vmap(lambda i, rows: augment(phase, key, first + i, federation, rows))(
                     jnp.arange(BLOCK), drawn[0]
                 )
 
         def body(i: Array, carry: _Carry) -> _Carry:
             state, opt_state, sums = carry
             rows, valid = jax.tree.map(lambda of_steps: of_steps[i], drawn)
-            seen = see(phase, key, state.step, federation, rows) if seen_ahead is None else seen_ahead[i]
+            seen = augment(phase, key, state.step, federation, rows) if seen_ahead is None else seen_ahead[i]
             labels = federation.server_labels[rows]
             state, opt_state, metrics = step(phase, key, state, opt_state, seen, labels, valid, lr)
             return state, opt_state, sums + jnp.stack([metrics[name] for name in SUPERVISED_METRICS])
@@ -165,7 +165,7 @@ def views_of_step(phase: Supervised) -> int:
     return phase.hparams.server_batch_size * (1 if phase.memory is None else 2)
 
 
-def see(phase: Supervised, key: Array, number: Array, federation: Federation, rows: Array) -> Array:
+def augment(phase: Supervised, key: Array, number: Array, federation: Federation, rows: Array) -> Array:
     """The views of step `number` [] of `server_images` [B_s]: uint8, view 1, followed by view 2 if there is a queue."""
     images = federation.server_images[rows]
     if phase.memory is not None:  # two independent draws, in one call

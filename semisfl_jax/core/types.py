@@ -84,7 +84,7 @@ class Cohort(NamedTuple):
 
     ids: Array  # [A] int32, ascending; of T tasks, task by task in turn
     weight: Array  # [A] float32, 1 for a participating client, 0 for padding
-    visits: Array  # [A] int32, earlier rounds in which the client has drawn batches
+    participations: Array  # [A] int32, earlier rounds in which the client has drawn batches
 
 
 class View(Protocol):

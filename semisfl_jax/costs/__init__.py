@@ -17,17 +17,17 @@ from semisfl_jax.costs.prices import (
     supervised_work,
     whole_model,
 )
-from semisfl_jax.costs.rounds import Bill, CostModel, add, bill, build, drop_late, prepare, work
+from semisfl_jax.costs.rounds import CostModel, RoundCost, add, bill, build, drop_late, prepare, work
 
 __all__ = [
     'BANDWIDTH_UNITS',
     'NUMBER',
-    'Bill',
     'ClientCost',
     'Clients',
     'CostContext',
     'CostModel',
     'CostOptions',
+    'RoundCost',
     'add',
     'bill',
     'build',

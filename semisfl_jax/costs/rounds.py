@@ -22,7 +22,7 @@ from semisfl_jax.costs.pieces import DenseSpec, ModelSpec, Pieces, measure, meas
 from semisfl_jax.costs.prices import ORDERS, PAPER_SIZES, ClientCost, CostContext, supervised_work
 
 
-class Bill(NamedTuple):
+class RoundCost(NamedTuple):
     """The cost of a round, or of all rounds so far."""
 
     bytes_up: int = 0  # from clients to the server
@@ -30,9 +30,9 @@ class Bill(NamedTuple):
     simulated_seconds: float = 0.0
 
 
-def add(one: Bill, other: Bill) -> Bill:
+def add(one: RoundCost, other: RoundCost) -> RoundCost:
     """The sum of two bills."""
-    return Bill(
+    return RoundCost(
         one.bytes_up + other.bytes_up,
         one.bytes_down + other.bytes_down,
         one.simulated_seconds + other.simulated_seconds,
@@ -144,7 +144,7 @@ def prepare(model: CostModel) -> None:
 
 def bill(
     model: CostModel, index: int, k_s: int, clients: Clients | None, metrics: Mapping[str, float] | None = None
-) -> Bill:
+) -> RoundCost:
     """The bill of one round.
 
     Seconds: the server's K_s steps, then the clients' part. Models go to all clients simultaneously. The server notices
@@ -165,7 +165,7 @@ def bill(
     cost = model.client_cost(context)
     if clients is None:
         everyone = model.num_clients
-        return Bill(everyone * cost.inactive_upload, everyone * cost.inactive_download, server_seconds)
+        return RoundCost(everyone * cost.inactive_upload, everyone * cost.inactive_download, server_seconds)
     up = clients.started * (cost.setup_upload + clients.made * cost.step_upload) + clients.survived * cost.upload
     down = clients.started * (cost.download + clients.made * cost.step_download)
     paces = _paces(model, index, clients, cost)
@@ -177,7 +177,7 @@ def bill(
     inactive = model.num_clients - int(np.sum(clients.started))  # also those that failed before the round
     bytes_up = round(float(np.sum(up))) + inactive * cost.inactive_upload
     bytes_down = round(float(np.sum(down))) + inactive * cost.inactive_download
-    return Bill(bytes_up, bytes_down, seconds)
+    return RoundCost(bytes_up, bytes_down, seconds)
 
 
 def work(model: CostModel, index: int, k_s: int, clients: Clients | None) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, commands
-from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.cuts import plot, prices
 
@@ -54,14 +54,14 @@ def _price(command: command_line.Command) -> None:
     name = f'{command.name}-{command.config.model.name}'
     folder = user_files.expanded(command.workdir or f'runs/cuts/{name}', '--workdir')
     check(command.config)  # before a folder is made
-    with own_files.writing('--workdir'):
+    with atomic_io.writing('--workdir'):
         folder.mkdir(parents=True, exist_ok=True)
     priced = pricing(command.config, lambda line: print(line, file=sys.stderr, flush=True))
     text = prices.as_text(priced)
     print(text)
-    with own_files.writing('--workdir'):
-        own_files.write(folder / 'cuts.txt', f'{text}\n'.encode())
-        own_files.write(folder / 'cuts.csv', prices.as_csv(priced).encode())
+    with atomic_io.writing('--workdir'):
+        atomic_io.write(folder / 'cuts.txt', f'{text}\n'.encode())
+        atomic_io.write(folder / 'cuts.csv', prices.as_csv(priced).encode())
         try:
             plot.plot(priced, folder)
         except UserError as error:  # the table is written, with or without matplotlib

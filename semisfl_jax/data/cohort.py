@@ -30,7 +30,7 @@ def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, 
     return (np.stack(drawn, axis=1) * tasks + np.arange(tasks)).ravel().astype(np.int32)
 
 
-def visits_before(
+def participations_before(
     seed: int,
     round_index: int,
     num_clients: int,
@@ -50,24 +50,24 @@ def visits_before(
     Returns:
       [N] int32.
     """
-    visits = np.zeros(num_clients, np.int32)
+    participations = np.zeros(num_clients, np.int32)
     for earlier in range(first, round_index):
         ids = started(earlier) if started else draw_cohort(seed, earlier, num_clients, num_active, tasks)
-        visits = add_visit(visits, ids)
-    return visits
+        participations = add_participation(participations, ids)
+    return participations
 
 
-def add_visit(visits: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The visits [N] after a round with the clients `ids` [A], as a new array."""
-    visits = visits.copy()
-    visits[ids] += 1
-    return visits
+def add_participation(participations: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The participations [N] after a round with the clients `ids` [A], as a new array."""
+    participations = participations.copy()
+    participations[ids] += 1
+    return participations
 
 
 def make_cohort(
-    ids: np.ndarray, visits: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None, tasks: int = 1
+    ids: np.ndarray, participations: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None, tasks: int = 1
 ) -> Cohort:
-    """The Cohort of clients `ids` [A], given the visits [N] of all clients before this round.
+    """The Cohort of clients `ids` [A], given the participations [N] of all clients before this round.
 
     All have weight 1, except those that `failed` [A] bool, which have 0. Copies of the last client, of T tasks those
     of the last T, with weight 0 pad the cohort to `padded_size`.
@@ -78,5 +78,5 @@ def make_cohort(
     if failed is not None:
         valid &= ~np.pad(failed, (0, padding))
     # On the host, where a program takes them from: three arrays fewer to create in every round of every trial
-    fields: Any = padded.astype(np.int32), valid.astype(np.float32), visits[padded].astype(np.int32)
+    fields: Any = padded.astype(np.int32), valid.astype(np.float32), participations[padded].astype(np.int32)
     return Cohort(*fields)

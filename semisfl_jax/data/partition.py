@@ -2,9 +2,9 @@
 
 A partition is disjoint, and complete except for the labeled images that `federation.ignored_labeled` 'dropped'
 discards, for what `data.num_unlabeled` leaves out, and for validation images (`data.num_validation`, `validation`).
-`partition_settings` has what it is made from, `deal` the rules, and `mismatch` chooses the classes of unlabeled images
-by those of labeled ones. A partition is a function of the configuration alone: the only source of randomness is
-`config.data.partition_seed`, or `config.seed` if that is -1.
+`partition_settings` has what it is made from, `partitioners` the rules, and `mismatch` chooses the classes of
+unlabeled images by those of labeled ones. A partition is a function of the configuration
+alone: the only source of randomness is `config.data.partition_seed`, or `config.seed` if that is -1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import deal, mismatch, partition_tasks, rule_settings, validation
+from semisfl_jax.data import mismatch, partition_tasks, partitioners, rule_settings, validation
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition_settings import check, settings
@@ -63,7 +63,7 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
 
     First of all, `num_validation` images are held out, by a random stream of their own (`validation.draw`).
     The server gets `num_labeled` - `client_labels` labeled images; the clients share `client_labels` labeled ones
-    and all remaining images without labels, or `num_unlabeled` of them, by a rule of `deal.PARTITIONS`. A client left
+    and all remaining images without labels, or `num_unlabeled` of them, by a rule of `PARTITIONS`. A client left
     without unlabeled images gets one of the largest client's. The labeled images of the clients follow the same shares
     or classes, or a separate rule with a draw of its own (`labeled_partition`). With `mismatch`, the rule only decides
     how many unlabeled images a client gets, and their classes depend on those of its labeled images. With mu = 0 the
@@ -113,10 +113,10 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     remaining, dealt = _unlabeled_counts(pool, chosen)
     labels = np.array([len(rows) for rows in with_labels])
     if (of_labels := chosen.get('labeled_partition', 'same')) == 'same':
-        labeled_counts = deal.alike(chosen['partition'], labels, chosen, dealt)
+        labeled_counts = partitioners.alike(chosen['partition'], labels, chosen, dealt)
     else:
-        labeled_counts = deal.counts(of_labels, labels, rule_settings.of_labeled(chosen))
-    dealt = deal.fill_empty(dealt)
+        labeled_counts = partitioners.counts(of_labels, labels, rule_settings.of_labeled(chosen))
+    dealt = partitioners.fill_empty(dealt)
     if 'mismatch' in chosen:
         dealt = mismatch.compose(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
 
@@ -166,7 +166,7 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
             f'{_held_out(chosen)}; use at most as many, or 0 for all'
         )
     used = largest_remainder(remaining, wanted)
-    return remaining, deal.counts(chosen['partition'], used, rule_settings.of_unlabeled(chosen))
+    return remaining, partitioners.counts(chosen['partition'], used, rule_settings.of_unlabeled(chosen))
 
 
 def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:

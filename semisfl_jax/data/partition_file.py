@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.core.wording import found, size
 from semisfl_jax.data import partition_settings
@@ -58,8 +58,8 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         arrays['validation_index'] = partition.validation_index.astype(np.int32)
     written = io.BytesIO()
     np.savez(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
-    with own_files.writing('file'):
-        own_files.write(path, written.getvalue())
+    with atomic_io.writing('file'):
+        atomic_io.write(path, written.getvalue())
 
 
 def load(path: str | os.PathLike, limit: int = MOST_BYTES, advice: str = EXPORT) -> Partition:

@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import deal
+from semisfl_jax.data import partitioners
 
 LABELED_SPLITS = ('natural', 'balanced')
 TASK_IMAGES = ('shared', 'disjoint')  # whether clients of different tasks may hold the same images
@@ -35,12 +35,12 @@ def settings(config: ConfigDict) -> dict:
     else:
         of_labels = {}
     rule, labeled_rule = fed.partition, of_labels.get('labeled_partition', 'same')
-    own_alpha = labeled_rule not in deal.WITHOUT_ALPHA and fed.labeled_alpha != 0
+    own_alpha = labeled_rule not in partitioners.WITHOUT_ALPHA and fed.labeled_alpha != 0
     needs_alpha = {rule} if own_alpha else {rule, labeled_rule}
     used: dict[str, Any] = {'labeled_alpha': float(fed.labeled_alpha)} if own_alpha else {}
-    if rule == deal.SIZED:
+    if rule == partitioners.SIZED:
         used |= {'min_images': fed.min_images, 'max_images': fed.max_images}
-    if labeled_rule == deal.SIZED:
+    if labeled_rule == partitioners.SIZED:
         used['min_labeled'] = fed.min_labeled
     if 'classes' in (rule, labeled_rule):
         used['classes_per_client'] = fed.classes_per_client
@@ -60,7 +60,7 @@ def settings(config: ConfigDict) -> dict:
         'use_client_labels': fed.mu > 0 or apart,
         'num_clients': fed.num_clients,
         'partition': rule,
-        'alpha': None if needs_alpha <= set(deal.WITHOUT_ALPHA) else float(fed.alpha),
+        'alpha': None if needs_alpha <= set(partitioners.WITHOUT_ALPHA) else float(fed.alpha),
         **of_labels,
         **used,
     }

@@ -1,4 +1,4 @@
-"""What a rule of `deal.PARTITIONS` is told about the set of images that it deals."""
+"""What a rule of `partitioners.PARTITIONS` is told about the set of images that it deals."""
 
 from __future__ import annotations
 

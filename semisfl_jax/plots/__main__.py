@@ -30,7 +30,7 @@ from absl import flags
 
 from semisfl_jax import runs
 from semisfl_jax.config import commands, sources
-from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.plots import draw, style
@@ -82,7 +82,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
     missing = []
-    with style.context(), own_files.writing('--out'):
+    with style.context(), atomic_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or draw.NAMES:
             if wanted in draw.SLOW:
@@ -93,7 +93,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
-                    own_files.write(path / f'{name}.{kind}', style.content(figure, kind))
+                    atomic_io.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
     if only and missing:
         raise missing[0]

@@ -49,7 +49,7 @@ def experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
             f"config.data.partition_file='{config.data.partition_file}' cannot be used without the data; leave it "
             'empty, since only the number of images of each client matters here'
         )
-    dataset = data.hollow(config.data)
+    dataset = data.shape_only_dataset(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partition = experiment_lib.split(dataset, config)
     parts = experiment_lib.build_parts(config, dataset, mesh)

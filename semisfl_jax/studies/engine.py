@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import shorten
 from semisfl_jax.plots import style
@@ -114,7 +114,7 @@ def _make(
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
         found = collect.find(study, home, faults)
-        with own_files.writing('--workdir'):
+        with atomic_io.writing('--workdir'):
             report.write(folder, study, found)
     damaged = collect.damaged(found)
     for name, fault in damaged.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.tasks import Headline
-from semisfl_jax.training.totals import Account
+from semisfl_jax.training.totals import RunTotals
 
 
 class Described(NamedTuple):
@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
     round: int  # rounds completed
     states: list[Any]  # [R], on the devices
     controllers: list[FrequencyState]  # [R], of K_s
-    accounts: list[Account]  # [R]
+    accounts: list[RunTotals]  # [R]
 
 
 class Finished(NamedTuple):

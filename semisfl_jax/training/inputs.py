@@ -49,7 +49,7 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
     if not experiment.method.clients:
         yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
 
-    visits = data.visits_before(
+    visits = data.participations_before(
         config.seed, first, clients, active, first=config.pre_rounds, started=partial(_started, experiment), tasks=tasks
     )
     for index in itertools.count(first):
@@ -57,7 +57,7 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
         participants = participation(experiment, index)
         yield data.make_cohort(ids, visits, padded, participants.failed if participants else None, tasks)
         if participants:
-            visits = data.add_visit(visits, _started(experiment, index))
+            visits = data.add_participation(visits, _started(experiment, index))
 
 
 def _started(experiment: Experiment, index: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, data
 from semisfl_jax.config import devices
-from semisfl_jax.core import compilation, hosts, own_files
+from semisfl_jax.core import atomic_io, compilation, hosts
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.core.types import Array, Cohort, Federation
@@ -52,7 +52,7 @@ from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.interrupt import Request, Stopped
 from semisfl_jax.training.result import Records, Result
-from semisfl_jax.training.totals import Account
+from semisfl_jax.training.totals import RunTotals
 
 
 @memory.explained
@@ -124,13 +124,13 @@ class Training(NamedTuple):
         _tell(self.listeners, event)
 
 
-class Standing(NamedTuple):
+class LoopState(NamedTuple):
     """Where a run stands between two rounds."""
 
     round: int  # rounds completed
     state: Any  # of all trials, see `trials.Batch`
     controllers: list[FrequencyState]  # [R], of K_s
-    accounts: list[Account]  # [R]
+    accounts: list[RunTotals]  # [R]
     records: list[Records]  # [R], so far
 
 
@@ -147,7 +147,7 @@ class Programs(NamedTuple):
 
 def _train(
     run: Training,
-    progress: Standing,
+    progress: LoopState,
     seen: list[tuple[list[int], bool]],
     stream: Iterator[tuple[Federation, Cohort]],
     request: Request,
@@ -190,7 +190,7 @@ def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
 
 
 @compilation.without_collecting()
-def _start(run: Training) -> Standing:
+def _start(run: Training) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
     controller = simulation.init_controller(first)
@@ -200,18 +200,18 @@ def _start(run: Training) -> Standing:
         with hosts.together():
             memory.check('initial state', init, run.config)
         states = [init(trial.key) for trial in run.trials]
-        controllers, accounts = [controller for _ in states], [Account() for _ in states]
-        return Standing(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
+        controllers, accounts = [controller for _ in states], [RunTotals() for _ in states]
+        return LoopState(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
     run.tell(events.Resumed(restored.round))
     states = resume.on_devices(first, restored)
     controllers = [tree['frequency'] for tree in restored.state]
     accounts = list(map(totals.from_json, restored.notes))
     records = hosts.from_first(lambda: [metrics.read(home.lines, restored.round) for home in run.homes])
-    return Standing(restored.round, run.batch.stack(states), controllers, accounts, records)
+    return LoopState(restored.round, run.batch.stack(states), controllers, accounts, records)
 
 
 @compilation.without_collecting()
-def _compile(run: Training, progress: Standing, inputs_of_round: tuple) -> Programs:
+def _compile(run: Training, progress: LoopState, inputs_of_round: tuple) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     batch, config, first = run.batch, run.config, run.trials[0]
     jit = simulation.compile_with(config)
@@ -250,7 +250,7 @@ def _compiling(program: str, seconds: dict[str, float], tell: events.Listener) -
     tell(events.Compiled(program, seconds[program], cached=programs.hits > 0))
 
 
-def _iterations(run: Training, progress: Standing) -> Array | np.int32:
+def _iterations(run: Training, progress: LoopState) -> Array | np.int32:
     """K_s of the next round, [R] for R trials."""
     return run.batch.stack([np.int32(controller.k_s) for controller in progress.controllers])
 
@@ -263,10 +263,10 @@ def _parts(run: Training, tree: Any) -> list[Any]:
 def _after_round(
     run: Training,
     programs: Programs,
-    progress: Standing,
+    progress: LoopState,
     measured: dict[str, np.ndarray],
     seconds: float,
-) -> Standing:
+) -> LoopState:
     """Checks, evaluates and reports a round.
 
     Args:
@@ -306,7 +306,7 @@ def _after_round(
     run.tell(events.RoundDone(records))
     for lines, record in zip(progress.records, records, strict=True):
         lines.append(record)  # in place: copies of all lines in every round would add up
-    pay = partial(totals.pay, headline=trials[0].headline, tasks=trials[0].score_keys)
+    pay = partial(totals.update, headline=trials[0].headline, tasks=trials[0].score_keys)
     return progress._replace(
         round=number,
         controllers=controllers,
@@ -314,7 +314,7 @@ def _after_round(
     )
 
 
-def _save(run: Training, progress: Standing, request: Request) -> None:
+def _save(run: Training, progress: LoopState, request: Request) -> None:
     """Saves the state if it is due, or if the run was asked to stop.
 
     Raises:
@@ -342,12 +342,12 @@ def _folders(run: Training) -> list[Path | None]:
     return [home.folder for home in run.homes] or [None for _ in run.trials]
 
 
-def _summarize(run: Training, programs: Programs, progress: Standing) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _summarize(run: Training, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
-        own_files.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
+        atomic_io.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
         for trial, account, trivial_scores in zip(run.trials, progress.accounts, programs.trivial_scores, strict=True)
     ]
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, own_files.seal(summary.of_trials(run.config, run.batch.map, summaries))
+    return summaries, atomic_io.seal(summary.of_trials(run.config, run.batch.map, summaries))

@@ -20,7 +20,7 @@ from semisfl_jax.training import metrics, totals, trivial, versions
 from semisfl_jax.training.averages import mean_and_error
 from semisfl_jax.training.evaluate import Scores
 from semisfl_jax.training.experiment import Experiment
-from semisfl_jax.training.totals import Account
+from semisfl_jax.training.totals import RunTotals
 
 # Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
@@ -67,7 +67,7 @@ def marks(experiment: Experiment) -> dict[str, bool]:
 
 def of_trial(
     experiment: Experiment,
-    account: Account,
+    account: RunTotals,
     trivial_scores: Mapping[str, Mapping[str, float | None]],
     compile_seconds: dict[str, float],
     num_trials: int,

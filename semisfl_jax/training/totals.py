@@ -15,7 +15,7 @@ import numpy as np
 
 from semisfl_jax import costs
 from semisfl_jax.config import failures
-from semisfl_jax.costs import Bill, Clients
+from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score
 from semisfl_jax.training import inputs, metrics
 from semisfl_jax.training.experiment import Experiment
@@ -23,12 +23,12 @@ from semisfl_jax.training.experiment import Experiment
 _LAST = 10  # evaluations that are averaged
 
 
-class Account(NamedTuple):
+class RunTotals(NamedTuple):
     """Totals of a trial after some rounds; scores are those of the method's headline."""
 
     rounds: int = 0
     k_s: int = 0  # of the last round
-    bill: Bill = Bill()
+    bill: RoundCost = RoundCost()
     wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
     evaluations: int = 0
     last_scores: tuple[float | None, ...] = ()  # at most `_LAST`, oldest first; None where the images define none
@@ -37,9 +37,9 @@ class Account(NamedTuple):
     metrics_sha256: str = ''  # `metrics.chain` over the lines of metrics.jsonl
 
 
-def pay(
-    account: Account, bill: Bill, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
-) -> Account:
+def update(
+    account: RunTotals, bill: RoundCost, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
+) -> RunTotals:
     """The account after one more round.
 
     Args:
@@ -51,7 +51,7 @@ def pay(
     """
     scores = [record[headline.key]] if headline.key in record else []
     known = [score for score in (account.best_score, *scores) if score is not None]
-    return Account(
+    return RunTotals(
         rounds=record['round'],
         k_s=record['k_s'],
         bill=bill,
@@ -64,15 +64,15 @@ def pay(
     )
 
 
-def to_json(account: Account) -> dict[str, Any]:
+def to_json(account: RunTotals) -> dict[str, Any]:
     """The account as stored in a checkpoint."""
     return {**account._asdict(), 'scores': dict(account.scores)}
 
 
-def from_json(value: Mapping[str, Any]) -> Account:
+def from_json(value: Mapping[str, Any]) -> RunTotals:
     """The inverse of `to_json`."""
-    converted = {'bill': Bill(*value['bill']), 'last_scores': tuple(value['last_scores'])}
-    return Account(**{**value, **converted})
+    converted = {'bill': RoundCost(*value['bill']), 'last_scores': tuple(value['last_scores'])}
+    return RunTotals(**{**value, **converted})
 
 
 def scores_of(score: Score) -> tuple[str, str, str]:
@@ -91,7 +91,7 @@ def headline(summary: Mapping[str, Any]) -> Headline:
     return Headline(summary['headline'], score, summary.get('eval_split', 'test'))
 
 
-def figures(account: Account, headline: Headline, with_costs: bool) -> dict[str, Any]:
+def figures(account: RunTotals, headline: Headline, with_costs: bool) -> dict[str, Any]:
     """The entries of summary.json for an account after the last round, which is always evaluated."""
     known = [score for score in account.last_scores if score is not None]
     values = account.last_scores[-1], float(np.mean(known)) if known else None, account.best_score
@@ -113,8 +113,8 @@ def after_round(
     index: int,
     k_s: Sequence[int],
     metrics_of_round: Sequence[Mapping[str, Any]],
-    previous: Sequence[Bill],
-) -> list[Bill]:
+    previous: Sequence[RoundCost],
+) -> list[RoundCost]:
     """The bills of several trials for all rounds up to round `index` (0-based).
 
     Args:
@@ -132,7 +132,7 @@ def after_round(
     ]
 
 
-def entries(experiment: Experiment, clients: Clients | None, cumulative: Bill) -> dict[str, Any]:
+def entries(experiment: Experiment, clients: Clients | None, cumulative: RoundCost) -> dict[str, Any]:
     """The entries of a line of metrics.jsonl for the costs and, where clients can fail, for their numbers."""
     lines = dict(zip(metrics.COSTS, cumulative, strict=True)) if experiment.costs.enabled else {}
     if not failures.can_happen(experiment.config.failures):

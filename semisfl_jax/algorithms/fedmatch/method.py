@@ -54,7 +54,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         state, metrics = server(key, state, federation, k_s, lr)
         received = partial(sent_out, parts)
         local = core.build_local(partial(train_client, parts, key), hparams, axis, received)
-        mean, clients, client_metrics = core.skip_during_warmup(hparams, local, received)(
+        mean, clients, client_metrics = core.skip_pre_rounds(hparams, local, received)(
             key, state, federation, cohort, lr
         )
         student = with_parameters(mean['statistics'], mean.get('sigma', trainable(state.student)))

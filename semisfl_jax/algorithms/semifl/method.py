@@ -69,7 +69,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     statistics = build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
     parts = Parts(model, views, hparams, statistics, optax.sgd(1.0, momentum=options.global_momentum))
     local = core.build_local(partial(train_client, parts), hparams, axis, reads='sets')
-    local = core.skip_during_warmup(hparams, local)
+    local = core.skip_pre_rounds(hparams, local)
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array

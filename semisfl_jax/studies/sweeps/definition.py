@@ -7,7 +7,7 @@ from typing import Any
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
-from semisfl_jax.core import own_files
+from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import shorten
 from semisfl_jax.studies import tuned
@@ -31,7 +31,7 @@ def keep(folder: Path, sweep: Sweep) -> None:
     if not file.exists():
         if (folder / 'optuna.journal').exists():
             raise UserError(f'{folder} has trials but no {NAME}; restore it from a copy, or choose another --workdir')
-        own_files.write_json(file, content)
+        atomic_io.write_json(file, content)
         return
     old, new = config_lib.flatten(_completed(file)), config_lib.flatten(content)
     differing = [
@@ -51,7 +51,7 @@ def _completed(file: Path) -> dict[str, Any]:
     """The content of a file, with the keys of configurations that it is too old to have."""
     advice = 'restore it from a copy, or choose another --workdir'
     try:
-        content = own_files.read_object(file)
+        content = atomic_io.read_object(file)
     except UserError as error:
         raise UserError(f'{error}; {advice}') from error
     methods = content.get('methods')

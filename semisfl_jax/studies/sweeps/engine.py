@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import own_files, user_files
+from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import shorten
 from semisfl_jax.plots import style
@@ -67,7 +67,7 @@ def run(
         try:
             _search(sweep, storage, home, launcher, say)
         finally:
-            with own_files.writing('--workdir'):
+            with atomic_io.writing('--workdir'):
                 report.write(folder, sweep, results.find(sweep, storage), home)
     say(f'report in {folder}/report.md and report.html, settings in {folder}/tuned.json')
     return folder

@@ -51,7 +51,7 @@ _OF_CLIENTS = ('batch_size', *FEATURES['clustering'], *FEATURES['client teacher'
 _ALSO_OF_K_S = ('k_u', 'pre_rounds', 'data.num_unlabeled')  # of clients and of the rules by which K_s adapts
 
 
-def tell(config: ConfigDict, given: Iterable[str]) -> None:
+def warn_ignored_keys(config: ConfigDict, given: Iterable[str]) -> None:
     """Warns of every dotted key of `given` that has no effect in a configuration, in a line for each reason, of clients
     that never train, and of a trace in which no active client fails."""
     flat, idle = flatten(config), find(config)

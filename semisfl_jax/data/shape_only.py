@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.data import dataset, fake, sources
 
 
-def hollow(options: ConfigDict) -> dataset.Dataset:
+def shape_only_dataset(options: ConfigDict) -> dataset.Dataset:
     """The data set that `config.data` asks for, every image of it one and the same byte: it takes no memory.
 
     Labels are 0 .. K-1 in turn, so a split that depends on labels is like that of the true data, but not equal to it.
