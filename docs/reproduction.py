@@ -45,24 +45,26 @@ def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
             study = claim['study'] + (', tuned' if 'tuned' in claim else '')
             rows.append(f'| [{claim["name"]}](#{_anchor(claim["name"])}) | {_counts(item)} | `{study}` |')
     parts = [intro.strip(), '\n'.join(rows)]
-    parts_made: set[Path] = set()  # folders of parts of studies, the command of which is on the page already
+    shown: dict[Any, str] = {}
     for paper in papers:
         parts.append(f'## {paper}')
-        parts += [section(item, parts_made) for item in found if item.claim['paper'] == paper]
+        parts += [section(item, shown) for item in found if item.claim['paper'] == paper]
     return '\n\n'.join(parts) + '\n'
 
 
-def section(item: claims_lib.Judged, parts_made: set[Path]) -> str:
+def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
     """The section of a claim: its words and the verdict, and everything else folded.
 
     Args:
       item: the claim.
-      parts_made: folders of parts of studies whose command is on the page; the folder of `item` is added.
+      shown: what is on the page already, with the anchor of its section: quotations, and folders of parts of studies, the
+        command of which is shown once. Those of `item` are added.
     """
     claim = item.claim
     parts = [f'### {claim["name"]}']
     if 'words' in claim:
-        parts.append(f'> {claim["words"]}')
+        first = shown.setdefault(claim['words'], _anchor(claim['name']))
+        parts.append(f'> {claim["words"]}' if first == _anchor(claim['name']) else f'> As [above](#{first}).')
     words = f'{claim["where"][0].upper()}{claim["where"][1:]}. {claim.get("numbers", "")}'.strip()
     parts.append(f'{words} **Here: {_counts(item)}.** {claim.get("again", "")}'.strip())
     details = [table(item)] if item.comparisons else []
@@ -76,9 +78,9 @@ def section(item: claims_lib.Judged, parts_made: set[Path]) -> str:
         figure = f'../results/{item.folder.name}/figures/{claim["figure"]}.png'
         details.append(f'<img src="{figure}" width="465" alt="{claim["alt"]}">')
     if item.folder:
-        if 'part' in claim and item.folder not in parts_made:
+        if 'part' in claim and item.folder not in shown:
             details.append(_command(item))
-            parts_made.add(item.folder)
+            shown[item.folder] = _anchor(claim['name'])
         details.append(f'[Report](../results/{item.folder.name}/report.md)')
     if details:
         parts += ['<details><summary>Details</summary>', *details, '</details>']
