@@ -19,7 +19,7 @@ def options():
     for group, option_class in sorted(option_groups().items()):
         methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
         names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
-        title = f'## `config.{group}`\n\nOptions of {names}.'
+        title = f'## `config.{group}`: {names}'
         rows = [title, '| key | default | meaning |\n|---|---|---|']
         lines = [
             f'| `{group}.{name}` | `{field.default}` | {_cell(field.metadata["meaning"])} |'
