@@ -114,7 +114,7 @@ def test_assignments_are_to_keys(page):
 def keys_of_tables(text):
     """The keys that stand in back quotes in columns headed `key` (first) or `switch` (last) of the tables of a page."""
     for table in re.findall(r'^(\|.*\n\|[-| ]+\|\n(?:\|.*\n)+)', text, re.MULTILINE):
-        head, _, *rows = [line.strip('| ').split(' | ') for line in table.splitlines()]
+        head, _, *rows = [[cell.strip() for cell in line.strip()[1:-1].split('|')] for line in table.splitlines()]
         for column, name in ((0, 'key'), (-1, 'switch')):
             for row in rows if head[column] == name else []:
                 assert len(row) == len(head), row
