@@ -67,7 +67,7 @@ def jax_side(case: Case) -> Side:
 
     from benchmarks import programs
     from semisfl_jax import core
-    from semisfl_jax.core import compilation, queue
+    from semisfl_jax.core import machine, queue
     from semisfl_jax.core.hparams import learning_rate
     from semisfl_jax.training import experiment as experiment_lib
     from semisfl_jax.training import inputs as inputs_lib
@@ -103,7 +103,7 @@ def jax_side(case: Case) -> Side:
     side = MATRIX['cpu' if jax.default_backend() == 'cpu' else 'gpu']
     number = jnp.bfloat16 if case.precision == 'bfloat16' else jnp.float32
     matrices = jnp.full((2, side, side), 1 / side, number)
-    product = compilation.jit(jnp.matmul, config.precision)
+    product = machine.jit(jnp.matmul, config.precision)
 
     def matmul():
         """Computes `PRODUCTS` products, each depending on the previous one; all entries stay 1 / side."""

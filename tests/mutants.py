@@ -152,7 +152,7 @@ CROSS_ENTITY = of(
 )
 
 CROSS_ENTITY_LOSS = of(
-    'core/cross_entity_loss.py',
+    'core/cross_entity.py',
     'phases semisfl fedswitch_sl row_losses',
     ('the truth labels', 'jnp.where(labeled, truth, labels)', 'truth'),
     ('own labels are doubtful', 'confident | labeled', 'confident'),
@@ -165,7 +165,7 @@ CROSS_ENTITY_LOSS = of(
 )
 
 LABELING = of(
-    'core/labeling.py',
+    'core/cross_entity.py',
     'phases semisfl fedswitch_sl',
     ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
     ('student and teacher swapped', 'jnp.where(whose,', 'jnp.where(~whose,'),
@@ -290,7 +290,7 @@ DENSE = [
 
 OTHERS = [
     *of(
-        'core/objective.py',
+        'core/objectives.py',
         'phases fedavg',
         ('views of labeled rows swapped', 'view, images[:head])', 'images[:head], view)'),
         ('labeled rows are guessed', 'guessed = guessed_rows(hparams, batch)', 'guessed = batch.labeled | True'),
@@ -330,7 +330,7 @@ OTHERS = [
         ('predicts from raw images', 'views.normalize(images)', 'images'),
     ),
     *of(
-        'core/full_model.py',
+        'core/local.py',
         'phases semisfl fedavg',
         ('one pre-round more', 'state.round < hparams.pre_rounds', 'state.round <= hparams.pre_rounds'),
         ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),

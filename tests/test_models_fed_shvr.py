@@ -11,7 +11,7 @@ import pytest
 from configs import cifar10, mnist
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
-from semisfl_jax.core import labeling
+from semisfl_jax.core import cross_entity
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import LOCAL_CLIENTS
 from semisfl_jax.costs.pieces import ModelSpec, measure
@@ -254,7 +254,7 @@ def test_a_teacher_drops_nothing_in_evaluation_mode(statistics):
     """Its features and labels at the clients are those without a key; in training mode they are other ones."""
     model, variables, images = narrow_cnn13()
     hparams = config_lib.hparams(config_lib.resolve(runs.config(client_teacher_bn=statistics)))
-    labeler = labeling.build_labeler(model, hparams, LOCAL_CLIENTS, 'teacher')
+    labeler = cross_entity.build_labeler(model, hparams, LOCAL_CLIENTS, 'teacher')
     keys = jax.random.split(jax.random.key(0), 2)
     got, _ = labeler.label(variables, variables, True, jnp.stack([images, images]), keys)
     plain, _ = model.bottom(variables.bottom, images, None, False)

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from semisfl_jax import core
-from semisfl_jax.core import ahead, cross_entity, losses, queue, rng
+from semisfl_jax.core import cross_entity, losses, queue, rng, supervised
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.supervised import BLOCK
@@ -206,7 +206,7 @@ def test_views_that_are_made_ahead(most, at_once, monkeypatch):
     monkeypatch.setattr(cross_entity, 'iterations_at_once', watched)
     results = []
     for steps in (1, most):
-        monkeypatch.setattr(ahead, 'most_steps', lambda images, views, steps=steps: asked.append(views) or steps)
+        monkeypatch.setattr(supervised, 'most_steps', lambda images, views, steps=steps: asked.append(views) or steps)
         algorithm, key, state = start(hparams, model=linear.model())
         round_ = functools.partial(algorithm.round)  # built once, so it has to be a function that JAX has not seen
         results.append(jax.jit(round_)(key, state, federation, cohort, k_s))

@@ -82,7 +82,7 @@ def build(
     """Builds Fed-SHVR or an ablation of it.
 
     One round: K_s steps of cross-entropy at the server, if it has labels; theta goes to the cohort; each client labels
-    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`phases.sharpened`), whose
+    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`sharpened`), whose
     gradients g are corrected to g + d_k; the server averages.
 
     Algorithm 1 defines d_k by recursion, from the last two models of the server and the client's last result. That is

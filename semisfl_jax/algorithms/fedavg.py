@@ -38,7 +38,7 @@ def fedavg(
       'supervised': cross-entropy on its labeled images. With all labels at the clients, this is the upper bound
         called FedAvg-SL in the literature.
       'fixmatch', 'uda', 'pseudo_label', 'mean_teacher': consistency on its unlabeled images, and cross-entropy on the
-        labeled ones if it has any (`phases.build_objective`).
+        labeled ones if it has any (`core.build_objective`).
 
     The headline model is the averaged model.
 

@@ -17,7 +17,7 @@ from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.core.objective import supervised
+from semisfl_jax.core.objectives import supervised
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.types import Array, Cohort, Federation, Metrics, SplitParams, Variables, Views
-from semisfl_jax.models import SplitModel
+from semisfl_jax.core.types import Array, Cohort, Federation, Metrics, SplitModel, SplitParams, Variables, Views
 
 
 class State(struct.PyTreeNode):

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax.core import ahead, ema, losses, rng, sampling
+from semisfl_jax.core import ema, losses, machine, rng, sampling
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.queue import Memory
 from semisfl_jax.core.state import ServerPhase, State, trainable, with_parameters
-from semisfl_jax.core.types import Array, Federation, Metrics, SplitParams, Variables, Views
-from semisfl_jax.models import SplitModel
+from semisfl_jax.core.types import Array, Federation, Metrics, SplitModel, SplitParams, Variables, Views
 
 BLOCK = 32  # steps whose images are drawn at once: a draw is many small operations, however long it is
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
@@ -72,7 +71,7 @@ def run(
     phase: Supervised, key: Array, state: State, federation: Federation, k_s: Array, lr: Array
 ) -> tuple[State, Metrics]:
     """K_s steps, and the means of their metrics; see `build_supervised`."""
-    at_once = ahead.most_steps(federation.server_images, views_of_step(phase))
+    at_once = steps_at_once(federation.server_images, views_of_step(phase))
 
     def block(index: Array, carry: _Carry) -> _Carry:
         first = carry[0].step
@@ -240,3 +239,22 @@ def contrastive_loss(
     batch = labels.shape[0]
     itself = jnp.eye(batch, references.labels.shape[0], dtype=bool)  # the batch comes first
     return losses.contrastive(rows, labels, references, hparams.temperature, weight, comparable=~itself)
+
+
+MOST_BYTES_OF_VIEWS = 2**26  # of the views that are made at once; making them takes some twenty times as much memory
+
+
+def steps_at_once(images: Array, views: int) -> int:
+    """The number of steps whose views are computed together, at least 1; they are the same bits.
+
+    On a CPU the views of a batch are made in its step, while its images are in the cache. On GPUs and TPUs, launching
+    the thirty or more small kernels of the views takes longer than computing them.
+
+    Args:
+      images: [..., H, W, C] uint8, the images from which the views are made.
+      views: number of views in one step.
+    """
+    if machine.platform() == 'cpu':
+        return 1
+    height, width, channels = images.shape[-3:]
+    return max(MOST_BYTES_OF_VIEWS // (views * height * width * channels), 1)

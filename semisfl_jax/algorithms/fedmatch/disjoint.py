@@ -15,9 +15,8 @@ import optax
 
 from semisfl_jax.algorithms.fedmatch import agreement
 from semisfl_jax.core import losses, pseudo_label, rng, trees
-from semisfl_jax.core.full_model import forward
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.local import Batch, guessed_rows, iterate
+from semisfl_jax.core.local import Batch, forward, guessed_rows, iterate
 from semisfl_jax.core.state import with_parameters
 from semisfl_jax.core.types import Array, LossValue, Reported, SplitParams, Variables, Views
 from semisfl_jax.models import SplitModel

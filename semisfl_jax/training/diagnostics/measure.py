@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data
-from semisfl_jax.core import compilation, pseudo_label, rng
+from semisfl_jax.core import machine, pseudo_label, rng
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.types import Array, Cohort, Federation, Views
 from semisfl_jax.training import experiment as experiment_lib
@@ -21,7 +21,7 @@ from semisfl_jax.training.experiment import Experiment
 Arrays = dict[str, np.ndarray]
 
 
-def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
+def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
     """Builds the diagnostics of a run; they are compiled on first use.
 
     Args:

@@ -18,8 +18,8 @@ import numpy as np
 from semisfl_jax.core import State, pseudo_label, queue, sampling
 from semisfl_jax.core import cross_entity as cross_entity_phase
 from semisfl_jax.core import supervised as supervised_phase
+from semisfl_jax.core.cross_entity import build_labeler
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.labeling import build_labeler
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, Queue, Views
 from semisfl_jax.models import SplitModel

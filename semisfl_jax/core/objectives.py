@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax.core import losses, pseudo_label, rng
-from semisfl_jax.core.full_model import forward
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.local import Batch, guessed_rows
+from semisfl_jax.core.local import Batch, forward, guessed_rows
 from semisfl_jax.core.state import with_parameters
-from semisfl_jax.core.types import Array, LossValue, SplitParams, Views
-from semisfl_jax.models import SplitModel
+from semisfl_jax.core.types import Array, LossValue, SplitModel, SplitParams, Views
 
 OBJECTIVES = ('supervised', 'fixmatch', 'uda', 'pseudo_label', 'mean_teacher')  # values of `local.objective`
 
