@@ -40,7 +40,7 @@ def test_a_round_returns_a_state_and_scalars(returned, message):
 
 def state(**changes):
     return State(
-        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'memory': ()}
+        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'queue': ()}
         | changes
     )
 

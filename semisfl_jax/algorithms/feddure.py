@@ -18,10 +18,11 @@ from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import losses, objectives, pseudo_label, rng
+from semisfl_jax.core import losses, objectives, rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.teacher import assign_pseudo_labels
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -123,7 +124,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
     model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+    state = core.init_state(key, model, teacher=False)
     if not options.fine:
         return state
     classes = num_classes(model, state.student.top)
@@ -168,7 +169,7 @@ def step(
     model, hparams = parts.model, parts.hparams
     x, weak = objectives.both_views(parts.views, hparams.labeled_rows, batch, key)
     guesses, _ = core.forward(model, training.student, weak, None, False)
-    labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
+    labels, confident = assign_pseudo_labels(hparams, guesses, batch.labels)
     guessed = core.guessed_rows(parts.hparams, batch)
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine

@@ -166,7 +166,7 @@ def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = (
         step=jnp.zeros((), jnp.int32),
         student=join(models),
         teacher=(),
-        memory=(),
+        queue=(),
         clients=clients,
         server=encoder if server else (),
     )

@@ -127,7 +127,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
 
     def init(key: Array) -> core.State:
-        return core.init_state(key, model, memory=(), projection=False, teacher=False)
+        return core.init_state(key, model, teacher=False)
 
     return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 

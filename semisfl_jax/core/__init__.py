@@ -28,7 +28,15 @@ with _epy.lazy_api_imports(globals()):
         split_cpu,
         trial_map,
     )
-    from semisfl_jax.core.cross_entity import UNLABELED_METRICS, RowLosses, Rows, build_cross_entity, no_cross_entity
+    from semisfl_jax.core.cross_entity import (
+        Labeler,
+        Labels,
+        RowLosses,
+        Rows,
+        WeakViews,
+        build_cross_entity,
+        no_cross_entity,
+    )
     from semisfl_jax.core.local import (
         Batch,
         ClientInput,
@@ -49,9 +57,9 @@ with _epy.lazy_api_imports(globals()):
         read,
         server_then_clients,
         skip_pre_rounds,
-        supervised_then_cross_entity,
         weigh,
     )
     from semisfl_jax.core.objectives import Objective, build_objective, plain, semi_supervised
     from semisfl_jax.core.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
     from semisfl_jax.core.supervised import build_supervised
+    from semisfl_jax.core.teacher import assign_pseudo_labels

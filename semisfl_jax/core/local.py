@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax.core import pseudo_label, rng, sampling, trees
+from semisfl_jax.core import rng, sampling, trees
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import (
-    CrossEntityPhase,
     LocalPhase,
     ServerPhase,
     State,
@@ -27,6 +26,7 @@ from semisfl_jax.core.state import (
     with_parameters,
 )
 from semisfl_jax.core.supervised import build_supervised
+from semisfl_jax.core.teacher import pseudo_label_rates
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Array,
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
     images: Array  # [B, H, W, C] uint8
-    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `pseudo_label.label_logits`
+    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `label_logits`
     labeled: Array  # [B] bool
 
 
@@ -200,7 +200,7 @@ def build_local(
     axis: ClientAxis = LOCAL_CLIENTS,
     received: Callable[[State], Any] = lambda state: state.student,
     reads: str = 'batches',
-    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
+    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label_rates,
 ) -> LocalPhase:
     """Builds the clients' part of a round, from the broadcast to the average.
 
@@ -286,7 +286,7 @@ def collect(
     weights: ClientWeights,
     otherwise: Any,
     axis: ClientAxis = LOCAL_CLIENTS,
-    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
+    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label_rates,
 ) -> tuple[Any, Metrics]:
     """Averages what the clients of a round return.
 
@@ -352,7 +352,7 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
       run(key, state, federation, k_s, lr) -> state, metrics, as in `build_supervised`.
     """
     if hparams.server_trains:
-        return build_supervised(model, views, hparams, memory=None, label_weight=label_weight)
+        return build_supervised(model, views, hparams, label_weight)
     return lambda key, state, federation, k_s, lr: (state, {})
 
 
@@ -383,18 +383,6 @@ def skip_pre_rounds(
         )
 
     return run
-
-
-def supervised_then_cross_entity(hparams: HParams, supervised: ServerPhase, cross_entity: CrossEntityPhase) -> Round:
-    """A round of a method that cuts the model: K_s steps at the server, then iterations of clients and server."""
-
-    def round_(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = supervised(key, state, federation, k_s, lr)
-        state, unlabeled = cross_entity(key, state, federation, cohort, lr)
-        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
-
-    return round_
 
 
 def server_then_clients(hparams: HParams, server: ServerPhase, clients: LocalPhase) -> Round:

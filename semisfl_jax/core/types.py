@@ -85,15 +85,6 @@ class SplitModel(NamedTuple):
 LossValue: TypeAlias = tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]
 
 
-class Queue(struct.PyTreeNode):
-    """One level of the memory queue: a ring of teacher keys."""
-
-    keys: Array  # [Q, P] unit rows
-    labels: Array  # [Q] int32, -1 marks an empty slot
-    confident: Array  # [Q] bool, may serve as a positive
-    head: Array  # [] int32, next slot to write
-
-
 class Federation(struct.PyTreeNode):
     """The data of one experiment, as arrays that the jitted round takes as arguments.
 

@@ -52,7 +52,7 @@ def check_state(method: str, state: Any) -> None:
     Raises:
       UserError: it has no `round` [] int32 or no `student`, or a leaf is not an array.
     """
-    advice = 'return a state with round [] int32 and student, such as core.init_state(key, model, memory=())'
+    advice = 'return a state with round [] int32 and student, such as core.init_state(key, model)'
     if not all(hasattr(state, name) for name in ('round', 'student')):
         raise UserError(f"method '{method}': init returns {found(state)}; {advice}")
     if (kind := _kind(state.round)) != 'int32 []':
