@@ -29,8 +29,8 @@ from benchmarks.method_cases import Method, methods
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
 from semisfl_jax.core import machine
-from semisfl_jax.core.compilation import PRECISIONS
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.machine import PRECISIONS
 from semisfl_jax.preview import fit, hlo, program, shapes, targets
 from semisfl_jax.preview.program import Refused
 from semisfl_jax.preview.targets import HERE, TARGETS

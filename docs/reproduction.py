@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from semisfl_jax.config import commands
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import use_one_of
 from typing import Any
 import claims as claims_lib
 import math
@@ -170,7 +170,7 @@ def main(argv: list[str]) -> int:
     def write() -> None:
         if argv[1:]:
             raise UserError(f"'{argv[1]}': this script takes no arguments; leave it out (see --help)")
-        atomic_io.write(PAGE, text().encode())
+        file_io.write(PAGE, text().encode())
 
     return commands.main(argv, __doc__, write)
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.core import user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import Diverged, exit_status, print_anything
 from semisfl_jax.training import interrupt
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
 
 def _run(command: command_line.Command) -> None:
     if command.workdir:  # a shell leaves ~ in --workdir=~/x
-        command = command._replace(workdir=os.fspath(user_files.expanded(command.workdir, '--workdir')))
+        command = command._replace(workdir=os.fspath(file_io.expand_home(command.workdir, '--workdir')))
     if command_line.STUDY in command.config:
         from semisfl_jax.studies import engine
         from semisfl_jax.training.console import say

@@ -15,7 +15,7 @@ from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import commands, keys
-from semisfl_jax.core import atomic_io, user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key, split_key
 from semisfl_jax.training import metrics, totals
@@ -56,7 +56,7 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
     Raises:
       UserError: a flag that `values` does not define, or with an invalid value.
     """
-    return [user_files.expanded(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
+    return [file_io.expand_home(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
 
 
 def trials(folder: str | os.PathLike[str]) -> list[Path]:
@@ -73,8 +73,8 @@ def read(folder: str | os.PathLike[str]) -> Run:
     """
     folder = Path(folder)
     try:
-        config = config_lib.flatten(atomic_io.read_object(folder / 'config.json'))
-        summary = atomic_io.read_object(folder / 'summary.json')
+        config = config_lib.flatten(file_io.read_object(folder / 'config.json'))
+        summary = file_io.read_object(folder / 'summary.json')
     except UserError as error:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
     if config.get('seeds'):
@@ -109,9 +109,9 @@ def read(folder: str | os.PathLike[str]) -> Run:
 
 def _modified(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> str:
     """Which file differs from what the run wrote, '' if none. Runs of earlier versions have no checksums."""
-    if not atomic_io.has_seal(summary):
+    if not file_io.has_seal(summary):
         return ''
-    if not atomic_io.is_sealed(summary):
+    if not file_io.is_sealed(summary):
         return f'{folder / "summary.json"} was modified after the run wrote it'
     hash_ = summary.get('config_hash')
     if hash_ and hash_ != config_lib.identity_hash(config):
@@ -136,7 +136,7 @@ def _are_trivial(value: Any) -> bool:
     if not isinstance(value, dict) or not all(isinstance(scores, dict) for scores in value.values()):
         return False
     entries = [entry for scores in value.values() for entry in scores.items()]
-    return all(split_key(key) and (score is None or atomic_io.is_number(score)) for key, score in entries)
+    return all(split_key(key) and (score is None or file_io.is_number(score)) for key, score in entries)
 
 
 def _is_text(value: Any) -> bool:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 from tests import runs
 
 COUNT = """
@@ -46,7 +46,7 @@ def test_it_can_be_switched_off(tmp_path, monkeypatch):
 
 
 def test_garbage_is_left_alone_only_meanwhile():
-    @compilation.without_collecting()
+    @machine.without_collecting()
     def fail():
         assert not gc.isenabled()
         raise KeyError
@@ -56,7 +56,7 @@ def test_garbage_is_left_alone_only_meanwhile():
     assert gc.isenabled()
     gc.disable()
     try:
-        with compilation.without_collecting():
+        with machine.without_collecting():
             pass
         assert not gc.isenabled()  # as the caller had it
     finally:

@@ -40,7 +40,7 @@ def test_a_round_returns_a_state_and_scalars(returned, message):
 
 def state(**changes):
     return State(
-        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'memory': ()}
+        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'queue': ()}
         | changes
     )
 
@@ -48,7 +48,7 @@ def state(**changes):
 @pytest.mark.parametrize(
     ('returned', 'message'),
     [
-        (None, r'init returns None; return a state with round \[\] int32 and student, such as phases\.init_state'),
+        (None, r'init returns None; return a state with round \[\] int32 and student, such as core\.init_state'),
         ({'round': 0}, 'init returns a dict; return a state'),
         (state(round=jnp.float32(0)), r'init returns a state whose round is float32 \[\]; return a state'),
         (state(server='mine'), r"init returns 'mine' as state\.server; return arrays"),

@@ -8,8 +8,7 @@ import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import size
+from semisfl_jax.core.errors import UserError, size
 from semisfl_jax.data import cache
 from semisfl_jax.data.decode import Source, Stream
 from semisfl_jax.training import memory

@@ -54,7 +54,7 @@ def one_pass(model, views, hparams, axis=LOCAL_CLIENTS):
     local = core.build_local(client, hparams, axis, reads='sets')
 
     def init(key):
-        return core.init_state(key, model, memory=(), projection=False, teacher=False)
+        return core.init_state(key, model, teacher=False)
 
     def round_(key, state, federation, cohort, k_s):
         lr = learning_rate(hparams, state.round)

@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from semisfl_jax.core.wording import size
+from semisfl_jax.core.errors import size
 from semisfl_jax.preview import report, targets
 from semisfl_jax.preview.__main__ import main
 from tests import runs

@@ -10,7 +10,7 @@ import shlex
 import pytest
 
 from semisfl_jax.config import command_line
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect, document, engine, files, plan, report, spec, statistics
 from tests import runs, studies_toy
@@ -195,9 +195,9 @@ def test_a_folder_in_place_of_a_report_is_one_line(tmp_path):
     study = studies_toy.study()
     (tmp_path / 'report.md').mkdir()
     message = r'^cannot write .*/report.md: Is a directory; choose another --workdir$'
-    with pytest.raises(UserError, match=message), atomic_io.writing('--workdir'):
+    with pytest.raises(UserError, match=message), file_io.writing('--workdir'):
         report.write(tmp_path, study, collect.find(study, tmp_path, {}))
-    with pytest.raises(OSError, match='No space left'), atomic_io.writing('--workdir'):
+    with pytest.raises(OSError, match='No space left'), file_io.writing('--workdir'):
         raise OSError(errno.ENOSPC, 'No space left on device', 'report.md')
 
 

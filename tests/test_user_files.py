@@ -13,7 +13,7 @@ from PIL import Image
 import launch
 from semisfl_jax import data
 from semisfl_jax.config import failures
-from semisfl_jax.core import user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import image100
 from semisfl_jax.data.decode import decode_chunk
@@ -87,7 +87,7 @@ def test_a_file_that_is_too_long_is_not_read(key, tmp_path, capsys):
 def test_a_file_that_says_it_is_short_is_not_read_on(tmp_path):
     """Files of /proc have size 0."""
     with pytest.raises(UserError, match='longer than 10 bytes'):
-        user_files.read_bytes('/proc/self/maps', 'failures.trace', 10)
+        file_io.read_bytes('/proc/self/maps', 'failures.trace', 10)
 
 
 @pytest.mark.parametrize('key', ['failures.trace', 'data.class_list'])

@@ -18,10 +18,12 @@ from semisfl_jax.algorithms.protocols import of_fed_shvr
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.algorithms.sharpened import confidence_rows, sharpened_rows
-from semisfl_jax.core import losses, pseudo_label, rng, sampling, trees
+from semisfl_jax.core import losses, rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
+from semisfl_jax.core.objectives import Rule
 from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.teacher import hard_labels, label_logits
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -82,7 +84,7 @@ def build(
     """Builds Fed-SHVR or an ablation of it.
 
     One round: K_s steps of cross-entropy at the server, if it has labels; theta goes to the cohort; each client labels
-    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`phases.sharpened`), whose
+    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`sharpened`), whose
     gradients g are corrected to g + d_k; the server averages.
 
     Algorithm 1 defines d_k by recursion, from the last two models of the server and the client's last result. That is
@@ -140,7 +142,7 @@ def build(
     local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis, received), received)
 
     def init(key: Array) -> core.State:
-        state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+        state = core.init_state(key, model, teacher=False)
         if not form.corrected:
             return state
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
@@ -163,7 +165,7 @@ def build(
 
     def client_losses(state: core.State, images: Array, labels: Array) -> tuple[Array, Array]:
         logits = predict(state, images)['student']
-        received = pseudo_label.label_logits(hparams, logits, labels)
+        received = label_logits(hparams, logits, labels)
         return losses.cross_entropy_rows(logits, labels), _unlabeled_rows(hparams, received, logits)
 
     return Algorithm(init, round_, predict, headline='student', client_losses=client_losses)
@@ -176,11 +178,11 @@ def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round
     return core.semi_supervised(model, core.plain(views), hparams, sharpened(hparams, risen))
 
 
-def sharpened(hparams: HParams, risen: Array | float) -> pseudo_label.Rule:
+def sharpened(hparams: HParams, risen: Array | float) -> Rule:
     """The mean of the terms of unlabeled images; `risen` as in `_unlabeled_rows`."""
 
     def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = pseudo_label.hard_labels(received, 0.0)
+        labels, every = hard_labels(received, 0.0)
         counted = every if hparams.pseudo_labels != 'none' else ~every
         return losses.row_mean(_unlabeled_rows(hparams, received, logits, risen), weight), labels, counted
 

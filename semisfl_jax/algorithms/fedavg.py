@@ -10,9 +10,10 @@ from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import ema, rng, trees
+from semisfl_jax.core import rng, trees
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import trainable
+from semisfl_jax.core.teacher import ema
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -38,7 +39,7 @@ def fedavg(
       'supervised': cross-entropy on its labeled images. With all labels at the clients, this is the upper bound
         called FedAvg-SL in the literature.
       'fixmatch', 'uda', 'pseudo_label', 'mean_teacher': consistency on its unlabeled images, and cross-entropy on the
-        labeled ones if it has any (`phases.build_objective`).
+        labeled ones if it has any (`core.build_objective`).
 
     The headline model is the averaged model.
 
@@ -67,7 +68,7 @@ def fedavg(
             return value, aux
 
         def follow(teacher: SplitParams | tuple[()], student: SplitParams) -> SplitParams | tuple[()]:
-            return ema.update(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
+            return ema(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
 
         teacher = state.student if has_teacher else ()
         tx = optimizer(hparams, lr)
@@ -77,7 +78,7 @@ def fedavg(
 
     def init(key: Array) -> core.State:
         clients = core.init_clients(key, model, hparams)
-        return core.init_state(key, model, memory=(), projection=False, teacher=False, clients=clients)
+        return core.init_state(key, model, teacher=False, clients=clients)
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')

@@ -18,10 +18,11 @@ from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import losses, objective, pseudo_label, rng
+from semisfl_jax.core import losses, objectives, rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.teacher import assign_pseudo_labels
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -104,7 +105,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 
     Each of the three has a fresh optimizer in every round. Weight decay applies to theta alone. Factors and d are
     numbers: nothing is differentiated through them. For phi, labeled and unlabeled images are separate batches in
-    training mode; for theta they are one, as in `phases.semi_supervised`, whose random streams and
+    training mode; for theta they are one, as in `core.semi_supervised`, whose random streams and
     `consistency_weight` this shares. Without `coarse`, theta takes the place of phi in step 2, and d is 0; without
     `fine`, the factors are 1 for labels that reach the threshold, else 0.
 
@@ -123,7 +124,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
     model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+    state = core.init_state(key, model, teacher=False)
     if not options.fine:
         return state
     classes = num_classes(model, state.student.top)
@@ -164,11 +165,11 @@ def train_client(
 def step(
     parts: Parts, optimizers: Optimizers, training: Training, batch: core.Batch, key: Array, rate: Array
 ) -> tuple[Training, Reported]:
-    """One iteration; `rate` [] is the step size of the virtual step. Returns what `phases.iterate` asks for."""
+    """One iteration; `rate` [] is the step size of the virtual step. Returns what `core.iterate` asks for."""
     model, hparams = parts.model, parts.hparams
-    x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
+    x, weak = objectives.both_views(parts.views, hparams.labeled_rows, batch, key)
     guesses, _ = core.forward(model, training.student, weak, None, False)
-    labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
+    labels, confident = assign_pseudo_labels(hparams, guesses, batch.labels)
     guessed = core.guessed_rows(parts.hparams, batch)
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine
@@ -180,7 +181,7 @@ def step(
             weight = jax.lax.stop_gradient(regulators.weigh(fine, jax.nn.softmax(logits)))
         rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
         consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
-        value, means = objective.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
+        value, means = objectives.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
         return value, (updated, means, regulators.count(labels, confident, batch.labels, guessed, weight))
 
     gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(student))

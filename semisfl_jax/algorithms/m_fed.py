@@ -20,11 +20,11 @@ from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, linear, log
 from semisfl_jax.algorithms.registry import register
+from semisfl_jax.algorithms.task_model import TaskModel, init_models, join, part
 from semisfl_jax.core import rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import with_parameters
-from semisfl_jax.core.task_model import TaskModel, init_models, join, part
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -166,7 +166,7 @@ def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = (
         step=jnp.zeros((), jnp.int32),
         student=join(models),
         teacher=(),
-        memory=(),
+        queue=(),
         clients=clients,
         server=encoder if server else (),
     )

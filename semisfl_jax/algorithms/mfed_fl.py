@@ -9,8 +9,8 @@ from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.ranges import LR
 from semisfl_jax.algorithms.registry import register
+from semisfl_jax.algorithms.task_model import TaskModel
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.task_model import TaskModel
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 
 

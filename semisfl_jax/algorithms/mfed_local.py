@@ -13,10 +13,10 @@ from semisfl_jax import core, costs
 from semisfl_jax.algorithms import m_fed, mfed_fl
 from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.registry import register
+from semisfl_jax.algorithms.task_model import TaskModel, init_models
 from semisfl_jax.core import trees
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable
-from semisfl_jax.core.task_model import TaskModel, init_models
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from semisfl_jax.algorithms.method import Method
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 
 
 def option(

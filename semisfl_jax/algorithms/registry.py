@@ -10,10 +10,9 @@ from semisfl_jax.algorithms import ranges as ranges_lib
 from semisfl_jax.algorithms.method import FEATURES, SERVER, Method
 from semisfl_jax.algorithms.options import check_option
 from semisfl_jax.core import sampling
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
-from semisfl_jax.core.wording import found, use_one_of
 from semisfl_jax.models import SplitModel
 
 METHODS: dict[str, Method] = {}  # by name; `register` adds to it

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.core import pseudo_label, rng
+from semisfl_jax.core import rng
+from semisfl_jax.core.teacher import count_pseudo_labels, pseudo_label_rates
 from semisfl_jax.core.types import Array, Metrics, SplitParams
 from semisfl_jax.models.layers import torch_uniform
 
@@ -93,7 +94,7 @@ def fine_gradient(
 
 
 def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight: Array) -> dict[str, Array]:
-    """Counts of a batch, for `rates`: those of `pseudo_label.count`, and of right and wrong pseudo-labels.
+    """Counts of a batch, for `rates`: those of `count_pseudo_labels`, and of right and wrong pseudo-labels.
 
     Args:
       labels: [B] int32 pseudo-labels.
@@ -107,7 +108,7 @@ def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight:
       factors.
     """
     right, wrong = (guessed & (truth >= 0) & hit for hit in (truth == labels, truth != labels))
-    return pseudo_label.count(labels, confident, truth, guessed) | {
+    return count_pseudo_labels(labels, confident, truth, guessed) | {
         'right': jnp.sum(right),
         'wrong': jnp.sum(wrong),
         'right_weight': jnp.sum(weight * right),
@@ -118,4 +119,4 @@ def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight:
 def rates(counts: dict[str, Array]) -> Metrics:
     """The metrics of a round from the results of `count`, summed over batches and clients."""
     means = {f'weight_{kind}': counts[f'{kind}_weight'] / counts[kind] for kind in ('right', 'wrong')}  # NaN: none
-    return pseudo_label.rates(counts) | means
+    return pseudo_label_rates(counts) | means

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 
 from semisfl_jax.augment import draws, geometry, operations, similarity, variants
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.types import Array
-from semisfl_jax.core.wording import use_one_of
 
 SMALLEST_SIDE = 8
 POINT_TASKS = ('keypoints',)  # their targets mark single pixels

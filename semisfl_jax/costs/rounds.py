@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found, shorten, use_one_of
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.wording import found, shorten, use_one_of
 from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
 from semisfl_jax.costs.pieces import DenseSpec, ModelSpec, Pieces, measure, measure_dense

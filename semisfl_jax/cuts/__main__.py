@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, commands
-from semisfl_jax.core import atomic_io, user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.cuts import plot, prices
 
@@ -52,16 +52,16 @@ def main(argv: list[str]) -> int:
 def _price(command: command_line.Command) -> None:
     """Prices the cuts of a configuration's model, prints the table, and writes it with its plot."""
     name = f'{command.name}-{command.config.model.name}'
-    folder = user_files.expanded(command.workdir or f'runs/cuts/{name}', '--workdir')
+    folder = file_io.expand_home(command.workdir or f'runs/cuts/{name}', '--workdir')
     check(command.config)  # before a folder is made
-    with atomic_io.writing('--workdir'):
+    with file_io.writing('--workdir'):
         folder.mkdir(parents=True, exist_ok=True)
     priced = pricing(command.config, lambda line: print(line, file=sys.stderr, flush=True))
     text = prices.as_text(priced)
     print(text)
-    with atomic_io.writing('--workdir'):
-        atomic_io.write(folder / 'cuts.txt', f'{text}\n'.encode())
-        atomic_io.write(folder / 'cuts.csv', prices.as_csv(priced).encode())
+    with file_io.writing('--workdir'):
+        file_io.write(folder / 'cuts.txt', f'{text}\n'.encode())
+        file_io.write(folder / 'cuts.csv', prices.as_csv(priced).encode())
         try:
             plot.plot(priced, folder)
         except UserError as error:  # the table is written, with or without matplotlib

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.types import Axes
 from semisfl_jax.cuts.prices import Price, Pricing
 from semisfl_jax.plots import style
@@ -63,4 +63,4 @@ def plot(pricing: Pricing, folder: Path) -> None:
     with style.context():
         drawn = figure(pricing)
         for suffix in ('png', 'svg'):
-            atomic_io.write(folder / f'cuts.{suffix}', style.content(drawn, suffix))
+            file_io.write(folder / f'cuts.{suffix}', style.content(drawn, suffix))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from semisfl_jax import costs, data
-from semisfl_jax.core.wording import columns
+from semisfl_jax.core.errors import columns
 from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.zoo import ARCHITECTURES

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import found
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.data.apportion import largest_remainder
 
 SPLITS = ('train', 'test')

@@ -17,8 +17,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.data import dataset, digit_scenes, maps, mnist_scenes, pascal_context, scenes, tfds_dense
 from semisfl_jax.tasks import IGNORED
 

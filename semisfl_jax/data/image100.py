@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from semisfl_jax.core import user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import folder, tfds_source
 from semisfl_jax.data.decode import Source
@@ -46,7 +46,7 @@ def find(image_folder: str, class_list: str, data_dir: str, image_size: int) -> 
 
 
 def _read_classes(path: str) -> tuple[str, ...]:
-    lines = user_files.read_text(path, 'config.data.class_list', LIST_BYTES).splitlines()
+    lines = file_io.read_text(path, 'config.data.class_list', LIST_BYTES).splitlines()
     classes = tuple(line.split()[0] for line in lines if line.strip())
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise UserError(

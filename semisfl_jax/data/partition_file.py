@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.core.wording import found, size
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, found, size, warn
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
@@ -58,8 +57,8 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         arrays['validation_index'] = partition.validation_index.astype(np.int32)
     written = io.BytesIO()
     np.savez(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
-    with atomic_io.writing('file'):
-        atomic_io.write(path, written.getvalue())
+    with file_io.writing('file'):
+        file_io.write(path, written.getvalue())
 
 
 def load(path: str | os.PathLike, limit: int = MOST_BYTES, advice: str = EXPORT) -> Partition:
@@ -73,7 +72,7 @@ def load(path: str | os.PathLike, limit: int = MOST_BYTES, advice: str = EXPORT)
     Raises:
       UserError: no such file, not a partition, or damaged.
     """
-    file_path = user_files.check(path, 'the partition file', limit)
+    file_path = file_io.check_file(path, 'the partition file', limit)
     _check_unpacked(file_path, limit)
     arrays = _entries(file_path, advice)
     indexes = {key: value for key, value in arrays.items() if key != 'meta'}

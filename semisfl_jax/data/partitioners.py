@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import found
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.data import rule_settings
 from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
 from semisfl_jax.data.rule_settings import RuleSettings

@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax.core import user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import first_line
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, first_line
 from semisfl_jax.data import dense, maps
 from semisfl_jax.data.decode import MapShape, Source, Stream
 from semisfl_jax.tasks import IGNORED
@@ -101,7 +100,7 @@ def find(image_folder: str, image_size: int) -> Source:
 
 def _ids(folder: Path, split: str) -> list[str]:
     path = folder / LISTS / f'{split}.txt'
-    ids = user_files.read_text(str(path), 'config.data.image_folder', LIST_BYTES).split()
+    ids = file_io.read_text(str(path), 'config.data.image_folder', LIST_BYTES).split()
     if not ids or len(set(ids)) < len(ids):
         raise UserError(f"the list '{path}' must name at least one image, one on a line, and none twice")
     return ids

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.types import Array, SplitParams
+from semisfl_jax.core.types import Array, SplitModel, SplitParams
 from semisfl_jax.models.layers import MOMENTUM
-from semisfl_jax.models.split import SplitModel
 
 
 def recompute(

@@ -30,9 +30,8 @@ from absl import flags
 
 from semisfl_jax import runs
 from semisfl_jax.config import commands, sources
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.plots import draw, style
 
 LONGEST = 2**24  # bytes of a Python file
@@ -51,7 +50,7 @@ def main(argv: list[str]) -> int:
         if values.only == []:
             raise UserError(f'--only is empty; give one or more of {", ".join(draw.NAMES)}, or leave it out')
         if own := values['import'].value:
-            sources.run(user_files.check(own, '--import', LONGEST), 'give a Python file that registers what is yours')
+            sources.run(file_io.check_file(own, '--import', LONGEST), 'give a Python file that registers what is yours')
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     return commands.main(argv, __doc__, draw_all, needs_words=True)
@@ -76,13 +75,13 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('--out is missing; give a folder for the figures')
     if not formats:
         raise UserError(f'--format is empty; give one or more of {", ".join(style.FORMATS)}')
-    path = user_files.expanded(out, '--out')
+    path = file_io.expand_home(out, '--out')
     for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
     missing = []
-    with style.context(), atomic_io.writing('--out'):
+    with style.context(), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or draw.NAMES:
             if wanted in draw.SLOW:
@@ -93,7 +92,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
-                    atomic_io.write(path / f'{name}.{kind}', style.content(figure, kind))
+                    file_io.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
     if only and missing:
         raise missing[0]

@@ -26,8 +26,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, commands
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten, size
+from semisfl_jax.core.errors import UserError, shorten, size
 from semisfl_jax.preview import fit, floors, program, report, shapes, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
 from semisfl_jax.training.experiment import Experiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from semisfl_jax.core.wording import columns, size
+from semisfl_jax.core.errors import columns, size
 from semisfl_jax.preview import floors as floors_lib
 from semisfl_jax.preview import hlo
 from semisfl_jax.preview.fit import Need

@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from semisfl_jax import runs
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 
 _SECONDS_BETWEEN_LINES = 60.0
@@ -94,7 +94,7 @@ def rounds(folder: Path) -> int:
     count = 0
     for trial in runs.trials(folder):
         try:
-            count += atomic_io.content(trial / 'metrics.jsonl').count(b'\n')
+            count += file_io.read(trial / 'metrics.jsonl').count(b'\n')
         except UserError:  # not started
             continue
     return count

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import Study, Table
 from semisfl_jax.training import trivial

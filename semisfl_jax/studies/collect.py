@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax import runs, tasks
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
@@ -133,7 +133,7 @@ def provenance(folder: Path) -> list[dict[str, str]]:
     file = folder / PROVENANCE
     if not os.path.lexists(file):
         return []
-    entries = atomic_io.parse(atomic_io.content(file), str(file))
+    entries = file_io.parse_json(file_io.read(file), str(file))
     valid = isinstance(entries, list) and all(isinstance(entry, dict) and entry.keys() == ENTRY for entry in entries)
     if not valid or not all(isinstance(text, str) for entry in entries for text in entry.values()):
         raise UserError(f'{file} is not a list of commits and machines; delete it, or restore it from a copy')

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, shorten
 from semisfl_jax.plots import style
 from semisfl_jax.studies import (
     board,
@@ -65,7 +64,7 @@ def run(
     checks.check(study)
     study, given = _with_given(study, given)
     plan.check(study)
-    home, jobs = user_files.expanded(root or ROOT, 'root'), plan.jobs(study)
+    home, jobs = file_io.expand_home(root or ROOT, 'root'), plan.jobs(study)
     folder = home / plan.report_name(study, given)
     execute.make_folders(home, folder)
 
@@ -114,7 +113,7 @@ def _make(
                 shown.end(job.name, f'failed: {fault}' if fault else 'done')
     finally:
         found = collect.find(study, home, faults)
-        with atomic_io.writing('--workdir'):
+        with file_io.writing('--workdir'):
             report.write(folder, study, found)
     damaged = collect.damaged(found)
     for name, fault in damaged.items():
@@ -142,7 +141,7 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
         if beside:
             raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
         return plan.with_given(study, of_runs), of_runs
-    result = tuned.read(user_files.expanded(source, 'config.study_tuned'))
+    result = tuned.read(file_io.expand_home(source, 'config.study_tuned'))
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs

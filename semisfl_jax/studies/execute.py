@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import semisfl_jax
 from semisfl_jax.config import command_line
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import plan, provenance
 from semisfl_jax.studies.plan import Job
@@ -38,7 +38,7 @@ def make_folders(home: Path, folder: Path) -> None:
     Raises:
       UserError: one is not writable.
     """
-    with atomic_io.writing('--workdir'):
+    with file_io.writing('--workdir'):
         for path in (home / LOGS, home / plan.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 
 KINDS = ('.png', '.svg')  # of the pictures of reports
 
@@ -17,7 +17,7 @@ def pictures(folder: Path, figures: Mapping[str, bytes]) -> None:
     """Writes pictures by file name into `folder`, and removes those of an earlier report that are not among them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in figures.items():
-        atomic_io.write(folder / name, content)
+        file_io.write(folder / name, content)
     for path in sorted(folder.iterdir()):
         if path.name not in figures and path.suffix in KINDS and path.is_file():
             path.unlink()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import semisfl_jax
 from semisfl_jax import runs
-from semisfl_jax.core import atomic_io, machine
+from semisfl_jax.core import file_io, machine
 from semisfl_jax.studies import collect
 
 
@@ -32,7 +32,7 @@ def note(folder: Path, entry: dict[str, str]) -> None:
     entries = collect.provenance(folder) if begun else []
     if entry not in entries:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_io.write_json(folder / collect.PROVENANCE, [*entries, entry])
+        file_io.write_json(folder / collect.PROVENANCE, [*entries, entry])
 
 
 def _git(repository: Path, *words: str) -> str:

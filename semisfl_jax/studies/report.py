@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
 from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
@@ -36,13 +36,13 @@ def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> 
     files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
     papers = [cell.paper for cell in study.cells() if cell.paper]
     keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
-    atomic_io.write(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
-    atomic_io.write(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
+    file_io.write(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
+    file_io.write(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
     differences = comparisons.rows(study, results)
-    atomic_io.write(folder / 'differences.csv', files.table(comparisons.KEYS, differences))
+    file_io.write(folder / 'differences.csv', files.table(comparisons.KEYS, differences))
     blocks = build(study, results, differences, drawn)
-    atomic_io.write(folder / 'report.md', document.markdown(blocks).encode())
-    atomic_io.write(folder / 'report.html', document.page(_title(study), blocks).encode())
+    file_io.write(folder / 'report.md', document.markdown(blocks).encode())
+    file_io.write(folder / 'report.html', document.page(_title(study), blocks).encode())
 
 
 def build(

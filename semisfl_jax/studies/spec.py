@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import did_you_mean
+from semisfl_jax.core.errors import UserError, did_you_mean
 
 # Keys of a study's configuration, beside those of its runs
 OWN_KEYS = ('study_rows', 'study_columns', 'study_tuned', 'study_untuned')

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.types import Array
-from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.tasks import dense_losses, edges, keypoints, scores
 from semisfl_jax.tasks.classification import classification
 from semisfl_jax.tasks.task import AP, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Task

@@ -8,9 +8,8 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from semisfl_jax.core import user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, shorten
 
 
 def folder_of(folder: object) -> Path | None:
@@ -28,7 +27,7 @@ def folder_of(folder: object) -> Path | None:
         raise UserError(
             "folder='' would write into the current folder; name one, such as 'runs/a', or give None for no files"
         )
-    path = os.fspath(user_files.expanded(path, 'folder'))
+    path = os.fspath(file_io.expand_home(path, 'folder'))
     try:
         os.lstat(path)
     except ValueError as error:  # a null character

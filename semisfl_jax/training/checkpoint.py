@@ -22,9 +22,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
-from semisfl_jax.core import atomic_io
-from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.core.wording import first_line
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, first_line, warn
 from semisfl_jax.training import versions
 
 FORMAT = 2  # 1: without a description
@@ -84,7 +83,7 @@ def save(
         'notes': notes,
         'leaves': {name: _digest(leaf) for name, leaf in leaves.items()},
     }
-    items = {_STATE: ocp.args.StandardSave(leaves), _ABOUT: ocp.args.JsonSave(atomic_io.seal(about))}
+    items = {_STATE: ocp.args.StandardSave(leaves), _ABOUT: ocp.args.JsonSave(file_io.seal(about))}
     try:
         with _quietly():
             manager.save(round_number, args=ocp.args.Composite(**items))
@@ -138,7 +137,7 @@ def restore_all(folders: Sequence[Path], template: Any, identities: Sequence[Ide
         checkpoints = [_read(path, template, identity) for path, identity in zip(paths, identities, strict=True)]
         if not any(fault for *_, fault in checkpoints):
             for bad, why in useless:
-                aside = atomic_io.set_aside(bad)
+                aside = file_io.set_aside(bad)
                 warn(f'the checkpoint of round {bad.name} in {bad.parent} is renamed to {aside.name}: {why}')
             states, abouts, _ = zip(*checkpoints, strict=True)
             if differing := versions.differing(abouts[0]['versions']):
@@ -191,7 +190,7 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
             about = checkpointer.restore(folder.absolute() / _ABOUT)
     except (OSError, ValueError, RecursionError):  # missing, a folder, not UTF-8, not JSON
         about = None
-    if not atomic_io.is_sealed(about):
+    if not file_io.is_sealed(about):
         return None, {}, 'its description is damaged'
     template_leaves = _named(template)
     if fault := _foreign(about, int(folder.name), identity, template_leaves):

@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from semisfl_jax import tasks as tasks_lib
-from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.core.errors import UserError, found, nearest, warn
 from semisfl_jax.core.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
-from semisfl_jax.core.wording import found, nearest
 from semisfl_jax.training import metrics as metrics_lib
 
 # What the loop itself writes to a line of metrics.jsonl, beside scores
@@ -53,7 +52,7 @@ def check_state(method: str, state: Any) -> None:
     Raises:
       UserError: it has no `round` [] int32 or no `student`, or a leaf is not an array.
     """
-    advice = 'return a state with round [] int32 and student, such as phases.init_state(key, model, memory=())'
+    advice = 'return a state with round [] int32 and student, such as core.init_state(key, model)'
     if not all(hasattr(state, name) for name in ('round', 'student')):
         raise UserError(f"method '{method}': init returns {found(state)}; {advice}")
     if (kind := _kind(state.round)) != 'int32 []':

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import Task
 
@@ -29,7 +29,7 @@ def compile_evaluate(
     like: Any,
     inputs: Any,
     task_of: Callable[[str], Task],
-    jit: Callable = compilation.jit,
+    jit: Callable = machine.jit,
 ) -> Callable[[Any, Any], Scores]:
     """Compiles the evaluation.
 

@@ -31,7 +31,7 @@ class Experiment(NamedTuple):
     dataset: data.Dataset  # whose test images are validation images if these are what it evaluates on
     partition: data.Partition
     federation: Federation | data.HostFederation
-    model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
+    model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
     hparams: hparams_lib.HParams
@@ -108,7 +108,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
 class Parts(NamedTuple):
     """What trials share beside the images."""
 
-    model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
+    model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
     hparams: hparams_lib.HParams

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.training import checkpoint, metrics, tensorboard, totals, workdir
 from semisfl_jax.training import experiment as experiment_lib
@@ -227,6 +227,6 @@ def write_summaries(
 ) -> None:
     """Writes summary.json of every trial and, with several seeds, then that of the run."""
     for home, content in zip(homes, summaries, strict=True):
-        atomic_io.write_json(home.folder / workdir.SUMMARY, content)
+        file_io.write_json(home.folder / workdir.SUMMARY, content)
     if summary is not summaries[0]:
-        atomic_io.write_json(folder / workdir.SUMMARY, summary)
+        file_io.write_json(folder / workdir.SUMMARY, summary)

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, data, models
 from semisfl_jax.config import keys
-from semisfl_jax.core import atomic_io, frequency
+from semisfl_jax.core import file_io, frequency
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint
 from semisfl_jax.training import experiment as experiment_lib
@@ -26,7 +26,7 @@ def config(folder: Path) -> ConfigDict:
       UserError: there is none, or it cannot be read.
     """
     try:
-        read = ConfigDict(atomic_io.read_object(folder / 'config.json'))
+        read = ConfigDict(file_io.read_object(folder / 'config.json'))
     except (UserError, ValueError) as error:  # ValueError: an invalid ConfigDict key
         raise UserError(f'{folder} holds no run: {error}') from error
     for key, value in keys.ADDED.items():

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, data
 from semisfl_jax.config import devices
-from semisfl_jax.core import atomic_io, compilation, hosts
+from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.core.types import Array, Cohort, Federation
@@ -96,7 +96,7 @@ def train(
         tell(events.Finished(finished, folder, earlier=True))
         return result.read(folder, config, finished)
     if config.compilation_cache:
-        compilation.keep(data.default_cache_dir() / 'compiled')
+        machine.cache_programs(data.default_cache_dir() / 'compiled')
     of_trials = devices.count(config) if config.seeds else 1
     trials = resume.build(config, folder)
     tell(events.Described(describe(trials, of_trials), folder))
@@ -189,7 +189,7 @@ def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
     hosts.on_first(lambda: [listen(event) for listen in listeners])
 
 
-@compilation.without_collecting()
+@machine.without_collecting()
 def _start(run: Training) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
@@ -210,7 +210,7 @@ def _start(run: Training) -> LoopState:
     return LoopState(restored.round, run.batch.stack(states), controllers, accounts, records)
 
 
-@compilation.without_collecting()
+@machine.without_collecting()
 def _compile(run: Training, progress: LoopState, inputs_of_round: tuple) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     batch, config, first = run.batch, run.config, run.trials[0]
@@ -244,7 +244,7 @@ def _compiling(program: str, seconds: dict[str, float], tell: events.Listener) -
     """Reports a compilation and records its duration in seconds."""
     tell(events.Compiling(program))
     start = time.monotonic()
-    with compilation.count() as programs:
+    with machine.count_compilations() as programs:
         yield
     seconds[program] = time.monotonic() - start
     tell(events.Compiled(program, seconds[program], cached=programs.hits > 0))
@@ -345,9 +345,9 @@ def _folders(run: Training) -> list[Path | None]:
 def _summarize(run: Training, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
-        atomic_io.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
+        file_io.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
         for trial, account, trivial_scores in zip(run.trials, progress.accounts, programs.trivial_scores, strict=True)
     ]
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, atomic_io.seal(summary.of_trials(run.config, run.batch.map, summaries))
+    return summaries, file_io.seal(summary.of_trials(run.config, run.batch.map, summaries))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax import tasks
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
@@ -55,7 +55,7 @@ def fault(path: Path, rounds: int, expected: str) -> str:
     Raises:
       UserError: no such file.
     """
-    lines = atomic_io.content(path).split(b'\n')[:rounds]
+    lines = file_io.read(path).split(b'\n')[:rounds]
     if functools.reduce(chain, (text + b'\n' for text in lines), '') == expected:
         return ''
     return f'{path} was modified after the run wrote it: its lines up to round {rounds} have changed'
@@ -75,11 +75,11 @@ def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> list[bytes]:
-    return atomic_io.content(path).split(b'\n')[:-1] if os.path.lexists(path) else []
+    return file_io.read(path).split(b'\n')[:-1] if os.path.lexists(path) else []
 
 
 def _record(text: bytes, location: str) -> dict[str, Any]:
-    record = atomic_io.parse(text, location)
+    record = file_io.parse_json(text, location)
     if not isinstance(record, dict) or type(record.get('round')) is not int:
         raise UserError(f'{location} is not a line that a run writes: it has no round')
     for key, value in record.items():
@@ -87,7 +87,7 @@ def _record(text: bytes, location: str) -> dict[str, Any]:
         others: tuple[Any, ...] = (None, True, False)  # besides numbers
         if judged:  # an accuracy is defined for any images, a score of a dense task not
             others = () if judged.score.name == tasks.ACCURACY.name else (None,)
-        if not atomic_io.is_number(value) and value not in others:
+        if not file_io.is_number(value) and value not in others:
             raise UserError(f'{location} is not a line that a run writes: its {key} is not a number')
     return record
 
@@ -128,5 +128,5 @@ def check_rounds(path: Path, rounds: int) -> None:
 def cut_back(path: Path, rounds: int) -> None:
     """Truncates metrics.jsonl to its first `rounds` lines."""
     content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
-    if os.path.lexists(path) and content != atomic_io.content(path):
-        atomic_io.write(path, content)
+    if os.path.lexists(path) and content != file_io.read(path):
+        file_io.write(path, content)

@@ -7,13 +7,14 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import core, data, models
+from semisfl_jax import data, models
 from semisfl_jax import tasks as tasks_lib
+from semisfl_jax.algorithms.task_model import TaskModel
 from semisfl_jax.core import rng
 
 
 def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
-    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
+    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
 
     Args:
       config: resolved.
@@ -25,7 +26,7 @@ def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ())
     """
     if config.data.tasks:
         models_ = tuple(_of_task(config, outline, name) for name in config.data.tasks)
-        # All tasks begin with one encoder, the first model's (`phases.init_models`).
+        # All tasks begin with one encoder, the first model's (`init_models`).
         return (_pretrained(models_[0], config.model.weights), *models_[1:])
     return models.build(
         config.model.name,
@@ -42,7 +43,7 @@ def build(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ())
     )
 
 
-def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> core.TaskModel:
+def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> TaskModel:
     """The model of a dense task."""
     net, outputs = config.model, outline.outputs[name]
     model = models.build_dense(
@@ -55,10 +56,10 @@ def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> core.TaskM
         net.output_stride,
         net.recompute,
     )
-    return core.TaskModel(tasks_lib.make(name, outputs), model)
+    return TaskModel(tasks_lib.make(name, outputs), model)
 
 
-def _pretrained(of_task: core.TaskModel, file: str) -> core.TaskModel:
+def _pretrained(of_task: TaskModel, file: str) -> TaskModel:
     """The model with the encoder of a file; '' leaves it as it is."""
     if not file:
         return of_task

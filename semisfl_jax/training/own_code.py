@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 import semisfl_jax
 from semisfl_jax import algorithms, data, models
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import warn
 
 FILE = 'own_code.json'
@@ -51,7 +51,7 @@ def check(folder: Path, config: ConfigDict) -> None:
     """Warns if the run in `folder` was begun with other code than a configuration names now."""
     if not (folder / FILE).is_file():
         return
-    began, now = atomic_io.read_object(folder / FILE), of(config)
+    began, now = file_io.read_object(folder / FILE), of(config)
     changed = [f'{name} ({code.place})' for name, code in now.items() if began.get(name, code.digest) != code.digest]
     if changed:
         warn(
@@ -63,7 +63,7 @@ def check(folder: Path, config: ConfigDict) -> None:
 def write(folder: Path, config: ConfigDict) -> None:
     """Writes the digests of a run that begins, if there are any."""
     if codes := of(config):
-        atomic_io.write_json(folder / FILE, {name: code.digest for name, code in codes.items()})
+        file_io.write_json(folder / FILE, {name: code.digest for name, code in codes.items()})
 
 
 def _code(thing: Any) -> Code | None:

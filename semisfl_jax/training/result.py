@@ -36,7 +36,7 @@ class Result:
 
     @functools.cached_property
     def state(self) -> Any:
-        """The final state of the method: `phases.State` in those of the package. That of a run which an earlier call
+        """The final state of the method: `core.State` in those of the package. That of a run which an earlier call
         finished is read from its checkpoint, which takes the time to build the experiment."""
         return self._state()
 

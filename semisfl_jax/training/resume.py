@@ -13,13 +13,13 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import core
-from semisfl_jax.core import compilation, hosts
+from semisfl_jax.core import hosts, machine
 from semisfl_jax.training import checkpoint, files, simulation, workdir
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.experiment import Experiment
 
 
-@compilation.without_collecting()
+@machine.without_collecting()
 def build(config: ConfigDict, folder: Path | None) -> list[Experiment]:
     """The trials of `config` (resolved), each with a folder that was checked to be usable."""
     configs = config_lib.trials(config)

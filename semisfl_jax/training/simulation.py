@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import core, costs
 from semisfl_jax.config import failures
-from semisfl_jax.core import compilation, frequency
+from semisfl_jax.core import frequency, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.core.types import Cohort, Federation
@@ -30,7 +30,7 @@ _ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller 
 class Carry(NamedTuple):
     """What one round passes to the next."""
 
-    state: Any  # of the method: `phases.State` in those of the package
+    state: Any  # of the method: `core.State` in those of the package
     controller: FrequencyState  # of K_s
 
     @property
@@ -214,4 +214,4 @@ def _place(experiment: Experiment) -> Callable[[np.ndarray], Any]:
 
 def compile_with(config: ConfigDict) -> Callable:
     """`compilation.jit` with the precision and determinism of a configuration."""
-    return functools.partial(compilation.jit, precision=config.precision, deterministic=config.deterministic)
+    return functools.partial(machine.jit, precision=config.precision, deterministic=config.deterministic)

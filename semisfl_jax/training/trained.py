@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core.errors import UserError, shorten
 from semisfl_jax.training import arguments, load
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.simulation import compile_with
@@ -21,7 +20,7 @@ class Trained:
 
     Attributes:
       experiment: of the trial: configuration, data, split, model and method.
-      state: of the method, `phases.State` in those of the package.
+      state: of the method, `core.State` in those of the package.
     """
 
     def __init__(self, experiment: Experiment, state: Any):

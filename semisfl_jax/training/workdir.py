@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.training import own_code
 
@@ -44,7 +44,7 @@ def check(folder: Path, config: ConfigDict) -> None:
             raise UserError(f'{folder} holds {foreign[0]} but no config.json; choose another --workdir')
         return
     try:
-        content = atomic_io.read_object(file)
+        content = file_io.read_object(file)
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, content):
@@ -85,7 +85,7 @@ def hold(folder: Path, config: ConfigDict, partition: data.Partition | None) -> 
                 raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
             if not (folder / 'config.json').exists():
                 own_code.write(folder, config)
-            atomic_io.write_json(folder / 'config.json', config.to_dict())
+            file_io.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
             yield
@@ -116,10 +116,10 @@ def _summary(folder: Path) -> tuple[dict[str, Any] | None, str]:
     if not os.path.lexists(file):
         return None, ''
     try:
-        summary = atomic_io.read_object(file)
+        summary = file_io.read_object(file)
     except UserError as error:
         return None, str(error)
-    return (summary, '') if atomic_io.is_sealed(summary) else (None, f'{file} was modified after the run wrote it')
+    return (summary, '') if file_io.is_sealed(summary) else (None, f'{file} was modified after the run wrote it')
 
 
 def set_aside_summary(folder: Path, config: ConfigDict) -> None:
@@ -129,5 +129,5 @@ def set_aside_summary(folder: Path, config: ConfigDict) -> None:
     """
     _, fault = summary_of(folder, config)
     if fault:
-        aside = atomic_io.set_aside(folder / SUMMARY)
+        aside = file_io.set_aside(folder / SUMMARY)
         warn(f'{fault}; it is renamed to {aside.name}, and rewritten from the checkpoint')

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax.algorithms.fedmatch import agreement
-from semisfl_jax.core import losses, pseudo_label, rng, trees
-from semisfl_jax.core.full_model import forward
+from semisfl_jax.core import losses, rng, trees
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.local import Batch, guessed_rows, iterate
+from semisfl_jax.core.local import Batch, forward, guessed_rows, iterate
 from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
 from semisfl_jax.core.types import Array, LossValue, Reported, SplitParams, Variables, Views
 from semisfl_jax.models import SplitModel
 
@@ -141,7 +141,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
     ) -> LossValue:
         theta, x = total(parts['sigma'], psi), views.normalize(batch.images)
         logits, _ = _run(model, theta, batch_stats, x)
-        labels, confident = pseudo_label.assign(hparams, logits, batch.labels)
+        labels, confident = assign_pseudo_labels(hparams, logits, batch.labels)
         divergence = jnp.zeros(labels.shape)
         if helpers is not None:
             helper_logits = jax.lax.map(
@@ -162,7 +162,7 @@ def build_agreement_loss(model: SplitModel, views: Views, hparams: HParams) -> C
         value = value + options.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
         means = {'loss_local': value, 'loss_unlabeled': unlabeled}
         means |= {'loss_agreement': agreed, 'loss_inter_client': inter_client}
-        return value, (new_batch_stats, means, pseudo_label.count(labels, confident, batch.labels, guessed))
+        return value, (new_batch_stats, means, count_pseudo_labels(labels, confident, batch.labels, guessed))
 
     return loss
 

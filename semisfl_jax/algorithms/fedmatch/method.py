@@ -67,7 +67,7 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round; with helpers, the server has no psi of any client yet."""
     model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+    state = core.init_state(key, model, teacher=False)
     psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
     trained = ('sigma', 'psi') if parts.labels_at_clients else ('psi',)
     records = Record({name: core.init_clients(key, model, hparams) for name in trained})

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from semisfl_jax import core
 from semisfl_jax.algorithms.semifl.options import Parts
 from semisfl_jax.algorithms.semifl.sets import Sets, draw_sets, of_epochs, pair
-from semisfl_jax.core import losses, pseudo_label, rng
+from semisfl_jax.core import losses, rng
 from semisfl_jax.core.hparams import optimizer
 from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
 from semisfl_jax.core.types import Array, Federation, LossValue, SplitParams
 
 
@@ -46,7 +47,7 @@ def train_client(
     participates = sets.num_confident > 0
     student, next_client_state, means = jax.lax.cond(participates, train, sit_out)
     truth = federation.client_labels[inputs.rows]
-    counts = pseudo_label.count(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
+    counts = count_pseudo_labels(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
     return core.ClientOutput(student, next_client_state, means, counts, participates)
 
 
@@ -62,7 +63,7 @@ def label_images(
         images = federation.client_images[rows]
         x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
         logits, _ = core.forward(model, student, x, None, False)
-        labels, confident = pseudo_label.assign(parts.hparams, logits, federation.client_labels[rows])
+        labels, confident = assign_pseudo_labels(parts.hparams, logits, federation.client_labels[rows])
         batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
         return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
 

@@ -102,7 +102,7 @@ def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round."""
     hparams = parts.hparams
     client_state = core.init_clients(key, parts.model, hparams)
-    state = core.init_state(key, parts.model, memory=(), projection=False, teacher=False, clients=client_state)
+    state = core.init_state(key, parts.model, teacher=False, clients=client_state)
     if hparams.local.optimizer_state == 'kept':
         state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
     trained = jax.tree.map(jnp.copy, state.student) if parts.server_first else ()

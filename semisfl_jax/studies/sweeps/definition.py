@@ -7,9 +7,8 @@ from typing import Any
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
-from semisfl_jax.core import atomic_io
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, shorten
 from semisfl_jax.studies import tuned
 from semisfl_jax.studies.sweeps import plan
 from semisfl_jax.studies.sweeps.spec import Sweep
@@ -31,7 +30,7 @@ def keep(folder: Path, sweep: Sweep) -> None:
     if not file.exists():
         if (folder / 'optuna.journal').exists():
             raise UserError(f'{folder} has trials but no {NAME}; restore it from a copy, or choose another --workdir')
-        atomic_io.write_json(file, content)
+        file_io.write_json(file, content)
         return
     old, new = config_lib.flatten(_completed(file)), config_lib.flatten(content)
     differing = [
@@ -51,7 +50,7 @@ def _completed(file: Path) -> dict[str, Any]:
     """The content of a file, with the keys of configurations that it is too old to have."""
     advice = 'restore it from a copy, or choose another --workdir'
     try:
-        content = atomic_io.read_object(file)
+        content = file_io.read_object(file)
     except UserError as error:
         raise UserError(f'{error}; {advice}') from error
     methods = content.get('methods')

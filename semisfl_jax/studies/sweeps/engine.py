@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, shorten
 from semisfl_jax.plots import style
 from semisfl_jax.studies import board, execute, provenance
 from semisfl_jax.studies.board import Board
@@ -58,7 +57,7 @@ def run(
         raise UserError(f'sweep={shorten(repr(sweep))} is not a Sweep; make it as docs/sweeps.md does')
     sweep = plan.with_given(sweep, given)
     plan.check(sweep)
-    home = user_files.expanded(root or ROOT, 'root')
+    home = file_io.expand_home(root or ROOT, 'root')
     folder = home / plan.folder_name(sweep, given)
     execute.make_folders(home, folder)
     with execute.hold(folder):
@@ -67,7 +66,7 @@ def run(
         try:
             _search(sweep, storage, home, launcher, say)
         finally:
-            with atomic_io.writing('--workdir'):
+            with file_io.writing('--workdir'):
                 report.write(folder, sweep, results.find(sweep, storage), home)
     say(f'report in {folder}/report.md and report.html, settings in {folder}/tuned.json')
     return folder

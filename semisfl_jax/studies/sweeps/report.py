@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.studies import document, files, tuned
 from semisfl_jax.studies import plan as studies_plan
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
@@ -26,12 +26,12 @@ def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> No
     drawn = list(figures.draw(found))
     pictures = {f'{figure.name}.png': figure.png for figure in drawn}
     files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
-    atomic_io.write(folder / 'trials.csv', files.table(KEYS, rows(found)))
+    file_io.write(folder / 'trials.csv', files.table(KEYS, rows(found)))
     blocks = build(sweep, found, home, drawn)
-    atomic_io.write(folder / 'report.md', document.markdown(blocks).encode())
-    atomic_io.write(folder / 'report.html', document.page(_title(sweep), blocks).encode())
+    file_io.write(folder / 'report.md', document.markdown(blocks).encode())
+    file_io.write(folder / 'report.html', document.page(_title(sweep), blocks).encode())
     if results.whole(sweep, found):
-        atomic_io.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
+        file_io.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
     else:
         (folder / tuned.NAME).unlink(missing_ok=True)  # of fewer trials
 

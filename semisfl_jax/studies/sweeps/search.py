@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semisfl_jax.algorithms.ranges import Range
-from semisfl_jax.core import atomic_io, rng
+from semisfl_jax.core import file_io, rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import metrics
 
@@ -73,7 +73,7 @@ def open_journal(folder: Path) -> Any:
     library, file = optuna(), folder / JOURNAL
     whole: list[bytes] = []
     if file.exists():
-        *whole, _ = atomic_io.content(file).split(b'\n')
+        *whole, _ = file_io.read(file).split(b'\n')
         metrics.cut_back(file, len(whole))
     backend = importlib.import_module('optuna.storages.journal').JournalFileBackend(str(file), lock_obj=_Held())
     try:

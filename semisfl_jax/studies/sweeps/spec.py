@@ -11,8 +11,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.ranges import Range
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 
 SEEDS = (100, 101)  # for tuning; studies have 0 to 9
 OWN_KEYS = ('sweep_trials', 'sweep_methods')  # of a sweep's configuration, beside those of its runs

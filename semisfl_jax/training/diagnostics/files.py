@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 
 _NAME = 'round_{:06d}.npz'
@@ -32,7 +32,7 @@ def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None
     path.parent.mkdir(exist_ok=True)
     written = io.BytesIO()
     np.savez_compressed(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
-    atomic_io.write(path, written.getvalue())
+    file_io.write(path, written.getvalue())
 
 
 def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data
-from semisfl_jax.core import compilation, pseudo_label, rng
+from semisfl_jax.core import machine, rng
 from semisfl_jax.core.state import trainable
+from semisfl_jax.core.teacher import hard_labels
 from semisfl_jax.core.types import Array, Cohort, Federation, Views
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
@@ -21,7 +22,7 @@ from semisfl_jax.training.experiment import Experiment
 Arrays = dict[str, np.ndarray]
 
 
-def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
+def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
     """Builds the diagnostics of a run; they are compiled on first use.
 
     Args:
@@ -37,9 +38,7 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
 
     def guess(state: Any, key: Array, images: Array) -> dict[str, tuple[Array, Array]]:
         logits = predict(state, views.weak(key, images))
-        return {
-            model: pseudo_label.hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()
-        }
+        return {model: hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()}
 
     def classify(state: Any, images: Array) -> dict[str, Array]:
         return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}
@@ -112,8 +111,8 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
 def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
     """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
-    memory = jax.eval_shape(experiment.algorithm.init, experiment.key).memory
-    if hparams.client_teacher_ema or not jax.tree.leaves(memory):
+    queue = jax.eval_shape(experiment.algorithm.init, experiment.key).queue
+    if hparams.client_teacher_ema or not jax.tree.leaves(queue):
         return None
     client_map = core.client_map(federation.client_chunk, federation.client_map)
     run = jit(replay.build_replay(experiment.model, views, hparams, client_map))

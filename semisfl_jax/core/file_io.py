@@ -1,7 +1,8 @@
-"""Writes files so that a kill leaves the old or the new one, and reads the JSON files that runs write.
+"""Reads files that users name and the JSON files that runs write, and writes files whole or not at all.
 
-Anything else in their place is a one-line error that names it. A sealed object carries a checksum of its other entries,
-so that later edits or damage are detected.
+A user's file is a regular one, up to a plausible size: a device may never end, reading a pipe may block forever, and a
+file that is too large is not the one intended. A sealed JSON object carries a checksum of its other entries, so that
+later edits or damage are detected.
 """
 
 from __future__ import annotations
@@ -11,13 +12,102 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import user_files
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, size
+
+_KINDS = {
+    stat.S_IFDIR: 'a folder',
+    stat.S_IFCHR: 'a device',
+    stat.S_IFBLK: 'a device',
+    stat.S_IFIFO: 'a pipe',
+    stat.S_IFSOCK: 'a socket',
+}
+
+
+def other_kind(mode: int) -> str:
+    """The kind of a path with this `st_mode` if it is not a regular file, '' if it is."""
+    return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'a special file')
+
+
+def expand_home(path: str | os.PathLike, what: str) -> Path:
+    """A path with ~ or ~NAME at its beginning replaced by that home folder.
+
+    Args:
+      path: as the user gave it.
+      what: its name in messages: '--workdir'.
+
+    Raises:
+      UserError: there is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(
+            f"{what} '{path}' begins with {Path(path).parts[0]}, the home folder of a user that this machine does not "
+            'know; write the whole path'
+        ) from error
+
+
+def check_file(path: str | os.PathLike, what: str, limit: int) -> Path:
+    """Makes sure that `path` is a file of at most `limit` bytes, without opening it; returns it with ~ expanded.
+
+    Args:
+      path: the file.
+      what: its name in messages: 'config.failures.trace'.
+      limit: bytes.
+
+    Raises:
+      UserError: it is missing, not a regular file, or too large.
+    """
+    try:
+        status = Path(path).expanduser().stat()
+    except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
+        reason = getattr(error, 'strerror', None) or error
+        raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
+    if kind := other_kind(status.st_mode):
+        raise UserError(f"{what} '{path}' is {kind}; give a file")
+    if status.st_size > limit:
+        raise UserError(
+            f"{what} '{path}' has {size(status.st_size)}, but at most {size(limit)} are allowed; use another file"
+        )
+    return Path(path).expanduser()
+
+
+def read_bytes(path: str | os.PathLike, what: str, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes.
+
+    Raises:
+      UserError: as `check`, or it cannot be read.
+    """
+    file_path = check_file(path, what, limit)
+    try:
+        with file_path.open('rb') as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise UserError(f"{what} '{path}' cannot be read ({error.strerror or error}); correct the path") from error
+    if len(content) > limit:  # if the reported size was wrong or missing
+        raise UserError(f"{what} '{path}' is longer than {size(limit)}; use another file")
+    return content
+
+
+def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
+    """The content of a UTF-8 text file of at most `limit` bytes, line endings unchanged.
+
+    Raises:
+      UserError: as `read_bytes`, or it is not UTF-8.
+    """
+    try:
+        return read_bytes(path, what, limit).decode('utf-8-sig')  # some programs begin a file with a mark
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{what} '{path}' is not UTF-8 text (byte {error.start:,}); save it as UTF-8, or use another file"
+        ) from error
+
 
 _SEAL = 'sha256'
 _DEEPEST = 20  # levels of nesting; files of runs have at most four
@@ -67,21 +157,21 @@ def write_json(path: Path, value: Any) -> None:
     write(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
-def content(path: Path) -> bytes:
+def read(path: Path) -> bytes:
     """The bytes of a file. A pipe or a device, whose reader might block forever, is not opened.
 
     Raises:
       UserError: it is missing, not a regular file, or unreadable.
     """
     try:
-        if kind := user_files.other_kind(path.stat().st_mode):
+        if kind := other_kind(path.stat().st_mode):
             raise UserError(f'{path} is {kind}, not a regular file')
         return path.read_bytes()
     except OSError as error:
         raise UserError(f'{path} cannot be read: {error.strerror}') from error
 
 
-def parse(text: bytes, what: str) -> Any:
+def parse_json(text: bytes, what: str) -> Any:
     """The JSON value of `text`.
 
     Raises:
@@ -102,9 +192,9 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
       UserError: the file does not hold one.
     """
-    value = parse(content(path), str(path))
+    value = parse_json(read(path), str(path))
     if not isinstance(value, dict):
-        raise UserError(f'{path} holds {_KINDS[type(value)]} instead of a JSON object')
+        raise UserError(f'{path} holds {_JSON_KINDS[type(value)]} instead of a JSON object')
     return value
 
 
@@ -136,7 +226,7 @@ def set_aside(path: Path) -> Path:
     return path.rename(target)
 
 
-_KINDS = {
+_JSON_KINDS = {
     list: 'a list',
     str: 'a string',
     int: 'a number',
