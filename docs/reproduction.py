@@ -6,21 +6,29 @@ docs/claims.py judges the claims of docs/claims.toml; here are the page's words.
 """
 
 from __future__ import annotations
-from collections.abc import Sequence
-from pathlib import Path
-from semisfl_jax.config import commands
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.errors import use_one_of
-from typing import Any
-import claims as claims_lib
+
 import math
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import claims as claims_lib
+
+from semisfl_jax.config import commands
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, use_one_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'
 WIDTH = 110  # of a command
-MARKS = {claims_lib.HOLDS: '✓', claims_lib.OPPOSITE: '✗', claims_lib.NONE: '=', claims_lib.OPEN: '?', claims_lib.FEW: '–'}
+MARKS = {
+    claims_lib.HOLDS: '✓',
+    claims_lib.OPPOSITE: '✗',
+    claims_lib.NONE: '=',
+    claims_lib.OPEN: '?',
+    claims_lib.FEW: '–',
+}
 
 
 def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
@@ -55,8 +63,8 @@ def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
 
     Args:
       item: the claim.
-      shown: what is on the page already, with the anchor of its section: quotations, and folders of parts of studies, the
-        command of which is shown once. Those of `item` are added.
+      shown: what is on the page already, with the anchor of its section: quotations, and folders of parts of studies, whose
+        command is shown once. Those of `item` are added.
     """
     claim = item.claim
     parts = [f'### {claim["name"]}']
