@@ -84,17 +84,24 @@ def sharpened_rows(received: Array, logits: Array, alpha0: Array | float, alpha1
 class FedShvr:
     """`config.fed_shvr`, for Fed-SHVR, Fed-SH and Fed-SVR."""
 
-    alpha0: float = option(1.0, 'weight of the cross-entropy with pseudo-labels, after the ramp', at_least=0)
+    alpha0: float = option(
+        1.0,
+        'weight of the cross-entropy with pseudo-labels, after the ramp',
+        at_least=0,
+        idle={'pseudo_labels': 'none'},
+    )
     ramp_rounds: int = option(
         25,
         'rounds in which `alpha0` rises from 0 in the first one to its value, linearly; 0: no ramp. 25 are the 50 '
         'epochs of the paper',
         at_least=0,
+        idle={'pseudo_labels': 'none', 'fed_shvr.alpha0': 0},
     )
     alpha1: float = option(
         0.75,
         'regularization of the pseudo-labels, which are predictions to the power of `alpha0` / `alpha1`; 0: one-hot',
         at_least=0,
+        idle={'pseudo_labels': 'none'},
     )
     alpha2: float = option(0.1, 'weight of the confidence penalty on predictions for unlabeled images', at_least=0)
 

@@ -18,7 +18,6 @@ from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, objective, pseudo_label, rng
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
 from semisfl_jax.core.types import (
@@ -160,9 +159,14 @@ class FedDure:
         'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
         'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
     )
-    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1)
-    coarse_rate: float = option(1.0, 'learning rate of C-reg, as a multiple of `lr`; 0: it stands still', at_least=0)
-    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0)
+    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1, idle={'feddure.fine': False})
+    coarse_rate: float = option(
+        1.0,
+        'learning rate of C-reg, as a multiple of `lr`; 0: it stands still',
+        at_least=0,
+        idle={'feddure.coarse': False},
+    )
+    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0, idle={'feddure.fine': False})
 
 
 class Parts(NamedTuple):
@@ -437,16 +441,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     return cost._replace(step_work=cost.step_work + np.asarray(context.labels) * rows)
 
 
-def check(flat: Flat) -> None:
-    """Raises UserError for options of a regulator that is switched off."""
-    for name, needs in (('coarse_rate', 'coarse'), ('fine_rate', 'fine'), ('hidden', 'fine')):
-        value, default = flat[f'feddure.{name}'], getattr(FedDure, name)
-        if not flat[f'feddure.{needs}'] and value != default:
-            raise UserError(
-                f'config.feddure.{name}={value} needs feddure.{needs}=True, not False; leave it at {default}'
-            )
-
-
 WITH_LABELS = {'data.client_labels': 20, 'federation.mu': 1}  # without them, there is nothing to regulate by
 METHOD = register(
     Method(
@@ -459,7 +453,6 @@ METHOD = register(
         uses=('pseudo-labels', 'local', 'steps', 'consistency', 'pre-rounds', 'sampling'),
         server='optional',
         by_images=True,
-        check=check,
         official=official,
         price=price,
         metrics={

@@ -56,18 +56,21 @@ class MFedOptions:
         'rho: factor by which lambda grows from round to round ("exponential growth with the aggregation index"); the '
         'paper gives no value; 1: constant',
         above=0.0,
+        idle={'mfed.weight': 0},
     )
     max_weight: float = option(
         1.0,
         'largest lambda, beyond which it grows no further; the paper names no bound, and without one lambda is 3.9e6 '
         'after 500 rounds',
         above=0.0,
+        idle={'mfed.weight': 0},
     )
     penalty: str = option(
         'squared',
         "distance between encoder and mean encoder g in a client's loss: 'squared', lambda / 2 ||w - g||^2, whose "
         "gradient is that of the paper's proof | 'norm', lambda ||w - g||, its Eq. (6)",
         choices=PENALTIES,
+        idle={'mfed.weight': 0},
     )
 
 

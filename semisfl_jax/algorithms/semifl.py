@@ -547,8 +547,8 @@ def check(flat: Flat) -> None:
     """Raises UserError for keys that contradict each other."""
     if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
         raise UserError(
-            f'config.semifl.max_passes={flat["semifl.max_passes"]} has no effect with '
-            f'local.epochs={flat["local.epochs"]}, which sets the number of passes; leave it at {SemiFL.max_passes}'
+            f'config.semifl.max_passes={flat["semifl.max_passes"]} has no effect: local.epochs={flat["local.epochs"]} '
+            'sets the number of passes; leave it at 5'
         )
     if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
         raise UserError(
