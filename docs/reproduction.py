@@ -63,7 +63,7 @@ def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
 
     Args:
       item: the claim.
-      shown: what is on the page already, with the anchor of its section: quotations, and folders of parts of studies, whose
+      shown: what is on the page already, with the anchor of its section: quotations, and folders of studies whose
         command is shown once. Those of `item` are added.
     """
     claim = item.claim

@@ -325,7 +325,7 @@ OTHERS = [
         ('every image counts for the switch', 'confident & weak.unlabeled', 'labels >= 0'),
     ),
     *of(
-        'algorithms/semifl/statistics.py',
+        'algorithms/semifl.py',
         'static_batch_norm semifl semifl_pieces',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
         ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
@@ -343,7 +343,7 @@ OTHERS = [
         ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),
     ),
     *of(
-        'algorithms/sharpened.py',
+        'algorithms/fed_shvr.py',
         'sharpened',
         ('labels are not sharpened', 'jax.nn.softmax(finite * ', 'jax.nn.softmax(1.0 * '),
         ('no value of the labels themselves', 'alpha1 * divergence_from_uniform(targets)', '0.0'),
@@ -391,7 +391,7 @@ OTHERS = [
         ),
     ),
     *of(
-        'algorithms/regulators.py',
+        'algorithms/feddure.py',
         'regulators feddure',
         ('a sum over unlabeled images', '(factors / values.size)', '(factors)'),
         ('a virtual step uphill', 'phi - rate * g', 'phi + rate * g'),
@@ -403,7 +403,7 @@ OTHERS = [
         'feddure',
         ('d of the other sign', 'labeled(before) - labeled(coarse)', 'labeled(coarse) - labeled(before)'),
         ('d does not count', '(weight + effect)', 'weight'),
-        ('a gradient through the factors', 'jax.lax.stop_gradient(regulators.weigh(', '(regulators.weigh('),
+        ('a gradient through the factors', 'jax.lax.stop_gradient(weigh(', '(weigh('),
         ('C-reg by the old F-reg', 'descend(optimizers.fine, moments.fine, fine, gradient)', '(fine, moments.fine)'),
         ('F-reg with the model', 'before = training.coarse if options.coarse else', 'before ='),
         ('C-reg starts anew', '_replace(coarse=coarse, moments', '_replace(moments'),

@@ -278,12 +278,6 @@ def test_operations_of_an_image(coarse, fine, unlabeled, labeled):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        (
-            {'coarse': False, 'coarse_rate': 0.5},
-            'coarse_rate=0.5 needs feddure.coarse=True, not False; leave it at 1.0',
-        ),
-        ({'fine': False, 'fine_rate': 0.5}, 'fine_rate=0.5 needs feddure.fine=True, not False; leave it at 1.0'),
-        ({'fine': False, 'hidden': 64}, 'hidden=64 needs feddure.fine=True, not False; leave it at 128'),
         ({'hidden': 0}, 'hidden=0 must be at least 1'),
         ({'fine_rate': -1.0}, 'fine_rate=-1.0 must be 0 or more'),
     ],

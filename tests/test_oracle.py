@@ -145,7 +145,7 @@ def test_the_losses_of_rules(rule, true, none, threshold):
         hparams = HParams(
             threshold=threshold, pseudo_labels=source, local=Local(objective=objective), uda=uda, options=options
         )
-        apply = build_rule(hparams) if rule != 'sharpened' else fed_shvr.sharpened(hparams, 1.0)
+        apply = build_rule(hparams) if rule != 'sharpened' else fed_shvr.sharpened_rule(hparams, 1.0)
         told = label_logits(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
         value, labels, counted = apply(told, jnp.asarray(STUDENT), jnp.asarray(WEIGHT))
         assert value == pytest.approx((rows * WEIGHT).sum() / 3, rel=1e-5)

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from semisfl_jax import core, costs
+from semisfl_jax.algorithms.fed_shvr import of_fed_shvr
+from semisfl_jax.algorithms.feddure import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.method import Flat, Look, Method
-from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
-from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng, trees
 from semisfl_jax.core.hparams import HParams, optimizer
@@ -166,5 +167,32 @@ METHOD = register(
             'uda': {'local.objective': 'uda'},
             'supervised': {'local.objective': 'supervised', 'data.client_labels': -1},
         },
+    )
+)
+
+
+# FedProx (Li et al., 2020): FedAvg with a proximal term that keeps clients near the model they received.
+
+
+def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, with mu = `local.prox` and
+    theta_g the parameters it received. Everything else, including the arguments, is as in `fedavg`."""
+    return fedavg(model, views, hparams, axis, prox=hparams.local.prox)
+
+
+FEDPROX = register(
+    Method(
+        name='fedprox',
+        build=fedprox,
+        title='FedProx',
+        source='Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020',
+        uses=(*USES, 'prox'),
+        server='optional',
+        labels_alone=labels_alone,
+        by_images=True,
+        official=official,
+        price=price,
+        look=Look('#332288', '<', '-.'),
+        ranges={**RANGES, 'local.prox': log(1e-3, 1.0)},  # its paper tries 0.001, 0.01, 0.1 and 1
     )
 )

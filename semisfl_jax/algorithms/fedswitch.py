@@ -21,12 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.objectives import fixmatch
 from semisfl_jax.core.teacher import assign_pseudo_labels, confidence_threshold, ema
@@ -58,6 +57,7 @@ class FedSwitch:
         0.5,
         "with 'switch': skew (in nats, from 0 to the log of the number of classes) up to which the student labels",
         at_least=0,
+        idle={'fedswitch.mode': ('teacher', 'student')},
     )
 
 
@@ -174,15 +174,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     )
 
 
-def check(flat: Flat) -> None:
-    """Raises UserError for a threshold that the mode does not use."""
-    key, mode = 'fedswitch.beta_iid', flat['fedswitch.mode']
-    if mode != 'switch' and flat[key] != FedSwitch.beta_iid:
-        raise UserError(
-            f"config.{key}={flat[key]} needs fedswitch.mode='switch', not '{mode}'; leave it at {FedSwitch.beta_iid}"
-        )
-
-
 STUDENT_LABELS = (
     'share of clients that label with the student; in `fedswitch_sl`, which has it in mode `switch`, of clients and '
     'iterations'
@@ -196,7 +187,6 @@ METHOD = register(
         'Teacher-Student EMA, arXiv 2301.10114 (a reconstruction from its abstract)',
         options=FedSwitch,
         uses=('pseudo-labels', 'teacher', 'local', 'steps', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
-        check=check,
         official='only the abstract of its paper was available, so none of its values are known',
         price=price,
         metrics={'student_labels': STUDENT_LABELS},

@@ -77,7 +77,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 def check(flat: Flat) -> None:
     """Raises UserError if a key moves a teacher that is never used."""
-    fedswitch.check(flat)
     if flat['fedswitch.mode'] == 'student' and flat['client_teacher_ema']:
         raise UserError(
             "config.client_teacher_ema=True updates a teacher that fedswitch.mode='student' never uses; "
