@@ -31,7 +31,7 @@ from semisfl_jax import models
 from semisfl_jax.core import machine
 from semisfl_jax.core.compilation import PRECISIONS
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.preview import fit, hlo, program, shapes, targets
+from semisfl_jax.preview import hlo, program, requirements, targets
 from semisfl_jax.preview.program import Refused
 from semisfl_jax.preview.targets import HERE, TARGETS
 
@@ -103,7 +103,7 @@ def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
         except UserError as error:
             return {'impossible': ' '.join(str(error).split())}
         devices = targets.devices(target, cell.devices)
-        experiment = shapes.experiment(config, devices.mesh)
+        experiment = program.shape_experiment(config, devices.mesh)
         start = time.process_time()
         round_ = program.compile_round(experiment, target, devices)
         if isinstance(round_, Refused):
@@ -112,7 +112,7 @@ def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
         evaluation = program.compile_evaluation(experiment, target, devices)
         if isinstance(evaluation, Refused):
             return {'refused': f'evaluation: {evaluation.reason[:300]}'}
-        need = fit.need(experiment, round_, evaluation)
+        need = requirements.memory(experiment, round_, evaluation)
         phases = hlo.phases(hlo.parse(round_.text))
         return {
             'seconds': round(seconds, 1),

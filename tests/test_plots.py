@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import plots
-from semisfl_jax.plots import collect, curves, draw, features, inside, partitions, style
+from semisfl_jax.plots import collect, curves, draw, inside, style
 from semisfl_jax.training import diagnostics
 
 NAN = float('nan')
@@ -85,7 +85,7 @@ def test_losses_have_a_panel_each(drawn):
 
 def test_the_partition_has_a_bubble_where_there_are_images(drawn):
     _, ax = drawn()
-    partitions.partition(ax, np.array([[4, 0, 1], [0, 16, 0]]))
+    inside.partition(ax, np.array([[4, 0, 1], [0, 16, 0]]))
     (bubbles,) = ax.collections
     assert bubbles.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1]]  # client, class
     sizes = bubbles.get_sizes()
@@ -112,7 +112,7 @@ def test_labeled_images_have_a_panel_of_their_own(drawn, monkeypatch, clients, s
 
 def test_a_partition_of_unknown_classes_says_so(drawn):
     _, ax = drawn()
-    partitions.partition(ax, np.zeros((3, 2), int), title='Unlabeled')
+    inside.partition(ax, np.zeros((3, 2), int), title='Unlabeled')
     assert ax.get_title(loc='right') == 'of unknown classes'
     assert not len(ax.collections[0].get_offsets())
 
@@ -120,7 +120,7 @@ def test_a_partition_of_unknown_classes_says_so(drawn):
 def test_a_large_partition_is_a_map(drawn):
     counts = np.arange(60 * 3).reshape(60, 3)
     _, ax = drawn()
-    partitions.partition(ax, counts)
+    inside.partition(ax, counts)
     (shades,) = ax.images
     np.testing.assert_array_equal(shades.get_array(), counts.T)
     assert not ax.collections
@@ -203,7 +203,7 @@ def test_the_gap(drawn):
 def test_points_of_feature_space_stand_by_class(drawn):
     _, ax = drawn()
     where = np.array([[0, 0], [2, 1], [4, 8], [10, 10]])
-    features.feature_space(ax, where, np.array([3, 3, 3, 1]), 'Teacher')
+    inside.feature_space(ax, where, np.array([3, 3, 3, 1]), 'Teacher')
     one, three = ax.collections
     assert one.get_offsets().tolist() == [[10, 10]]
     assert three.get_offsets().tolist() == [[0, 0], [2, 1], [4, 8]]
@@ -215,9 +215,9 @@ def test_points_of_feature_space_stand_by_class(drawn):
 def test_tsne_is_repeatable_and_keeps_what_is_far_apart():
     rng = np.random.default_rng(0)
     apart = np.concatenate([rng.normal(0, 1, (20, 6)), rng.normal(50, 1, (20, 6))])
-    plane = features.tsne(apart)
+    plane = inside.tsne(apart)
     assert plane.shape == (40, 2)
-    np.testing.assert_array_equal(plane, features.tsne(apart))
+    np.testing.assert_array_equal(plane, inside.tsne(apart))
     distance = np.linalg.norm(plane[:, None] - plane[None], axis=-1)
     same = np.arange(40)[:, None] // 20 == np.arange(40) // 20
     np.fill_diagonal(distance, np.inf)

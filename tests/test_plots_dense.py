@@ -19,7 +19,7 @@ from semisfl_jax import runs as runs_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import dense_zoo
 from semisfl_jax.plots import __main__ as command
-from semisfl_jax.plots import collect, draw, maps, style
+from semisfl_jax.plots import collect, draw, inside, style
 from semisfl_jax.training import experiment, load
 from tests import narrow, needs, runs, toy_scenes
 from tests.plots_toy import GIB, made_up
@@ -124,7 +124,7 @@ WHITE, CLEAR = [1, 1, 1, 1], [0, 0, 0, 0]
 
 
 def test_classes_have_their_colors_and_pixels_without_truth_are_hatched(ax):
-    maps.draw(ax, tasks.make('semseg', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
+    inside.map_(ax, tasks.make('semseg', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
     first, second = ([*np.round(to_rgb(color), 2), 1] for color in ('#0072B2', '#D55E00'))
     np.testing.assert_array_equal(shown(ax.images[0]), [[WHITE, first], [second, CLEAR]])
     assert ax.patch.get_hatch()
@@ -132,20 +132,20 @@ def test_classes_have_their_colors_and_pixels_without_truth_are_hatched(ax):
 
 
 def test_all_stuff_is_colored(ax):
-    maps.draw(ax, tasks.make('stuff', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
+    inside.map_(ax, tasks.make('stuff', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
     np.testing.assert_array_equal(shown(ax.images[0])[0, 0], [*np.round(to_rgb('#0072B2'), 2), 1])
 
 
 @pytest.mark.parametrize('name', ['saliency', 'edges'])
 def test_probabilities_are_white_to_black(ax, name):
-    maps.draw(ax, tasks.make(name, 1), np.array([[0.0, 0.5], [1.0, 255]]), RED)
+    inside.map_(ax, tasks.make(name, 1), np.array([[0.0, 0.5], [1.0, 255]]), RED)
     (white, gray), (black, nothing) = shown(ax.images[0])
     assert (white.tolist(), black.tolist(), nothing.tolist()) == (WHITE, [0, 0, 0, 1], CLEAR)
     assert 0.4 < gray[0] == gray[1] == gray[2] < 0.6
 
 
 def test_depth_grows_brighter(ax):
-    maps.draw(ax, tasks.make('depth', 1), np.array([[0, 127], [254, 255]], np.uint8), RED)
+    inside.map_(ax, tasks.make('depth', 1), np.array([[0, 127], [254, 255]], np.uint8), RED)
     colors = shown(ax.images[0])
     bright = colors[..., :3] @ [0.2126, 0.7152, 0.0722]
     assert bright[0, 0] < bright[0, 1] - 0.2 < bright[1, 0] - 0.4
@@ -153,7 +153,7 @@ def test_depth_grows_brighter(ax):
 
 
 def test_keypoints_are_dots_on_the_faded_image(ax):
-    maps.draw(ax, tasks.make('keypoints', 2), np.array([[0, 2], [1, 255]], np.uint8), RED)
+    inside.map_(ax, tasks.make('keypoints', 2), np.array([[0, 2], [1, 255]], np.uint8), RED)
     (dots,) = ax.collections
     dots.update_scalarmappable()
     assert dots.get_offsets().tolist() == [[1, 0], [0, 1]]  # column, row
@@ -163,7 +163,7 @@ def test_keypoints_are_dots_on_the_faded_image(ax):
 
 
 def test_colors_of_classes_differ():
-    colors = [to_rgb(color) for color in maps.class_colors(255, background=True)]
+    colors = [to_rgb(color) for color in inside.class_colors(255, background=True)]
     assert len(set(colors)) == 255
     assert colors[0] == (1, 1, 1)
     few = np.array(colors[:11])
@@ -181,7 +181,7 @@ def test_colors_of_classes_differ():
     ],
 )
 def test_a_key_numbers_the_colors_downward_and_scales_upward(ax, name, outputs, numbers):
-    maps.key(ax, tasks.make(name, outputs))
+    inside.map_key(ax, tasks.make(name, outputs))
     places = {text.get_text(): text.get_position()[1] for text in ax.get_yticklabels()}
     assert list(places) == numbers
     bottom, top = ax.get_ylim()
@@ -196,7 +196,7 @@ def test_a_key_numbers_the_colors_downward_and_scales_upward(ax, name, outputs, 
 def color_of(name, outputs, value):
     """The color of a value in a map; of keypoints, of the dot."""
     _, ax = style.figure()
-    maps.draw(ax, tasks.make(name, outputs), np.full((1, 1), value), RED[:1, :1])
+    inside.map_(ax, tasks.make(name, outputs), np.full((1, 1), value), RED[:1, :1])
     if not ax.collections:
         return shown(ax.images[0])[0, 0]
     ax.collections[0].update_scalarmappable()
@@ -207,9 +207,9 @@ def color_of(name, outputs, value):
 def test_the_figure_is_a_page_wide_and_at_most_as_tall(number, images):
     """With 7 tasks there are 15 rows; 15 of 9.2 / 15 inches and less fit, and 11 images of that fill the width."""
     names = ('semseg', *(name for name in tasks.DENSE if name != 'semseg'))[:number]
-    assert maps.count(number, 8, 8) == images
-    made = [maps.Row(tasks.smallest(name), *np.zeros((2, images, 8, 8), np.uint8)) for name in names]
-    figure = maps.predictions(np.zeros((images, 8, 8, 1), np.uint8), made, 'A title')
+    assert inside.images_on_a_page(number, 8, 8) == images
+    made = [inside.Row(tasks.smallest(name), *np.zeros((2, images, 8, 8), np.uint8)) for name in names]
+    figure = inside.predictions(np.zeros((images, 8, 8, 1), np.uint8), made, 'A title')
     assert figure.get_figwidth() == 7.16
     assert figure.get_figheight() <= 9.2
     canvas = FigureCanvasAgg(figure)

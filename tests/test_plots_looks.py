@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from configs.studies import paper
 from semisfl_jax import algorithms, tasks
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.plots import curves, draw, inside, legends, looks, style
+from semisfl_jax.plots import curves, draw, inside, style
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import ACCURACY, Measure, Paper, Study, Table
 from semisfl_jax.training import diagnostics
@@ -85,10 +85,10 @@ def test_a_method_has_one_color_in_all_panels_and_in_the_legend():
 
 @pytest.mark.parametrize('name', draw.OF_GROUPS)
 def test_a_method_looks_the_same_in_every_figure(name):
-    full_figure = figure_of(name, groups(*(f'algorithm={method}' for method in looks.of_methods())))
+    full_figure = figure_of(name, groups(*(f'algorithm={method}' for method in style.method_looks())))
     made = looks_in(full_figure)
     assert {title: appearance[:2] for title, appearance in made.items()} == {
-        look.title: (look.color, look.marker) for look in looks.of_methods().values()
+        look.title: (look.color, look.marker) for look in style.method_looks().values()
     }
     for method in ('fedavg', 'splitfed'):
         single_figure = figure_of(name, groups(f'algorithm={method}'))
@@ -103,7 +103,7 @@ def test_a_group_keeps_its_look_in_a_figure_that_lacks_another():
 
 def test_studies_have_the_looks_of_runs(monkeypatch):
     """Rows of studies are methods by their titles, and keep their looks in a column where others have no run."""
-    assert {name: looks.of_methods()[method].title for name, method in paper.METHODS.items()} == {
+    assert {name: style.method_looks()[method].title for name, method in paper.METHODS.items()} == {
         name: name for name in paper.METHODS
     }
     tables, results = study_of(tuple(paper.METHODS), ('a', 'b', 'c'))
@@ -111,7 +111,7 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
     made = study_figures(monkeypatch, tables, results)
     seen = looks_in(*(figure for name, figure in made.items() if 'values' not in name))
     assert {name: appearance[0] for name, appearance in seen.items()} == {
-        look.title: look.color for look in looks.of_methods().values() if look.title in paper.METHODS
+        look.title: look.color for look in style.method_looks().values() if look.title in paper.METHODS
     }
     (values,) = (figure for name, figure in made.items() if name == '1-values')
     *rows, theirs = values.axes[0].containers
@@ -123,30 +123,30 @@ def test_studies_have_the_looks_of_runs(monkeypatch):
 
 def methods_of(kind):
     """The looks of methods of one kind: those of the other are judged by other scores, and in no figure with them."""
-    return [look for name, look in looks.of_methods().items() if algorithms.get(name).dense == (kind == 'dense')]
+    return [look for name, look in style.method_looks().items() if algorithms.get(name).dense == (kind == 'dense')]
 
 
 @pytest.mark.parametrize('kind', ['classification', 'dense'])
 def test_methods_differ_in_color_and_in_gray(kind):
     methods = methods_of(kind)
     assert len({look.color for look in methods}) == len({look.marker for look in methods}) == len(methods)
-    others = list(looks.of([f'x={number}' for number in range(12)]).values())
+    others = list(style.looks([f'x={number}' for number in range(12)]).values())
     everything = [*methods, *others]
     assert len({(look.marker, look.dash) for look in everything}) == len(everything)
     assert not {look.color for look in methods} & {look.color for look in others}
 
 
 def test_groups_of_one_method_share_its_color_and_differ_in_dash_and_marker():
-    made = looks.of([f'SemiSFL, federation.alpha={alpha}' for alpha in range(12)] + ['SemiFL, x=1', 'SemiFL, x=2'])
+    made = style.looks([f'SemiSFL, federation.alpha={alpha}' for alpha in range(12)] + ['SemiFL, x=1', 'SemiFL, x=2'])
     first, *_, fourth, fifth = made.values()
-    assert first[1:] == looks.of_methods()['semisfl'][1:]
-    assert fourth[1:] == looks.of_methods()['semifl'][1:]
+    assert first[1:] == style.method_looks()['semisfl'][1:]
+    assert fourth[1:] == style.method_looks()['semifl'][1:]
     assert fourth.color == fifth.color
     semisfl_looks = [look for title, look in made.items() if title.startswith('SemiSFL')]
     assert {look.color for look in semisfl_looks} == {first.color}
     assert len({(look.marker, look.dash) for look in made.values()}) == 14
-    mixed = looks.of(['mean_teacher', 'SemiSFL', 'alpha = 2', 'alpha = 2, code'])
-    assert mixed['SemiSFL'] == looks.of_methods()['semisfl']
+    mixed = style.looks(['mean_teacher', 'SemiSFL', 'alpha = 2', 'alpha = 2, code'])
+    assert mixed['SemiSFL'] == style.method_looks()['semisfl']
     assert mixed['mean_teacher'].color != mixed['alpha = 2'].color == mixed['alpha = 2, code'].color
     assert mixed['alpha = 2'].dash != mixed['alpha = 2, code'].dash
 
@@ -173,7 +173,7 @@ def lab(color, eyes):
 @pytest.mark.parametrize('eyes', EYES)
 @pytest.mark.parametrize(
     'colors',
-    [*([look.color for look in methods_of(kind)] for kind in ('classification', 'dense')), looks.CYCLE],
+    [*([look.color for look in methods_of(kind)] for kind in ('classification', 'dense')), style.CYCLE],
     ids=['classification', 'dense', 'others'],
 )
 def test_colors_are_told_apart_without_color_vision(colors, eyes):
@@ -184,7 +184,7 @@ def test_colors_are_told_apart_without_color_vision(colors, eyes):
 
 
 def test_markers_of_lines_do_not_hide_each_other():
-    look = looks.of_methods()['semisfl']
+    look = style.method_looks()['semisfl']
     assert [look.line(80, index)['markevery'] for index in range(4)] == [(0, 10), (3, 10), (6, 10), (0, 10)]
     assert look.line(3, 5)['markevery'] == (0, 1)
 
@@ -332,7 +332,7 @@ def test_panels_drawn_one_after_another_share_a_legend():
         curves.k_s(axes[1], [second, first])
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ['SemiSFL', 'FedAvg']
         assert figure.get_figheight() == pytest.approx(alone, abs=0.02)  # one row, as before
-        legends.below(figure)
+        style.legend(figure)
         assert len(figure.legends) == 1
         assert_nothing_is_cut(figure)
         plain = style.matplotlib().figure.Figure(figsize=(4, 3))  # without a layout that makes room

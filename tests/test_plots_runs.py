@@ -12,7 +12,7 @@ from semisfl_jax import algorithms, data
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as command
-from semisfl_jax.plots import collect, draw, looks, style
+from semisfl_jax.plots import collect, draw, style
 from semisfl_jax.training import diagnostics
 from tests import runs, toy
 from tests.one_line import assert_one_line
@@ -57,9 +57,9 @@ def test_what_is_missing_is_named():
 
 
 def test_labels_and_file_names():
-    assert looks.title('algorithm=supervised_only') == 'Supervised-only'
-    assert looks.title('algorithm=semisfl, k_s=20') == 'SemiSFL, k_s=20'
-    assert looks.title('federation.alpha=0.1') == 'federation.alpha=0.1'
+    assert style.group_title('algorithm=supervised_only') == 'Supervised-only'
+    assert style.group_title('algorithm=semisfl, k_s=20') == 'SemiSFL, k_s=20'
+    assert style.group_title('federation.alpha=0.1') == 'federation.alpha=0.1'
     assert draw.slug('algorithm=semisfl, data.name=a/b') == 'semisfl_data.name-a-b'
 
 
@@ -239,7 +239,7 @@ def toy_method(algorithm):
 
 def test_every_method_has_a_name_and_a_look_of_its_own():
     """One in the order of colors, for a method whose record gives none."""
-    drawn = looks.of([method.label for method in algorithms.METHODS.values()])
+    drawn = style.looks([method.label for method in algorithms.METHODS.values()])
     assert len({look[1:] for look in drawn.values()}) == len(drawn) == len(algorithms.METHODS)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.maps import nearest
-from semisfl_jax.plots import features, looks, maps
+from semisfl_jax.plots import inside, style
 from semisfl_jax.plots.curves import LOSS_LABELS, Curve
 from semisfl_jax.runs import Run
 from semisfl_jax.tasks import DENSE, Score, score_key, smallest
@@ -72,7 +72,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     places = np.array([[table[number][0] for number in rounds] for table in tables])
     values = [mean_and_error([table[number][1] for table in tables]) for number in rounds]
     mean, error = np.array(values).T
-    return Curve(looks.title(name), places.mean(axis=0), mean, error)
+    return Curve(style.group_title(name), places.mean(axis=0), mean, error)
 
 
 def spread(name: str, runs: dict[int, Run]) -> Curve:
@@ -92,7 +92,7 @@ def spread(name: str, runs: dict[int, Run]) -> Curve:
     if not rounds:
         raise UserError(f'the runs of {name} have no evaluated round in common')
     values = np.array([[table[number] for number in rounds] for table in tables])
-    return Curve(looks.title(name), np.array(rounds, float), values.std(axis=0), np.full(len(rounds), np.nan))
+    return Curve(style.group_title(name), np.array(rounds, float), values.std(axis=0), np.full(len(rounds), np.nan))
 
 
 def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> list[Curve]:
@@ -104,10 +104,10 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
       UserError: no group has one; with `every`, a group lacks one that should be there, as in runs of older versions.
     """
     group_curves, faults = [], []
-    assigned = looks.of([looks.title(name) for name in groups])
+    assigned = style.looks([style.group_title(name) for name in groups])
     for name, runs in groups.items():
         try:
-            group_curves.append(curve(name, runs, key, x)._replace(look=assigned[looks.title(name)]))
+            group_curves.append(curve(name, runs, key, x)._replace(look=assigned[style.group_title(name)]))
         except UserError as error:
             faults.append(error)
     unexpected = [error for error in faults if not isinstance(error, NotApplicable)]
@@ -238,7 +238,7 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
     def embed(title: str, model: Any) -> Embedding:
         size = trial.config.eval_batch_size
         parts = [bottom(model.bottom, images[start : start + size]) for start in range(0, len(images), size)]
-        return Embedding(title, features.tsne(np.concatenate(parts)), labels)
+        return Embedding(title, inside.tsne(np.concatenate(parts)), labels)
 
     number, final = load.state(folder, trial)
     _, initial = load.state(folder, trial, round_number=0)
@@ -250,7 +250,7 @@ class Predictions(NamedTuple):
     """Test images, and what the models of dense tasks make of them."""
 
     images: np.ndarray  # [n, H, W, C] uint8
-    rows: list[maps.Row]  # by task
+    rows: list[inside.Row]  # by task
     round: int  # after which
     models: int  # of each task, the first of which is taken
 
@@ -267,7 +267,9 @@ def predictions(folder: Path) -> Predictions:
     trial = load.experiment(folder)
     number, state = load.state(folder, trial)
     of_tasks = trial.algorithm.tasks
-    rows = various(trial.dataset.test_labels, maps.count(len(of_tasks), *trial.dataset.test_images.shape[1:3]))
+    rows = various(
+        trial.dataset.test_labels, inside.images_on_a_page(len(of_tasks), *trial.dataset.test_images.shape[1:3])
+    )
     images, drawn, models = trial.dataset.test_images[rows], [], 1
     sizes = None if trial.dataset.test_sizes is None else trial.dataset.test_sizes[rows]
     outputs = jax.device_get(jax.jit(trial.algorithm.predict)(state, images))
@@ -275,7 +277,7 @@ def predictions(folder: Path) -> Predictions:
         assert task.show  # of every dense task
         of_models = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
         models, first = len(of_models), of_models[0]
-        drawn.append(maps.Row(task, _like(images, trial.test_truth[name][rows], sizes), task.show(first)))
+        drawn.append(inside.Row(task, _like(images, trial.test_truth[name][rows], sizes), task.show(first)))
     return Predictions(images, drawn, number, models)
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from semisfl_jax.core.types import Axes
-from semisfl_jax.plots import legends, looks
-from semisfl_jax.plots.looks import Look
+from semisfl_jax.plots import style
+from semisfl_jax.plots.style import Look
 from semisfl_jax.tasks import ACCURACY, DENSE, Score, smallest
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
@@ -81,7 +81,7 @@ def score(ax: Axes, curves: Sequence[Curve], x: str = 'round', kind: Score = ACC
     lines(ax, curves, scale=kind.scale)
     _x(ax, x)
     ax.set_ylabel(f'{split.capitalize()} {kind.label}{_unit(kind)}')
-    legends.below(ax.figure)
+    style.legend(ax.figure)
     return ax
 
 
@@ -90,7 +90,7 @@ def loss(ax: Axes, curves: Sequence[Curve]) -> Axes:
     lines(ax, curves)
     _x(ax, 'round')
     ax.set_ylabel('Training loss')
-    legends.below(ax.figure)
+    style.legend(ax.figure)
     return ax
 
 
@@ -100,7 +100,7 @@ def spread(ax: Axes, curves: Sequence[Curve], kind: Score = ACCURACY) -> Axes:
     ax.set_ylim(bottom=0)
     _x(ax, 'round')
     ax.set_ylabel(f'Deviation of the {kind.label}{_unit(kind)}')
-    legends.below(ax.figure)
+    style.legend(ax.figure)
     return ax
 
 
@@ -111,7 +111,7 @@ def k_s(ax: Axes, curves: Sequence[Curve]) -> Axes:
     ax.yaxis.get_major_locator().set_params(integer=True)
     _x(ax, 'round')
     ax.set_ylabel('Supervised steps $K_s$')
-    legends.below(ax.figure)
+    style.legend(ax.figure)
     return ax
 
 
@@ -133,7 +133,7 @@ def pseudo_labels(axes: np.ndarray, mask_rate: Sequence[Curve], accuracy: Sequen
         ax.set_ylim(bottom=0)
         _x(ax, 'round')
     right.set_xlim(left.get_xlim())  # the right curve has no values before the first confident label
-    legends.below(left.figure)
+    style.legend(left.figure)
     return axes
 
 
@@ -182,7 +182,7 @@ def _panels(
         _x(ax, 'round')
     for ax in axes[len(by_name) :]:
         ax.remove()
-    legends.below(axes[0].figure)
+    style.legend(axes[0].figure)
     return zip(axes, by_name, strict=False)
 
 
@@ -197,7 +197,7 @@ def _with_looks(curves: Sequence[Curve]) -> list[Curve]:
 
 def _looks(curves: Sequence[Curve]) -> list[Look]:
     """The look of every curve of a figure."""
-    assigned = looks.of([curve.label for curve in curves])
+    assigned = style.looks([curve.label for curve in curves])
     return [curve.look or assigned[curve.label] for curve in curves]
 
 
@@ -205,3 +205,52 @@ def _x(ax: Axes, x: str) -> None:
     ax.set_xlabel(X_LABELS[x])
     if x == 'round':
         ax.xaxis.get_major_locator().set_params(integer=True)
+
+
+# Tables as figures: values of several rows in several columns, ours beside the paper's.
+
+LETTERS_PER_INCH = 11  # per inch of text below an axis
+
+
+def table(
+    ax: Axes,
+    columns: Sequence[str],
+    ours: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    paper: Mapping[str, np.ndarray],
+    unit: str,
+    column_name: str = '',
+) -> Axes:
+    """Means with bars of one standard error, grouped by column; the paper's values are hollow markers beside them.
+
+    Args:
+      ax: Axes.
+      columns: C names.
+      ours: row -> means [C] and standard errors [C], NaN where missing.
+      paper: row -> values [C], NaN where missing.
+      unit: label of the y axis.
+      column_name: label of the x axis.
+    """
+    rows = list(dict.fromkeys([*ours, *paper]))
+    place = np.arange(len(columns))
+    step = 0.8 / max(1, len(rows))
+    missing = np.full(len(columns), np.nan)
+    row_looks = style.looks(rows)
+    for number, row in enumerate(rows):
+        look = row_looks[row].point()
+        at = place + (number - (len(rows) - 1) / 2.0) * step
+        mean, error = ours.get(row, (missing, missing))
+        bars = np.where(np.isfinite(error), error, 0.0)
+        ax.errorbar(at, mean, yerr=bars, linestyle='none', capsize=1.5, elinewidth=0.8, label=row, **look)
+        paper_values = paper.get(row, missing)
+        ax.plot(at + 0.3 * step, paper_values, linestyle='none', markerfacecolor='none', **look)
+    if any(np.isfinite(values).any() for values in paper.values()):
+        hollow = {'color': style.GRAY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
+        ax.errorbar([], [], fmt='o', **hollow)  # errorbar, like the rows, so that it follows them in the legend
+    width = max(6, int(LETTERS_PER_INCH * ax.figure.get_figwidth() / len(columns)))
+    ax.set_xticks(place, [textwrap.fill(name, width) for name in columns])
+    ax.set_xlim(-0.5, len(columns) - 0.5)
+    ax.set_xlabel(column_name)
+    ax.set_ylabel(textwrap.fill(unit, 40))
+    ax.grid(visible=False, axis='x')
+    style.legend(ax.figure)
+    return ax

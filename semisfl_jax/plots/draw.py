@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.plots import collect, curves, features, inside, legends, looks, maps, partitions, style
+from semisfl_jax.plots import collect, curves, inside, style
 from semisfl_jax.plots.collect import Groups
 from semisfl_jax.runs import Run
 from semisfl_jax.tasks import ACCURACY, DENSE
@@ -77,11 +77,11 @@ def _partition(run: Run) -> Any:
     few = len(unlabeled) <= MOST_BESIDE
     if not labeled.any():
         figure, ax = style.figure(width='column' if few else 'page')
-        partitions.partition(ax, unlabeled)
+        inside.partition(ax, unlabeled)
         return figure
     figure, axes = style.figure(1 if few else 2, 2 if few else 1, 'page')
-    partitions.partition(axes[0], unlabeled, title='Unlabeled')
-    partitions.partition(axes[1], labeled, title='Labeled')
+    inside.partition(axes[0], unlabeled, title='Unlabeled')
+    inside.partition(axes[1], labeled, title='Labeled')
     return figure
 
 
@@ -133,7 +133,7 @@ def _queue(run: Run) -> Any:
     axes = np.atleast_1d(axes)
     for ax, *level in zip(axes, arrays['queue'], arrays['queue_empty'], levels, strict=True):
         inside.queue(ax, *level)
-    legends.below(figure)
+    style.legend(figure)
     return figure
 
 
@@ -155,7 +155,7 @@ def _features(run: Run) -> Any:
     figure, axes = style.figure(1, len(spaces), 'page', 2.5)
     of_validation = '' if run.eval_split == 'test' else f' ({run.eval_split} images)'
     for ax, space in zip(axes, spaces, strict=True):
-        features.feature_space(ax, space.points, space.labels, space.title + of_validation)
+        inside.feature_space(ax, space.points, space.labels, space.title + of_validation)
     return figure
 
 
@@ -165,7 +165,7 @@ def _predictions(run: Run) -> Any:
     images, rows, number, models = collect.predictions(run.folder)
     which = f', the first of the {models} models of each task' if models > 1 else ''
     which += '' if run.eval_split == 'test' else f', {run.eval_split} images'
-    return maps.predictions(images, rows, f'{looks.title(run.settings["algorithm"])}, round {number}{which}')
+    return inside.predictions(images, rows, f'{style.group_title(run.settings["algorithm"])}, round {number}{which}')
 
 
 # Figures with a line for every group of runs, and figures of one run (that of the lowest seed of a group).

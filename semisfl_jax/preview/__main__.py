@@ -28,7 +28,7 @@ from semisfl_jax.config import command_line, commands
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import shorten, size
-from semisfl_jax.preview import fit, floors, program, report, shapes, targets
+from semisfl_jax.preview import program, report, requirements, targets
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
 from semisfl_jax.training.experiment import Experiment
 
@@ -76,7 +76,7 @@ def preview(asked: Request) -> None:
     target = asked.target
     with machine.programs_for(target.platform):
         devices = targets.devices(target, asked.devices)
-        experiment = shapes.experiment(asked.config, devices.mesh)
+        experiment = program.shape_experiment(asked.config, devices.mesh)
         _say(report.title(experiment, target))
         _say('compiling the round …')
         round_ = program.compile_round(experiment, target, devices)
@@ -93,11 +93,11 @@ def preview(asked: Request) -> None:
                     f'eval_batch_size={asked.config.eval_batch_size}'
                 )
             raise UserError(_refused('evaluation', evaluation, target))
-        need = fit.need(experiment, round_, evaluation)
+        need = requirements.memory(experiment, round_, evaluation)
         _say(report.programs({'round': round_, 'evaluation': evaluation}))
         _say(report.memory(need, target, experiment))
         _say(report.kernels(round_.text, experiment))
-        _say(report.floors(floors.of_round(experiment), experiment, target))
+        _say(report.floors(requirements.floors(experiment), experiment, target))
         if not need.fits(target):
             assert target.usable
             raise UserError(_too_large(f'{size(need.total)} of {size(target.usable)}', asked, devices))
@@ -125,7 +125,7 @@ def _largest_chunk(asked: Request, devices: Devices) -> int:
         chunk //= 2
         config.federation.client_chunk = chunk
         _say(f'compiling with federation.client_chunk={chunk} …')
-        if _fits(shapes.experiment(config, devices.mesh), asked.target, devices):
+        if _fits(program.shape_experiment(config, devices.mesh), asked.target, devices):
             return chunk
     return 0
 
@@ -141,7 +141,7 @@ def _fits(experiment: Experiment, target: Target, devices: Devices) -> bool:
     if isinstance(evaluation, program.Refused):
         return False
     round_ = program.compile_round(experiment, target, devices)
-    return not isinstance(round_, program.Refused) and fit.need(experiment, round_, evaluation).fits(target)
+    return not isinstance(round_, program.Refused) and requirements.memory(experiment, round_, evaluation).fits(target)
 
 
 def _refused(name: str, refused: program.Refused, target: Target) -> str:

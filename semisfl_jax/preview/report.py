@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from semisfl_jax.core.wording import columns, size
-from semisfl_jax.preview import floors as floors_lib
 from semisfl_jax.preview import hlo
-from semisfl_jax.preview.fit import Need
-from semisfl_jax.preview.floors import Floors
+from semisfl_jax.preview import requirements as floors_lib
 from semisfl_jax.preview.program import Program
+from semisfl_jax.preview.requirements import Floors, MemoryNeed
 from semisfl_jax.preview.targets import Target
 from semisfl_jax.training.experiment import Experiment
 
@@ -39,7 +38,7 @@ def programs(named: dict[str, Program]) -> str:
     return _table([head, *rows])
 
 
-def memory(need: Need, target: Target, experiment: Experiment) -> str:
+def memory(need: MemoryNeed, target: Target, experiment: Experiment) -> str:
     """Whether a run fits, and what else would."""
     if not target.usable:
         return f'memory: a device needs {size(need.total)}'
