@@ -50,7 +50,7 @@ def test_what_is_missing_is_named():
     assert len(collect.curves(groups, 'score', 'minutes')) == 1
     with pytest.raises(UserError, match='has no simulated_seconds'):
         collect.curves(groups, 'score', 'minutes', every=True)
-    assert list(collect.losses(groups)) == ['loss_consistency']
+    assert list(collect.each(groups, {'a': 'loss_consistency', 'b': 'loss_fix'})) == ['a']
     silent = plain._replace(records=[record | {'simulated_seconds': None} for record in plain.records])
     groups = {'a': {0: plain}, 'b': {0: silent}}  # null: does not apply, as a lower bound that sends nothing
     assert [curve.label for curve in collect.curves(groups, 'score', 'minutes', every=True)] == ['a']
@@ -86,7 +86,7 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
     for name in absent:
         assert f'not drawn  {name}: {folder}/metrics.jsonl has no ' in printed
     dense = {'scores', 'predictions'}
-    expected = {f'{name}.{kind}' for name in set(draw.NAMES) - absent - dense for kind in ('png', 'svg')}
+    expected = {f'{name}.{kind}' for name in set(draw.FIGURES) - absent - dense for kind in ('png', 'svg')}
     assert {path.name for path in tmp_path.iterdir()} == expected
     assert all(str(tmp_path / name) in printed for name in expected)
     assert runs.files(folder) == before, 'drawing leaves a run as it is'

@@ -1,26 +1,90 @@
-"""Diagnostics: pseudo-labels by class and by client, the queue, the gap between teacher and student.
+"""Figures of one run: the partition, pseudo-labels, the queue, teacher and student, feature space, predictions.
 
-The arrays are those of `semisfl_jax.training.diagnostics`; every function draws on Axes and returns them.
+Functions of Axes draw on them and return them; the other ones are the figures. Arrays of diagnostics are those of
+`semisfl_jax.training.diagnostics`.
 """
 
 from __future__ import annotations
 
 import colorsys
-import math
-import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Axes
-from semisfl_jax.plots import style
-from semisfl_jax.tasks import IGNORED, Task
+from semisfl_jax.plots import collect, draw, style
+from semisfl_jax.runs import Run
+from semisfl_jax.tasks import DENSE, IGNORED, Task
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
+from semisfl_jax.training import diagnostics
 from semisfl_jax.training.diagnostics import Rates
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
 MOST_BARS = 20  # most pairs of bars, and most classes labeled on an axis
+MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
+MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
+MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')  # of classes in feature space
+
+# Dense tasks
+CLASSES = ('semseg', 'parts', 'stuff')
+WITH_BACKGROUND = ('semseg', 'parts')  # their class 0 is background, and white
+CLASS_COLORS = (*style.PALETTE[:6], '#F0E442', '#661100', '#66AA00', '#7A1FA2', '#E8837E', '#5F6B6D', '#5E8DEB')
+MOST_TICKS = 11  # classes numbered in a key
+FADE = 0.65  # share of white in the image below keypoints
+
+
+# --- what the clients hold
+
+
+def partition(ax: Axes, counts: np.ndarray, client_name: str = 'Client', title: str = '') -> Axes:
+    """Images of every client and class (Fig. 7 of the paper): bubbles with area proportional to the number, or a heat
+    map if many.
+
+    Args:
+      ax: Axes.
+      counts: [N, K] images.
+      client_name: label of the x axis.
+      title: what the images are, if there are others.
+    """
+    clients, classes = counts.shape
+    ax.set(xlabel=client_name, ylabel='Class')
+    ax.set_title(title, loc='left')
+    if clients > MOST_BUBBLES[0] or classes > MOST_BUBBLES[1]:
+        shades = ax.imshow(counts.T, origin='lower', aspect='auto', cmap=style.SEQUENTIAL, interpolation='nearest')
+        ax.grid(visible=False)
+        ax.figure.colorbar(shades, ax=ax, label='Images')
+        return ax
+    # In points, of a cell, if Axes take up four fifths of the figure; the largest bubble roughly fills it
+    grid = ax.get_subplotspec().get_gridspec()
+    cell = 0.8 * 72.0 * ax.figure.get_size_inches() / (grid.ncols * clients, grid.nrows * classes)
+    diameter = min(np.sqrt(cell.prod()), 1.1 * cell.min())
+    client, label = np.nonzero(counts)
+    most = int(counts.max())
+    area = np.pi / 4.0 * diameter**2 * counts[client, label] / max(most, 1)
+    ax.scatter(client, label, s=area, color=style.BLUE, alpha=0.85, linewidths=0)
+    ax.set_title(f'largest bubble: {most:,} images' if most else 'of unknown classes', loc='right', fontsize='small')
+    ax.set(xlim=(-0.6, clients - 0.4), ylim=(-0.6, classes - 0.4), yticks=range(classes))
+    ax.set_xticks(range(0, clients, 1 if clients <= 15 else 5))
+    return ax
+
+
+@draw.of_run('partition', 'which client holds how many images of which class')
+def _partition(run: Run) -> Any:
+    unlabeled, labeled = collect.holdings(run.folder)
+    few = len(unlabeled) <= MOST_BESIDE
+    if not labeled.any():
+        figure, ax = style.figure(width='column' if few else 'page')
+        partition(ax, unlabeled)
+        return figure
+    figure, axes = style.figure(1 if few else 2, 2 if few else 1, 'page')
+    partition(axes[0], unlabeled, title='Unlabeled')
+    partition(axes[1], labeled, title='Labeled')
+    return figure
+
+
+# --- diagnostics
 
 
 def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes:
@@ -37,18 +101,13 @@ def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes
     shades = ax.imshow(share, cmap=style.SEQUENTIAL, vmin=0, vmax=100, interpolation='nearest')
     ax.figure.colorbar(shades, ax=ax, label='Share of the true class (%)')
     ax.grid(visible=False)
-    ax.set_facecolor(style.NOTHING)
-    ax.set_xlabel(given)
-    ax.set_ylabel('True class')
+    ax.set(facecolor=style.NOTHING, xlabel=given, ylabel='True class')
     if len(counts) <= MOST_NUMBERS:
-        ax.set_xticks(range(len(counts)))
-        ax.set_yticks(range(len(counts)))
-        for row, column in zip(*np.nonzero(counts), strict=True):
-            if share[row, column] >= 0.5:
-                color = 'white' if share[row, column] > 60 else 'black'
-                ax.text(
-                    column, row, f'{share[row, column]:.0f}', ha='center', va='center', color=color, fontsize='x-small'
-                )
+        ax.set(xticks=range(len(counts)), yticks=range(len(counts)))
+        centered = {'ha': 'center', 'va': 'center', 'fontsize': 'x-small'}
+        for row, column in np.argwhere(share >= 0.5):
+            value = share[row, column]
+            ax.text(column, row, f'{value:.0f}', color='white' if value > 60 else 'black', **centered)
     return ax
 
 
@@ -71,9 +130,7 @@ def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
     else:
         ax.plot(place, mask, 'o', color=style.BLUE, label=names[0])
         ax.plot(place, accuracy, '^', color=style.VERMILION, markerfacecolor='none', label=names[1])
-    ax.set_ylim(0, 103)
-    ax.set_xlabel(of)
-    ax.set_ylabel('Pseudo-labels (%)')
+    ax.set(ylim=(0, 103), xlabel=of, ylabel='Pseudo-labels (%)')
     ax.grid(visible=False, axis='x')
     style.legend(ax.figure)
     return ax
@@ -87,16 +144,18 @@ def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
       rounds: [R], ascending.
       mask: [R, K], shares.
     """
-    edges = np.concatenate([[rounds[0] - _half(rounds, 0)], _middles(rounds), [rounds[-1] + _half(rounds, -1)]])
-    classes = np.arange(mask.shape[1] + 1) - 0.5
-    shades = ax.pcolormesh(edges, classes, 100.0 * mask.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100)
-    ax.set_facecolor(style.NOTHING)
+    middles = np.asarray(rounds, float)
+    if len(rounds) == 1:  # pcolormesh needs two to know the width of a pixel
+        middles, mask = np.array([rounds[0] - 0.25, rounds[0] + 0.25]), np.repeat(mask, 2, axis=0)
+    shades = ax.pcolormesh(
+        middles, np.arange(mask.shape[1]), 100.0 * mask.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100, shading='nearest'
+    )
     ax.figure.colorbar(shades, ax=ax, label='Confident pseudo-labels (%)')
     ax.grid(visible=False)
+    ax.set(facecolor=style.NOTHING, xlabel='Round', ylabel='True class')
+    ax.xaxis.get_major_locator().set_params(integer=True)
     if mask.shape[1] <= MOST_BARS:
         ax.set_yticks(range(mask.shape[1]))
-    ax.set_xlabel('Round')
-    ax.set_ylabel('True class')
     return ax
 
 
@@ -122,19 +181,17 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
         if slots.any():
             ax.bar(place, slots, bottom=below, color=color, hatch=hatch, label=name, edgecolor='black', linewidth=0.4)
         below = below + slots
-    title = f'{level.capitalize()} level' if level != 'ring' else 'Ring'
-    ax.set_title(f'{title}: {int(counts.sum())} of {int(counts.sum()) + int(empty)} slots filled')
+    title, filled = f'{level.capitalize()} level' if level != 'ring' else 'Ring', int(counts.sum())
+    ax.set(title=f'{title}: {filled} of {filled + int(empty)} slots filled', xlabel='Label', ylabel='Slots')
     if len(place) <= MOST_BARS:
         ax.set_xticks(place)
     ax.grid(visible=False, axis='x')
-    ax.set_xlabel('Label')
-    ax.set_ylabel('Slots')
     return ax
 
 
 def gap(
-    axes: np.ndarray, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]
-) -> np.ndarray:
+    axes: Sequence[Axes], rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]
+) -> Sequence[Axes]:
     """Two panels: distance of teacher and student parameters, and how often both predict the same class.
 
     Args:
@@ -144,97 +201,103 @@ def gap(
       pieces: their names.
       agreement: [R], share of test images.
     """
-    left, right = axes
-    names = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
-    present = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
-    piece_looks = style.looks([*names, *map(str, pieces)])
-    for place in present:
-        name = str(pieces[place])
-        left.plot(rounds, distance[:, place], label=names.get(name, name), **piece_looks[name].line(len(rounds), place))
-    left.set_ylabel('Distance / norm of the student')
-    left.set_ylim(bottom=0)
-    style.legend(left.figure)
-    right.plot(rounds, 100.0 * np.asarray(agreement), color=style.BLACK, marker='o', markevery=max(1, len(rounds) // 8))
-    right.set_ylabel('Equal predictions (%)')
+    titles = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
+    looks = style.looks([*titles, *pieces])
+    for place, name in enumerate(pieces):
+        if np.isfinite(distance[:, place]).any():
+            look = looks[name].line(len(rounds), place)
+            axes[0].plot(rounds, distance[:, place], label=titles.get(name, name), **look)
+    axes[0].set(xlabel='Round', ylabel='Distance / norm of the student')
+    axes[0].set_ylim(bottom=0)
+    markers = {'marker': 'o', 'markevery': max(1, len(rounds) // 8)}
+    axes[1].plot(rounds, 100.0 * np.asarray(agreement), color=style.BLACK, **markers)
+    axes[1].set(xlabel='Round', ylabel='Equal predictions (%)')
     for ax in axes:
-        ax.set_xlabel('Round')
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    style.legend(axes[0].figure)
     return axes
 
 
-def _middles(rounds: Sequence[int]) -> np.ndarray:
-    at = np.asarray(rounds, float)
-    return (at[1:] + at[:-1]) / 2.0
+def _confident(run: Run, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The confident labels of the headline model and the unlabeled images."""
+    return arrays[f'{run.headline}_confident'], arrays['unlabeled']
 
 
-def _half(rounds: Sequence[int], end: int) -> float:
-    """Half the distance from the first or the last round to its neighbor."""
-    return abs(float(np.diff(rounds)[end])) / 2.0 if len(rounds) > 1 else 0.5
+def _last(run: Run) -> dict[str, np.ndarray]:
+    _check_classification(run)
+    return collect.last_diagnostics(run.folder)
 
 
-# The number of images of each class that each client holds (Fig. 7 of the paper).
-
-MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
-
-
-def partition(ax: Axes, counts: np.ndarray, client_name: str = 'Client', title: str = '') -> Axes:
-    """Images of every client and class: bubbles with area proportional to the number, or a heat map if many.
-
-    Args:
-      ax: Axes.
-      counts: [N, K] images.
-      client_name: label of the x axis.
-      title: what the images are, if there are others.
-
-    Returns:
-      ax.
-    """
-    clients, classes = counts.shape
-    ax.set_xlabel(client_name)
-    ax.set_ylabel('Class')
-    ax.set_title(title, loc='left')
-    if clients > MOST_BUBBLES[0] or classes > MOST_BUBBLES[1]:
-        shades = ax.imshow(counts.T, origin='lower', aspect='auto', cmap=style.SEQUENTIAL, interpolation='nearest')
-        ax.grid(visible=False)
-        ax.figure.colorbar(shades, ax=ax, label='Images')
-        return ax
-    client, label = np.nonzero(counts)
-    most = int(counts.max())
-    area = _largest_area(ax, clients, classes) * counts[client, label] / max(most, 1)
-    ax.scatter(client, label, s=area, color=style.BLUE, alpha=0.85, linewidths=0)
-    ax.set_title(f'largest bubble: {most:,} images' if most else 'of unknown classes', loc='right', fontsize='small')
-    ax.set_xlim(-0.6, clients - 0.4)
-    ax.set_ylim(-0.6, classes - 0.4)
-    ax.set_xticks(range(0, clients, 1 if clients <= 15 else 5))
-    ax.set_yticks(range(classes))
-    return ax
+def _history(run: Run) -> list[dict[str, np.ndarray]]:
+    _check_classification(run)
+    return collect.history(run.folder)
 
 
-def _largest_area(ax: Axes, clients: int, classes: int) -> float:
-    """Area in square points of a bubble that roughly fills a cell, if Axes take up four fifths of the figure."""
-    width, height = 0.8 * 72.0 * ax.figure.get_size_inches()
-    grid = ax.get_subplotspec().get_gridspec()
-    sides = width / grid.ncols / clients, height / grid.nrows / classes
-    diameter = min(np.sqrt(sides[0] * sides[1]), 1.1 * min(sides))
-    return np.pi / 4.0 * diameter**2
+def _check_classification(run: Run) -> None:
+    if run.headline in DENSE:
+        raise UserError(f'{run.folder} has dense tasks; diagnostics are of classification')
 
 
-# The feature space in two dimensions: t-SNE of the bottom's features of test images.
+@draw.of_run('confusion', 'pseudo-labels by true class (diagnostics)')
+def _confusion(run: Run) -> Any:
+    confident, _ = _confident(run, _last(run))
+    figure, ax = style.figure(height=2.9)
+    confusion(ax, confident.sum(axis=0))
+    return figure
 
-MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')
+
+@draw.of_run('classes', 'pseudo-labels of each class (diagnostics)')
+def _classes(run: Run) -> Any:
+    of_classes = diagnostics.class_rates(*_confident(run, _last(run)))
+    figure, ax = style.figure()
+    rates(ax, of_classes, 'Class')
+    return figure
 
 
-def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """[n, D] -> [n, 2] by scikit-learn's t-SNE, initialized with the first two principal components; deterministic.
+@draw.of_run('clients', 'pseudo-labels of each client (diagnostics)')
+def _clients(run: Run) -> Any:
+    of_clients = diagnostics.client_rates(*_confident(run, _last(run)))
+    figure, ax = style.figure()
+    rates(ax, of_clients, 'Client')
+    return figure
 
-    The perplexity is 30, or a third of the number of points if there are few.
-    """
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
 
-    perplexity = min(30.0, (len(features) - 1) / 3.0)
-    features = np.asarray(features, np.float32)
-    with threadpool_limits(1):  # fixes the order of sums; threads would not pay off for a thousand points
-        return TSNE(perplexity=perplexity, init='pca', random_state=seed, n_jobs=1).fit_transform(features)
+@draw.of_run('mask_history', 'confident pseudo-labels of each class over rounds (diagnostics)')
+def _mask_history(run: Run) -> Any:
+    history = _history(run)
+    mask = [diagnostics.class_rates(*_confident(run, arrays)).mask for arrays in history]
+    figure, ax = style.figure()
+    mask_history(ax, [int(arrays['round']) for arrays in history], np.stack(mask))
+    return figure
+
+
+@draw.of_run('queue', 'what the queue holds (diagnostics)')
+def _queue(run: Run) -> Any:
+    arrays = _last(run)
+    if 'queue' not in arrays:
+        raise UserError(f'the diagnostics of {run.folder} have no queue; the method has none, or it is not recomputed')
+    levels = arrays['queue_levels'].tolist()
+    figure, axes = style.figure(1, len(levels), 'page' if len(levels) > 1 else 'column', 2.5)
+    for ax, *level in zip(np.atleast_1d(axes), arrays['queue'], arrays['queue_empty'], levels, strict=True):
+        queue(ax, *level)
+    style.legend(figure)
+    return figure
+
+
+@draw.of_run('gap', 'distance and agreement of teacher and student (diagnostics)')
+def _gap(run: Run) -> Any:
+    history = _history(run)
+    if 'distance' not in history[0]:
+        raise UserError(f'{run.folder} has no teacher')
+    norm, distance = (np.stack([arrays[name] for arrays in history]) for name in ('norm', 'distance'))
+    distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)
+    agreement = [np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
+    figure, axes = style.figure(1, 2, 'page')
+    gap(axes, [int(arrays['round']) for arrays in history], distance, history[0]['pieces'].tolist(), agreement)
+    return figure
+
+
+# --- feature space
 
 
 def feature_space(ax: Axes, points: np.ndarray, labels: np.ndarray, title: str = '') -> Axes:
@@ -247,148 +310,52 @@ def feature_space(ax: Axes, points: np.ndarray, labels: np.ndarray, title: str =
       title: of the panel.
     """
     for label in np.unique(labels):
-        class_points = points[labels == label]
-        look = {
-            'color': style.PALETTE[label % len(style.PALETTE)],
-            'marker': MARKERS[label % len(MARKERS)],
-        }
-        ax.scatter(class_points[:, 0], class_points[:, 1], s=7, linewidths=0, alpha=0.75, label=str(label), **look)
-        box = {'boxstyle': 'round,pad=0.15', 'facecolor': 'white', 'edgecolor': look['color'], 'linewidth': 0.8}
-        x, y = np.median(class_points, axis=0)
-        ax.text(x, y, str(label), ha='center', va='center', fontsize='small', bbox=box)
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for side in ax.spines.values():
-        side.set_visible(True)
-    ax.set_title(title)
+        of_class = points[labels == label]
+        color, marker = style.PALETTE[label % len(style.PALETTE)], MARKERS[label % len(MARKERS)]
+        ax.scatter(*of_class.T, s=7, linewidths=0, alpha=0.75, label=str(label), color=color, marker=marker)
+        box = {'boxstyle': 'round,pad=0.15', 'facecolor': 'white', 'edgecolor': color, 'linewidth': 0.8}
+        ax.text(*np.median(of_class, axis=0), str(label), ha='center', va='center', fontsize='small', bbox=box)
+    ax.set(xticks=[], yticks=[], title=title)
+    ax.spines[:].set_visible(True)
     return ax
 
 
-# Dense tasks: test images, and below each of them the truths and the predictions of all tasks.
-#
-# Maps of a kind are drawn alike: classes in distinct colors, probabilities from white to black, depth from dark to
-# bright, keypoints as dots on the faded image. Pixels without truth are gray and hatched. Each task has a key of its
-# colors.
-
-FEWEST, MOST = 6, 12  # images
-TALLEST = 9.2  # inches, a page
-# Inches around the panels and between them
-LEFT, RIGHT, TOP, BOTTOM = 0.95, 0.34, 0.26, 0.06
-GAP, TASK_GAP = 0.04, 0.1
-MOST_TICKS = 11  # classes numbered in a key
-FADE = 0.65  # share of white in the image below keypoints
-
-CLASSES = ('semseg', 'parts', 'stuff')
-WITH_BACKGROUND = ('semseg', 'parts')  # whose class 0 is background, and white
-YELLOW = '#F0E442'  # the one that lines do without
-CLASS_COLORS = (*style.PALETTE[:6], YELLOW, '#661100', '#66AA00', '#7A1FA2', '#E8837E', '#5F6B6D', '#5E8DEB')
-
-
-class Row(NamedTuple):
-    """The maps of a task."""
-
-    task: Task
-    truth: np.ndarray  # [n, H, W] uint8, IGNORED where there is none
-    predicted: np.ndarray  # [n, H, W] as from `Task.show`
-
-
-def images_on_a_page(tasks: int, height: int, width: int) -> int:
-    """Number of images with which the figure is as wide as a page and at most as tall, between FEWEST and MOST."""
-    for images in range(FEWEST, MOST):
-        if _height(tasks, _panel(images, height / width)[1]) <= TALLEST:
-            return images
-    return MOST
-
-
-def predictions(images: np.ndarray, rows: Sequence[Row], title: str = '') -> Any:
-    """A figure with a column for each image: the image, and truth and prediction of each task.
-
-    Args:
-      images: [n, H, W, C] uint8.
-      rows: of T tasks.
-      title: above the panels.
-
-    Returns:
-      The Figure. Its axes are those of the n images, and for each task those of its n truths, of its n predictions, and
-      its key.
-    """
-    number, tall, wide, channels = images.shape
-    images = np.broadcast_to(images, (number, tall, wide, 3)) if channels == 1 else images
-    width, height = _panel(number, tall / wide)
-    total = _height(len(rows), height)
-    figure = style.matplotlib().figure.Figure(figsize=(style.WIDTHS['page'], total))
-
-    def place(left: float, top: float, width: float, height: float) -> Any:
-        page = style.WIDTHS['page']
-        ax = figure.add_axes((left / page, 1 - (top + height) / total, width / page, height / total))
-        ax.grid(visible=False)
-        ax.set(xticks=[], yticks=[])
-        for side in ax.spines.values():
-            side.set(visible=True, linewidth=0.4, color=style.GRAY)
-        return ax
-
-    def write(left: float, top: float, words: str, **how: Any) -> None:
-        how = {'va': 'center', 'ha': 'left', **how}
-        figure.text(left / style.WIDTHS['page'], 1 - top / total, words, **how)
-
-    def line(top: float) -> list[Any]:
-        return [place(LEFT + index * (width + GAP), top, width, height) for index in range(number)]
-
-    write(GAP, TOP / 2, title, fontsize=8)
-    write(GAP, TOP + height / 2, 'Image')
-    for ax, image in zip(line(TOP), images, strict=True):
-        ax.imshow(image)
-    top = TOP + height + TASK_GAP
-    for task, *both in rows:
-        write(GAP, top + height + GAP / 2, textwrap.fill(task.title, 13))
-        for name, maps in zip(('truth', 'prediction'), both, strict=True):
-            write(LEFT - 0.09, top + height / 2, name, rotation=90, fontsize=6, ha='center')
-            for ax, values, image in zip(line(top), maps, images, strict=True):
-                map_(ax, task, values, image)
-            top += height + GAP
-        map_key(place(LEFT + number * (width + GAP) + GAP, top - 2 * (height + GAP), 0.1, 2 * height + GAP), task)
-        top += TASK_GAP - GAP
+@draw.of_run('features', 't-SNE of student and teacher before and after training', slow=True)
+def _features(run: Run) -> Any:
+    spaces = collect.feature_spaces(run.folder)
+    figure, axes = style.figure(1, len(spaces), 'page', 2.5)
+    of_validation = '' if run.eval_split == 'test' else f' ({run.eval_split} images)'
+    for ax, space in zip(axes, spaces, strict=True):
+        feature_space(ax, space.points, space.labels, space.title + of_validation)
     return figure
 
 
-def map_(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Axes:
-    """One map of a task.
+# --- dense tasks
+
+
+def dense_map(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Any:
+    """One map of a task: classes in distinct colors, probabilities from white to black, depth from dark to bright,
+    keypoints as dots on the faded image. Pixels without truth are gray and hatched.
 
     Args:
       ax: Axes.
       task: of the map.
       values: [H, W], a truth or a prediction.
       image: [H, W, 3] uint8, below keypoints.
+
+    Returns:
+      What has the colors, for `Figure.colorbar`.
     """
     missing = values == IGNORED  # predictions have no such value
     ax.patch.set(facecolor=style.NOTHING, hatch='/////', edgecolor='white')  # seen where pixels are transparent
     if task.name != 'keypoints':
         between = 'nearest' if task.name in CLASSES else None  # there is nothing between two classes
-        ax.imshow(np.ma.masked_array(values, missing), interpolation=between, **_colors(task))
-        return ax
+        return ax.imshow(np.ma.masked_array(values, missing), interpolation=between, **_colors(task))
     faded = FADE * 255 + (1 - FADE) * image.astype(np.float64)
     alpha = np.where(missing, 0, 255)[..., None]
     ax.imshow(np.concatenate([faded, alpha], axis=-1).astype(np.uint8))
     y, x = np.nonzero(~missing & (values > 0))
-    ax.scatter(x, y, c=values[y, x], s=9, linewidths=0.5, edgecolors='white', zorder=3, **_colors(task))
-    return ax
-
-
-def map_key(ax: Axes, task: Task) -> Axes:
-    """The colors of a task's values, numbered at their right; depth and probability from 0 to 1."""
-    colors = _colors(task)
-    low, high = colors['vmin'], colors['vmax']
-    if classes := task.name in ('keypoints', *CLASSES):
-        values, step = np.arange(math.ceil(low), high), -(-task.outputs // MOST_TICKS)
-        ticks = values[::step]
-    else:
-        values, ticks = np.linspace(high, low, 256), np.array([high, low])
-    edges = (high, low) if classes else (low, high)  # classes downward, as they are listed; numbers upward
-    ax.imshow(values[:, None], aspect='auto', interpolation='nearest', extent=(0, 1, *edges), **colors)
-    ax.yaxis.tick_right()
-    ax.set_yticks(ticks, [f'{tick:g}' if classes else f'{tick / high:g}' for tick in ticks], fontsize=5)
-    ax.tick_params(axis='y', length=0, pad=1.5)
-    return ax
+    return ax.scatter(x, y, c=values[y, x], s=9, linewidths=0.5, edgecolors='white', zorder=3, **_colors(task))
 
 
 def class_colors(number: int, background: bool = False) -> list[Any]:
@@ -401,7 +368,7 @@ def class_colors(number: int, background: bool = False) -> list[Any]:
 
 
 def _colors(task: Task) -> dict[str, Any]:
-    """The color of every value of a task: arguments of `Axes.imshow`."""
+    """The color of every value of a task: arguments of `Axes.imshow` and `Axes.scatter`."""
     listed = style.matplotlib().colors.ListedColormap
     if task.name in CLASSES:
         colors = class_colors(task.outputs, task.name in WITH_BACKGROUND)
@@ -413,12 +380,53 @@ def _colors(task: Task) -> dict[str, Any]:
     return {'cmap': 'gray_r', 'vmin': 0, 'vmax': 1}
 
 
-def _panel(images: int, aspect: float) -> tuple[float, float]:
-    """Width and height of a panel, in inches."""
-    width = (style.WIDTHS['page'] - LEFT - RIGHT) / images - GAP
-    return width, aspect * width
+def predictions(images: np.ndarray, rows: Sequence[collect.Row], title: str = '') -> Any:
+    """A Figure with a column for each image: the image, truth and prediction of each task, and a key of its colors.
+
+    Args:
+      images: [n, H, W, C] uint8.
+      rows: of T tasks.
+      title: above the panels.
+    """
+    number, height, width, channels = images.shape
+    images = np.broadcast_to(images, (number, height, width, 3)) if channels == 1 else images
+    page, lines = style.WIDTHS['page'], 2 * len(rows) + 1
+    tall = 0.3 + lines * (0.03 + 0.88 * page / number * height / width)  # inches
+    figure = style.matplotlib().figure.Figure(figsize=(page, tall), layout='compressed')
+    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
+    figure.suptitle(title, fontsize=8)
+    axes = figure.subplots(lines, number, squeeze=False)
+    for ax in axes.flat:
+        ax.grid(visible=False)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set(visible=True, linewidth=0.4, color=style.GRAY)
+    for ax, image in zip(axes[0], images, strict=True):
+        ax.imshow(image)
+    axes[0, 0].set_ylabel('image', fontsize=6)
+    for (task, *both), panels in zip(rows, axes[1:].reshape(len(rows), 2, number), strict=True):
+        for name, maps, line in zip(('truth', 'prediction'), both, panels, strict=True):
+            line[0].set_ylabel(name, fontsize=6)
+            for ax, values, image in zip(line, maps, images, strict=True):
+                colored = dense_map(ax, task, values, image)
+        key = figure.colorbar(colored, ax=panels, aspect=40, pad=0.01)
+        key.set_label(task.title, fontsize=6)
+        key.ax.tick_params(length=0, labelsize=5)
+        if task.name in ('keypoints', *CLASSES):
+            first = int(task.name == 'keypoints')
+            ticks = range(first, task.outputs + first)[:: -(-task.outputs // MOST_TICKS)]
+            key.set_ticks(ticks, labels=map(str, ticks))
+            key.ax.minorticks_off()
+            key.ax.invert_yaxis()
+        else:
+            key.set_ticks([0, key.vmax], labels=['0', '1'])
+    return figure
 
 
-def _height(tasks: int, height: float) -> float:
-    """Of the figure, in inches."""
-    return TOP + (2 * tasks + 1) * height + tasks * (TASK_GAP + GAP) + BOTTOM
+@draw.of_run('predictions', 'of dense tasks, below the truths of some test images', slow=True)
+def _predictions(run: Run) -> Any:
+    if run.headline not in DENSE:
+        raise UserError(f'{run.folder} has no dense tasks')
+    images, rows, number, models = collect.predictions(run.folder)
+    which = f', the first of the {models} models of each task' if models > 1 else ''
+    which += '' if run.eval_split == 'test' else f', {run.eval_split} images'
+    return predictions(images, rows, f'{style.group_title(run.settings["algorithm"])}, round {number}{which}')
