@@ -10,7 +10,7 @@ from configs import svhn
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import machine
-from semisfl_jax.preview import hlo, program, requirements, targets
+from semisfl_jax.preview import program, requirements, targets
 from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
@@ -35,18 +35,6 @@ def compiled():
     experiment = program.shape_experiment(tiny(), None)
     target = targets.get('cpu')
     return experiment, *(make(experiment, target, ONE) for make in (program.compile_round, program.compile_evaluation))
-
-
-def test_convolutions_of_a_real_program(compiled):
-    """small_cnn has two: student and teacher forward, and backward two gradients of kernels and one of features."""
-    counts = hlo.phases(hlo.parse(compiled[1].text))
-    active = runs.TINY['federation.num_active']  # one after another on a CPU
-    for phase, clients in (('supervised_step', 1), ('cross_entity_iteration', active)):
-        products = counts[phase].products
-        assert products['convolution (forward)'] == 4 * clients
-        assert products['convolution (backward)'] == 3 * clients
-        assert counts[phase].open_loops == 0
-    assert counts[hlo.REST].products.keys() <= {'product'}
 
 
 def described(tree):
@@ -146,7 +134,9 @@ def test_a_chunk_that_fits(largest, words, capsys, monkeypatch, compiled):
     def compile_round(experiment, *others):
         tried.append(experiment.config.federation.client_chunk)
         fits = 0 < tried[-1] <= largest
-        return round_ if fits else program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
+        if fits:
+            return round_
+        raise program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
 
     monkeypatch.setattr(program, 'compile_round', compile_round)
     monkeypatch.setattr(program, 'compile_evaluation', lambda *arguments: evaluation)
