@@ -10,6 +10,7 @@ import pytest
 from semisfl_jax import plots
 from semisfl_jax.plots import collect, curves, draw, inside, style
 from semisfl_jax.training import diagnostics
+from tests.plots_toy import made_up
 
 NAN = float('nan')
 TWO = [
@@ -149,12 +150,16 @@ def test_the_queue_is_stacked_by_what_is_known_of_its_labels(drawn):
     assert '21 of 30' in ax.get_title()
 
 
-def test_the_gap(drawn):
-    _, axes = drawn(1, 2, 'page')
-    distance = np.array([[0.1, 0.2, NAN], [0.3, 0.4, NAN]])
-    inside.gap(axes, [5, 10], distance, ['bottom', 'top', 'proj'], [0.9, 0.95])
-    assert [points(line) for line in axes[0].lines] == [[[5, 0.1], [10, 0.3]], [[5, 0.2], [10, 0.4]]]
-    assert points(axes[1].lines[0]) == [[5, 90], [10, 95]]
+def test_the_gap(drawn, monkeypatch):
+    pieces, norm = np.array(['bottom', 'top', 'proj']), np.array([10.0, 1, 0])
+    history = [
+        {'round': number, 'pieces': pieces, 'norm': norm, 'distance': np.array(distance), 'agreement': np.array(equal)}
+        for number, distance, equal in ((5, [1, 0.2, 0], [[9, 1], [0, 0]]), (10, [3, 0.4, 0], [[90, 0], [5, 5]]))
+    ]
+    monkeypatch.setattr(collect, 'history', lambda folder, last: history)
+    left, right = draw.FIGURES['gap'].draw(SimpleNamespace(folder=None, headline='teacher')).axes
+    assert [points(line) for line in left.lines] == [[[5, 0.1], [10, 0.3]], [[5, 0.2], [10, 0.4]]]
+    assert points(right.lines[0]) == [[5, 90], [10, 95]]
 
 
 def test_points_of_feature_space_stand_by_class(drawn):
@@ -187,5 +192,8 @@ def test_matplotlib_is_imported_only_when_a_figure_is_made():
 
 def test_a_figure_of_the_user_is_registered(monkeypatch):
     monkeypatch.setattr(draw, 'FIGURES', dict(draw.FIGURES))
-    draw.of_run('mine', 'text')(lambda run: f'of {run}')
-    assert list(draw.figures({'algorithm=a': {1: 'b', 0: 'c'}}, ['mine'])) == [('mine', 'of c')]
+    draw.of_run('mine', 'text')(lambda run: f'of {run.seed}')
+    groups = {'algorithm=a': {seed: made_up(seed, [0.5]) for seed in (1, 0)}}
+    assert list(draw.figures(groups, ['mine'])) == [('mine', 'of 0')]
+    groups['algorithm=b'] = {2: made_up(2, [0.5])}
+    assert list(draw.figures(groups, ['mine'])) == [('mine-a', 'of 0'), ('mine-b', 'of 2')]

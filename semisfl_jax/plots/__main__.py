@@ -55,14 +55,9 @@ def main(argv: list[str]) -> int:
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
-    """Draws figures of runs into files, and prints the name of each file.
+    """Draws figures of runs into files of the folder `out`, and prints the name of each file.
 
-    Args:
-      folders: of runs, with one or several seeds.
-      out: folder of the files, created if necessary.
-      formats: 'png', 'svg', 'pdf'.
-      only: names of figures; empty: all that can be drawn. Named figures are required; the others are drawn also if one
-        of them cannot be.
+    Figures named by `only` are required, which ends in an error after the others are drawn; empty: all that can be.
 
     Raises:
       UserError: a folder without a finished run, an unknown name or format, or a named figure that cannot be drawn.

@@ -32,10 +32,6 @@ AXES: dict[str, tuple[tuple[str, ...], Callable[..., float]]] = {
 }
 
 
-class NotApplicable(UserError):
-    """The run records the quantity but never had a value of it, such as pseudo-labels without clients."""
-
-
 class Curve(NamedTuple):
     """One quantity of one group of runs, at E rounds."""
 
@@ -75,9 +71,8 @@ class Predictions(NamedTuple):
 
 
 def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
-    """Mean and standard error over the seeds of a group, at the rounds at which all of them have a value.
-
-    Where seeds differ in bytes or time, the point is placed at their mean.
+    """Mean and standard error over the seeds of a group, at the rounds at which all of them have a value; where seeds
+    differ in bytes or time, at the mean of these.
 
     Args:
       name: of the group.
@@ -94,8 +89,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
 
 
 def spread(name: str, runs: dict[int, Run]) -> Curve:
-    """The standard deviation of the headline's score over seeds, divided by their number, at the rounds at
-    which all of them are evaluated.
+    """The standard deviation of the headline's score over seeds, divided by their number, at their common rounds.
 
     Raises:
       UserError: there is only one seed, or no such round.
@@ -107,22 +101,16 @@ def spread(name: str, runs: dict[int, Run]) -> Curve:
 
 
 def _table(run: Run, key: str, x: str) -> dict[int, tuple[float, float]]:
-    """{round: (place on the axis, value)} of the rounds of a run that have both.
-
-    Raises:
-      NotApplicable, UserError: there are none.
-    """
+    """{round: (place on the axis, value)} of the rounds of a run that have both, or a UserError if there are none."""
     needed, place = AXES[x]
     fields = (*needed, run.key if key == SCORE else key)
     complete = [record for record in run.records if all(record.get(field) is not None for field in fields)]
     table = {record['round']: (place(*map(record.get, needed)), record[fields[-1]]) for record in complete}
-    if x == 'gigabytes' and table and not any(traffic for traffic, _ in table.values()):
-        raise NotApplicable(f'{run.folder} sends nothing')
     if not table:
         missing = [field for field in fields if all(record.get(field) is None for record in run.records)]
-        noted = all(any(field in record for record in run.records) for field in missing)
-        kind = NotApplicable if noted else UserError
-        raise kind(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or fields[-1:])}')
+        raise UserError(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or fields[-1:])}')
+    if x == 'gigabytes' and not any(traffic for traffic, _ in table.values()):
+        raise UserError(f'{run.folder} sends nothing')
     return table
 
 
@@ -135,13 +123,11 @@ def _in_common(name: str, tables: list[dict[int, tuple[float, float]]], key: str
     return places, values
 
 
-def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> list[Curve]:
-    """The curve of every group that has one; not all methods record every quantity.
-
-    Looks are assigned among all groups, so that a group has the same look in all their figures.
+def curves(groups: Groups, key: str, x: str = 'round') -> list[Curve]:
+    """The curve of every group that has one, with its look among all groups, the same in all their figures.
 
     Raises:
-      UserError: no group has one; with `every`, a group lacks one that should be there, as in runs of older versions.
+      UserError: no group has one.
     """
     group_curves, faults = [], []
     looks = style.looks([style.group_title(name) for name in groups])
@@ -150,9 +136,8 @@ def curves(groups: Groups, key: str, x: str = 'round', every: bool = False) -> l
             group_curves.append(curve(name, runs, key, x)._replace(look=looks[style.group_title(name)]))
         except UserError as error:
             faults.append(error)
-    unexpected = [error for error in faults if not isinstance(error, NotApplicable)]
-    if not group_curves or (every and unexpected):
-        raise (unexpected or faults)[0]
+    if not group_curves:
+        raise faults[0]
     return group_curves
 
 
@@ -168,11 +153,7 @@ def each(groups: Groups, keys: Mapping[str, str]) -> dict[str, list[Curve]]:
 
 
 def score(groups: Groups) -> Score:
-    """The score by which the headlines of all groups are judged.
-
-    Raises:
-      UserError: they are not judged by the same.
-    """
+    """The score by which the headlines of all groups are judged, or a UserError if it is not the same."""
     scores = {run.score.name: run.score for runs in groups.values() for run in runs.values()}
     if len(scores) > 1:
         raise UserError(f'the runs are judged by {" and ".join(sorted(scores))}, which no figure can have on one axis')
@@ -180,11 +161,7 @@ def score(groups: Groups) -> Score:
 
 
 def eval_split(groups: Groups) -> str:
-    """What the scores of all groups are of: 'test' or 'validation' images.
-
-    Raises:
-      UserError: not the same.
-    """
+    """What the scores of all groups are of: 'test' or 'validation' images, or a UserError if not the same."""
     splits = {run.eval_split for runs in groups.values() for run in runs.values()}
     if len(splits) > 1:
         raise UserError('some runs are scored on test and some on validation images, which no figure has on one axis')
@@ -211,42 +188,25 @@ def holdings(folder: Path) -> np.ndarray:
     return counts
 
 
-def last_diagnostics(folder: Path) -> dict[str, np.ndarray]:
-    """The diagnostics of the last round that has any.
+def history(folder: Path, last: int = 0) -> list[dict[str, np.ndarray]]:
+    """The diagnostics of a run by round, of the `last` rounds that have any; 0: of all.
 
     Raises:
       UserError: there are none.
     """
-    return diagnostics.load(folder, _rounds(folder)[-1])
-
-
-def history(folder: Path) -> list[dict[str, np.ndarray]]:
-    """All diagnostics of a run, by round.
-
-    Raises:
-      UserError: there are none.
-    """
-    return [diagnostics.load(folder, number) for number in _rounds(folder)]
-
-
-def _rounds(folder: Path) -> list[int]:
-    if rounds := diagnostics.rounds_written(folder):
-        return rounds
-    raise UserError(f'{folder} has no diagnostics; run with --config.diagnostics_every=ROUNDS')
+    rounds = diagnostics.rounds_written(folder)
+    if not rounds:
+        raise UserError(f'{folder} has no diagnostics; run with --config.diagnostics_every=ROUNDS')
+    return [diagnostics.load(folder, number) for number in rounds[-last:]]
 
 
 def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
-    """Features of test images from the bottoms of student and teacher, before training and at the last checkpoint.
-
-    Before training the teacher is a copy of the student, so one embedding represents both.
-
-    Args:
-      folder: of a run of one seed.
-      most: number of test images, taken from the start.
+    """Features of the first `most` test images from the bottoms of student and teacher, before training and at the last
+    checkpoint. Before training the teacher is a copy of the student, so one embedding represents both.
 
     Raises:
-      UserError: the run, its data or a checkpoint is missing, or the method's model is not the `student` of its state
-        (FedMatch: sigma + psi).
+      UserError: the run of one seed, its data or a checkpoint is missing, or the method's model is not the `student` of
+        its state (FedMatch: sigma + psi).
     """
     trial = load.experiment(folder)
     if trial.method.in_parts:
@@ -281,14 +241,11 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def predictions(folder: Path) -> Predictions:
-    """Predictions at the last checkpoint on the first test images that differ in their largest object's class, so many
-    that a figure with a column of each is at most as tall as a page.
-
-    Args:
-      folder: of a run of one seed, with dense tasks.
+    """Predictions of a run with dense tasks at its last checkpoint, on the first test images that differ in their
+    largest object's class, so many that a figure with a column of each is at most as tall as a page.
 
     Raises:
-      UserError: the run, its data or a checkpoint is missing.
+      UserError: the run of one seed, its data or a checkpoint is missing.
     """
     trial = load.experiment(folder)
     number, state = load.state(folder, trial)

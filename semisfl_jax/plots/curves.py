@@ -1,12 +1,13 @@
-"""Metrics of groups of runs against rounds, bytes or time, and tables: means and standard errors over seeds.
+"""Figures of groups of runs: metrics against rounds, bytes or time, and tables; means and standard errors over seeds.
 
-Functions of Axes draw on them and return them; the other ones are the figures of groups.
+Functions of Axes draw on them and return them; the other ones are the figures.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,7 @@ MOST_PANELS = 4  # side by side on a page
 
 
 def binned(curve: Curve, points: int) -> Curve:
-    """Means of successive evaluations, so many that at most `points` are left; a curve with fewer is as it was.
-
-    The error is the mean of the errors, which is at least that of the mean.
-    """
+    """Means of successive evaluations, at most `points`, with the mean of their errors, at least that of the mean."""
     width = -(-len(curve.x) // points)
     starts = np.arange(0, len(curve.x), max(width, 1))
     counts = np.diff([*starts, len(curve.x)])
@@ -48,14 +46,7 @@ def binned(curve: Curve, points: int) -> Curve:
 
 
 def lines(ax: Axes, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False) -> Axes:
-    """Means as lines, with bands of one standard error.
-
-    Args:
-      ax: Axes.
-      curves: in the order of the legend, which the caller draws.
-      scale: of the y axis, 100 for percent.
-      steps: whether a value holds until the next one.
-    """
+    """Means as lines, with bands of one standard error; with `steps`, a value holds until the next one."""
     looks = style.looks([curve.label for curve in curves])
     shape = {'drawstyle': 'steps-post'} if steps else {}
     for place, curve in enumerate(curves):
@@ -115,9 +106,8 @@ def table(
     ours: Mapping[str, tuple[np.ndarray, np.ndarray]],
     paper: Mapping[str, np.ndarray],
     unit: str,
-    column_name: str = '',
 ) -> Axes:
-    """Means with bars of one standard error, grouped by column; the paper's values are hollow markers beside them.
+    """Means with bars of one standard error, grouped by column; the paper's values are hollow markers next to them.
 
     Args:
       ax: Axes.
@@ -125,7 +115,6 @@ def table(
       ours: row -> means [C] and standard errors [C], NaN where missing.
       paper: row -> values [C], NaN where missing.
       unit: label of the y axis.
-      column_name: label of the x axis.
     """
     rows = list(dict.fromkeys([*ours, *paper]))
     place, missing = np.arange(len(columns)), np.full(len(columns), np.nan)
@@ -143,7 +132,7 @@ def table(
         ax.errorbar([], [], fmt='o', **hollow)  # errorbar, like the rows, so that it follows them in the legend
     letters = max(6, int(11 * ax.figure.get_figwidth() / len(columns)))
     ax.set_xticks(place, [textwrap.fill(name, letters) for name in columns])
-    ax.set(xlim=(-0.5, len(columns) - 0.5), xlabel=column_name, ylabel=textwrap.fill(unit, 40))
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylabel=textwrap.fill(unit, 40))
     ax.grid(visible=False, axis='x')
     style.legend(ax.figure)
     return ax
@@ -153,19 +142,15 @@ def _unit(kind: Score) -> str:
     return f' ({kind.unit})' if kind.unit else ''
 
 
-def _accuracy(x: str) -> Callable[[Groups], Any]:
-    def draw_score(groups: Groups) -> Any:
-        figure, ax = style.figure()
-        of_groups = collect.curves(groups, collect.SCORE, x, every=True)
-        score(ax, of_groups, x, collect.score(groups), collect.eval_split(groups))
-        return figure
-
-    return draw_score
+def _accuracy(x: str, groups: Groups) -> Any:
+    figure, ax = style.figure()
+    score(ax, collect.curves(groups, collect.SCORE, x), x, collect.score(groups), collect.eval_split(groups))
+    return figure
 
 
-draw.of_groups('accuracy_rounds', 'test accuracy, or another score, against rounds')(_accuracy('round'))
-draw.of_groups('accuracy_gigabytes', 'against traffic')(_accuracy('gigabytes'))
-draw.of_groups('accuracy_minutes', 'against simulated time')(_accuracy('minutes'))
+draw.of_groups('accuracy_rounds', 'test accuracy, or another score, against rounds')(partial(_accuracy, 'round'))
+draw.of_groups('accuracy_gigabytes', 'against traffic')(partial(_accuracy, 'gigabytes'))
+draw.of_groups('accuracy_minutes', 'against simulated time')(partial(_accuracy, 'minutes'))
 
 
 @draw.of_groups('scores', 'of each dense task against rounds')

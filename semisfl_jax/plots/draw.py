@@ -10,7 +10,6 @@ def mine(run):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from semisfl_jax.core.errors import UserError
@@ -23,26 +22,26 @@ class Entry(NamedTuple):
 
     text: str  # what it shows, for --help
     draw: Callable[[Any], Any]  # groups or a run -> matplotlib Figure; raises UserError without data for it
-    of_run: bool  # whether it is of one run, that of the lowest seed of a group, or has a line for every group
+    of_run: bool = False  # whether it is of one run, that of the lowest seed of a group, or has a line for every group
     slow: bool = False  # whether it takes more than a few seconds
 
 
 FIGURES: dict[str, Entry] = {}
 
 
-def of_groups(name: str, text: str) -> Callable[[Callable], Callable]:
+def of_groups(name: str, text: str, **kind: bool) -> Callable[[Callable], Callable]:
     """Registers a function of groups, as returned by `runs.group`, that draws a figure."""
-    return partial(_register, name, text, of_run=False)
+
+    def register(draw: Callable) -> Callable:
+        FIGURES[name] = Entry(text, draw, **kind)
+        return draw
+
+    return register
 
 
 def of_run(name: str, text: str, slow: bool = False) -> Callable[[Callable], Callable]:
     """Registers a function of a Run that draws a figure."""
-    return partial(_register, name, text, of_run=True, slow=slow)
-
-
-def _register(name: str, text: str, draw: Callable, **kind: bool) -> Callable:
-    FIGURES[name] = Entry(text, draw, **kind)
-    return draw
+    return of_groups(name, text, of_run=True, slow=slow)
 
 
 def figures(groups: Groups, names: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
@@ -57,26 +56,19 @@ def figures(groups: Groups, names: Sequence[str] = ()) -> Iterator[tuple[str, An
       The file name is that of the figure, with the score for 'accuracy' where all runs are judged by another one, and
       with the group where there are several.
     """
-    for name in names or FIGURES:
-        if not FIGURES[name].of_run:
-            yield _stem(name, groups), _attempt(name, groups)
-            continue
-        for group, runs in groups.items():
-            yield name if len(groups) == 1 else f'{name}-{slug(group)}', _attempt(name, runs[min(runs)])
-
-
-def _attempt(name: str, data: Any) -> Any:
-    try:
-        return FIGURES[name].draw(data)
-    except UserError as error:
-        return error
-
-
-def _stem(name: str, groups: Groups) -> str:
-    """The file name of a figure of groups: 'miou_rounds' for 'accuracy_rounds' if they are judged by mIoU."""
-    kind, *axis = name.split('_')
     scores = {run.score.name for runs in groups.values() for run in runs.values()}
-    return '_'.join([*scores, *axis]) if kind == ACCURACY.name and len(scores) == 1 else name
+    for name in names or FIGURES:
+        kind, *axis = name.split('_')
+        stem = '_'.join([*scores, *axis]) if kind == ACCURACY.name and len(scores) == 1 else name
+        of_files: dict[str, Any] = {stem: groups}
+        if FIGURES[name].of_run:
+            endings = [f'-{slug(group)}' for group in groups] if len(groups) > 1 else ['']
+            of_files = {name + end: runs[min(runs)] for end, runs in zip(endings, groups.values(), strict=True)}
+        for file, data in of_files.items():
+            try:
+                yield file, FIGURES[name].draw(data)
+            except UserError as error:
+                yield file, error
 
 
 def slug(text: str) -> str:

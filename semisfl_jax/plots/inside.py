@@ -7,7 +7,8 @@ Functions of Axes draw on them and return them; the other ones are the figures. 
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,11 @@ FADE = 0.65  # share of white in the image below keypoints
 # --- what the clients hold
 
 
-def partition(ax: Axes, counts: np.ndarray, client_name: str = 'Client', title: str = '') -> Axes:
-    """Images of every client and class (Fig. 7 of the paper): bubbles with area proportional to the number, or a heat
-    map if many.
-
-    Args:
-      ax: Axes.
-      counts: [N, K] images.
-      client_name: label of the x axis.
-      title: what the images are, if there are others.
-    """
+def partition(ax: Axes, counts: np.ndarray, title: str = '') -> Axes:
+    """`counts` [N, K] images of every client and class (Fig. 7 of the paper): bubbles with area proportional to the
+    number, or a heat map if many; `title`: what the images are, if there are others."""
     clients, classes = counts.shape
-    ax.set(xlabel=client_name, ylabel='Class')
+    ax.set(xlabel='Client', ylabel='Class')
     ax.set_title(title, loc='left')
     if clients > MOST_BUBBLES[0] or classes > MOST_BUBBLES[1]:
         shades = ax.imshow(counts.T, origin='lower', aspect='auto', cmap=style.SEQUENTIAL, interpolation='nearest')
@@ -87,13 +81,10 @@ def _partition(run: Run) -> Any:
 # --- diagnostics
 
 
-def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes:
+def confusion(ax: Axes, counts: np.ndarray) -> Axes:
     """Share of each label among the labels of a true class, in percent; a class without labels stays gray.
 
-    Args:
-      ax: Axes.
-      counts: [K, K] or, with images of unknown class, which are left out, [K + 1, K]: true class, label.
-      given: label of the x axis.
+    `counts` [K, K] of true class and label, or [K + 1, K] with images of unknown class, which are left out.
     """
     counts = counts[: counts.shape[1]]
     total = counts.sum(axis=1, keepdims=True)
@@ -101,7 +92,7 @@ def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes
     shades = ax.imshow(share, cmap=style.SEQUENTIAL, vmin=0, vmax=100, interpolation='nearest')
     ax.figure.colorbar(shades, ax=ax, label='Share of the true class (%)')
     ax.grid(visible=False)
-    ax.set(facecolor=style.NOTHING, xlabel=given, ylabel='True class')
+    ax.set(facecolor=style.NOTHING, xlabel='Pseudo-label', ylabel='True class')
     if len(counts) <= MOST_NUMBERS:
         ax.set(xticks=range(len(counts)), yticks=range(len(counts)))
         centered = {'ha': 'center', 'va': 'center', 'fontsize': 'x-small'}
@@ -112,13 +103,8 @@ def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes
 
 
 def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
-    """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points if there are many, in percent.
-
-    Args:
-      ax: Axes.
-      values: rates [n] of classes or clients; NaN is not drawn.
-      of: label of the x axis.
-    """
+    """Mask rate and accuracy of pseudo-labels of n classes or clients, `of`, as pairs of bars or of many points, in
+    percent; NaN is not drawn."""
     place = np.arange(len(values.mask))
     mask, accuracy = (100.0 * rate for rate in values)
     names = 'confident', 'right among confident'
@@ -137,13 +123,7 @@ def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
 
 
 def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
-    """Mask rate of every class over the rounds as shades; each row of pixels is a class, each column a file.
-
-    Args:
-      ax: Axes.
-      rounds: [R], ascending.
-      mask: [R, K], shares.
-    """
+    """Mask rate [R, K] of every class over R ascending rounds as shades; each column of pixels is a file."""
     middles = np.asarray(rounds, float)
     if len(rounds) == 1:  # pcolormesh needs two to know the width of a pixel
         middles, mask = np.array([rounds[0] - 0.25, rounds[0] + 0.25]), np.repeat(mask, 2, axis=0)
@@ -162,11 +142,7 @@ def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
 def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
     """Slots of one level of the queue by label, stacked: correct, wrong, of unknown class, not confident.
 
-    Args:
-      ax: Axes.
-      counts: [2, K + 1, K], see `semisfl_jax.training.diagnostics`.
-      empty: slots without a key.
-      level: its name.
+    `counts` [2, K + 1, K] as in `semisfl_jax.training.diagnostics`; `empty` slots have no key.
     """
     unsure, sure = counts
     place, correct = np.arange(counts.shape[2]), np.diagonal(sure)
@@ -189,82 +165,40 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
     return ax
 
 
-def gap(
-    axes: Sequence[Axes], rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]
-) -> Sequence[Axes]:
-    """Two panels: distance of teacher and student parameters, and how often both predict the same class.
-
-    Args:
-      axes: two Axes.
-      rounds: [R].
-      distance: [R, 3], relative to the norm of the student's parameters; NaN for a piece without parameters.
-      pieces: their names.
-      agreement: [R], share of test images.
-    """
-    titles = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
-    looks = style.looks([*titles, *pieces])
-    for place, name in enumerate(pieces):
-        if np.isfinite(distance[:, place]).any():
-            look = looks[name].line(len(rounds), place)
-            axes[0].plot(rounds, distance[:, place], label=titles.get(name, name), **look)
-    axes[0].set(xlabel='Round', ylabel='Distance / norm of the student')
-    axes[0].set_ylim(bottom=0)
-    markers = {'marker': 'o', 'markevery': max(1, len(rounds) // 8)}
-    axes[1].plot(rounds, 100.0 * np.asarray(agreement), color=style.BLACK, **markers)
-    axes[1].set(xlabel='Round', ylabel='Equal predictions (%)')
-    for ax in axes:
-        ax.xaxis.get_major_locator().set_params(integer=True)
-    style.legend(axes[0].figure)
-    return axes
+def _diagnostics(run: Run, last: int = 0) -> list[dict[str, np.ndarray]]:
+    """Of the `last` rounds that have any; 0: of all."""
+    if run.headline in DENSE:
+        raise UserError(f'{run.folder} has dense tasks; diagnostics are of classification')
+    return collect.history(run.folder, last)
 
 
 def _confident(run: Run, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The confident labels of the headline model and the unlabeled images."""
+    """The confident labels of the headline model, and the unlabeled images."""
     return arrays[f'{run.headline}_confident'], arrays['unlabeled']
-
-
-def _last(run: Run) -> dict[str, np.ndarray]:
-    _check_classification(run)
-    return collect.last_diagnostics(run.folder)
-
-
-def _history(run: Run) -> list[dict[str, np.ndarray]]:
-    _check_classification(run)
-    return collect.history(run.folder)
-
-
-def _check_classification(run: Run) -> None:
-    if run.headline in DENSE:
-        raise UserError(f'{run.folder} has dense tasks; diagnostics are of classification')
 
 
 @draw.of_run('confusion', 'pseudo-labels by true class (diagnostics)')
 def _confusion(run: Run) -> Any:
-    confident, _ = _confident(run, _last(run))
+    confident, _ = _confident(run, *_diagnostics(run, last=1))
     figure, ax = style.figure(height=2.9)
     confusion(ax, confident.sum(axis=0))
     return figure
 
 
-@draw.of_run('classes', 'pseudo-labels of each class (diagnostics)')
-def _classes(run: Run) -> Any:
-    of_classes = diagnostics.class_rates(*_confident(run, _last(run)))
+def _rates(of: str, measure: Callable[[np.ndarray, np.ndarray], Rates], run: Run) -> Any:
+    values = measure(*_confident(run, *_diagnostics(run, last=1)))
     figure, ax = style.figure()
-    rates(ax, of_classes, 'Class')
+    rates(ax, values, of)
     return figure
 
 
-@draw.of_run('clients', 'pseudo-labels of each client (diagnostics)')
-def _clients(run: Run) -> Any:
-    of_clients = diagnostics.client_rates(*_confident(run, _last(run)))
-    figure, ax = style.figure()
-    rates(ax, of_clients, 'Client')
-    return figure
+draw.of_run('classes', 'pseudo-labels of each class (diagnostics)')(partial(_rates, 'Class', diagnostics.class_rates))
+draw.of_run('clients', 'of each client (diagnostics)')(partial(_rates, 'Client', diagnostics.client_rates))
 
 
 @draw.of_run('mask_history', 'confident pseudo-labels of each class over rounds (diagnostics)')
 def _mask_history(run: Run) -> Any:
-    history = _history(run)
+    history = _diagnostics(run)
     mask = [diagnostics.class_rates(*_confident(run, arrays)).mask for arrays in history]
     figure, ax = style.figure()
     mask_history(ax, [int(arrays['round']) for arrays in history], np.stack(mask))
@@ -273,7 +207,7 @@ def _mask_history(run: Run) -> Any:
 
 @draw.of_run('queue', 'what the queue holds (diagnostics)')
 def _queue(run: Run) -> Any:
-    arrays = _last(run)
+    (arrays,) = _diagnostics(run, last=1)
     if 'queue' not in arrays:
         raise UserError(f'the diagnostics of {run.folder} have no queue; the method has none, or it is not recomputed')
     levels = arrays['queue_levels'].tolist()
@@ -284,16 +218,29 @@ def _queue(run: Run) -> Any:
     return figure
 
 
-@draw.of_run('gap', 'distance and agreement of teacher and student (diagnostics)')
+@draw.of_run('gap', 'teacher and student: distance of their parameters, and equal predictions (diagnostics)')
 def _gap(run: Run) -> Any:
-    history = _history(run)
+    history = _diagnostics(run)
     if 'distance' not in history[0]:
         raise UserError(f'{run.folder} has no teacher')
+    rounds, pieces = [int(arrays['round']) for arrays in history], history[0]['pieces'].tolist()
     norm, distance = (np.stack([arrays[name] for arrays in history]) for name in ('norm', 'distance'))
-    distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)
-    agreement = [np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
-    figure, axes = style.figure(1, 2, 'page')
-    gap(axes, [int(arrays['round']) for arrays in history], distance, history[0]['pieces'].tolist(), agreement)
+    distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)  # NaN: no parameters
+    equal = [100.0 * np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
+    titles = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
+    looks = style.looks([*titles, *pieces])
+    figure, (left, right) = style.figure(1, 2, 'page')
+    for place, name in enumerate(pieces):
+        if np.isfinite(distance[:, place]).any():
+            look = looks[name].line(len(rounds), place)
+            left.plot(rounds, distance[:, place], label=titles.get(name, name), **look)
+    right.plot(rounds, equal, color=style.BLACK, marker='o', markevery=max(1, len(rounds) // 8))
+    left.set(xlabel='Round', ylabel='Distance / norm of the student')
+    left.set_ylim(bottom=0)
+    right.set(xlabel='Round', ylabel='Equal predictions (%)')
+    for ax in (left, right):
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    style.legend(figure)
     return figure
 
 
@@ -301,14 +248,7 @@ def _gap(run: Run) -> Any:
 
 
 def feature_space(ax: Axes, points: np.ndarray, labels: np.ndarray, title: str = '') -> Axes:
-    """Points in the plane by true class: each class has a color and a marker, and its number at its median.
-
-    Args:
-      ax: Axes.
-      points: [n, 2].
-      labels: [n], 0 .. K - 1.
-      title: of the panel.
-    """
+    """Points [n, 2] by true class [n]: each class has a color and a marker, and its number at its median."""
     for label in np.unique(labels):
         of_class = points[labels == label]
         color, marker = style.PALETTE[label % len(style.PALETTE)], MARKERS[label % len(MARKERS)]
@@ -334,14 +274,8 @@ def _features(run: Run) -> Any:
 
 
 def dense_map(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Any:
-    """One map of a task: classes in distinct colors, probabilities from white to black, depth from dark to bright,
-    keypoints as dots on the faded image. Pixels without truth are gray and hatched.
-
-    Args:
-      ax: Axes.
-      task: of the map.
-      values: [H, W], a truth or a prediction.
-      image: [H, W, 3] uint8, below keypoints.
+    """One map [H, W] of a task: classes in distinct colors, probabilities from white to black, depth from dark to
+    bright, keypoints as dots on the faded `image` [H, W, 3]. Pixels without truth are gray and hatched.
 
     Returns:
       What has the colors, for `Figure.colorbar`.
@@ -381,13 +315,7 @@ def _colors(task: Task) -> dict[str, Any]:
 
 
 def predictions(images: np.ndarray, rows: Sequence[collect.Row], title: str = '') -> Any:
-    """A Figure with a column for each image: the image, truth and prediction of each task, and a key of its colors.
-
-    Args:
-      images: [n, H, W, C] uint8.
-      rows: of T tasks.
-      title: above the panels.
-    """
+    """A Figure with a column for each image [n, H, W, C]: the image, and truth and prediction of each task."""
     number, height, width, channels = images.shape
     images = np.broadcast_to(images, (number, height, width, 3)) if channels == 1 else images
     page, lines = style.WIDTHS['page'], 2 * len(rows) + 1
