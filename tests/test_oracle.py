@@ -18,7 +18,7 @@ from semisfl_jax.core.hparams import HParams, Local, Uda
 from semisfl_jax.core.objectives import build_rule
 from semisfl_jax.core.teacher import PSEUDO_LABELS, assign_pseudo_labels, hard_labels, label_logits
 from semisfl_jax.data import sources
-from semisfl_jax.plots import looks
+from semisfl_jax.plots import style
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import experiment, inputs, simulation
 from tests import golden, needs, runs
@@ -233,10 +233,10 @@ def test_every_output_says_oracle(tmp_path, capsys):
     assert [summary.get('pseudo_labels') for summary in summaries] == [None, 'true', 'none']
     found = {name: read(tmp_path / name) for name in ('method', 'oracle', 'floor')}
     groups, _ = group(list(found.values()))
-    assert [looks.title(label) for label in groups] == ['FedAvg', 'FedAvg (oracle)', 'FedAvg (no pseudo-labels)']
+    assert [style.group_title(label) for label in groups] == ['FedAvg', 'FedAvg (oracle)', 'FedAvg (no pseudo-labels)']
     alone, _ = group([found['oracle']])
-    assert [looks.title(label) for label in alone] == ['FedAvg (oracle)']
-    drawn = looks.of(['FedAvg (oracle)', 'FedAvg', 'FedAvg (no pseudo-labels)'])
+    assert [style.group_title(label) for label in alone] == ['FedAvg (oracle)']
+    drawn = style.looks(['FedAvg (oracle)', 'FedAvg', 'FedAvg (no pseudo-labels)'])
     assert len({look.color for look in drawn.values()}) == 1
     assert len({(look.marker, look.dash) for look in drawn.values()}) == 3
-    assert drawn['FedAvg'] == looks.of_methods()['fedavg']
+    assert drawn['FedAvg'] == style.method_looks()['fedavg']

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.plots import curves, grids, looks, style
+from semisfl_jax.plots import curves, style
 from semisfl_jax.studies import collect, engine, figures, plan
 from semisfl_jax.studies.board import Board, rounds
 from tests import studies_toy
@@ -19,7 +19,7 @@ def test_points_draw_means_errors_and_the_paper():
             'x': (np.array([1.0, 2.0]), np.array([0.5, np.nan])),
             'y': (np.array([3.0, np.nan]), np.array([0.25, np.nan])),
         }
-        grids.points(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
+        curves.table(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
     (first, _, bars), (second, _, _), _ = (container.lines for container in ax.containers)
     np.testing.assert_allclose(first.get_ydata(), [1.0, 2.0])
     np.testing.assert_allclose(second.get_ydata(), [3.0, np.nan])
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_runs_beside_the_paper(tmp_path, monkeypatch):
     study = studies_toy.study()
     engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
     calls = []
-    monkeypatch.setattr(grids, 'points', lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(curves, 'table', lambda *arguments: calls.append(arguments))
     list(figures.draw(study, collect.find(study, tmp_path / 'root', {})))
     _, columns, ours, paper, unit = calls[0]
     assert columns == ['Dir(1)', 'Dir(0.5)']
@@ -109,7 +109,7 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
         for record in run.records:
             record.update(bytes_up=0, bytes_down=0, simulated_seconds=0.0)
     with style.context():
-        figure, note = figures._prices(groups, looks.of(list(NAMES)))
+        figure, note = figures._prices(groups, style.looks(list(NAMES)))
     axes = figure.axes
     assert note == ''  # four evaluations
     assert [ax.get_xlabel() for ax in axes] == ['Round', 'Traffic (GiB)', 'Simulated time (min)']

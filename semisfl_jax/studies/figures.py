@@ -12,9 +12,9 @@ import numpy as np
 from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import collect as plots_collect
-from semisfl_jax.plots import curves, grids, legends, looks, style
+from semisfl_jax.plots import curves, style
 from semisfl_jax.plots.curves import Curve
-from semisfl_jax.plots.looks import Look
+from semisfl_jax.plots.style import Look
 from semisfl_jax.studies import collect, statistics
 from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.spec import Cell, Study, Table
@@ -92,7 +92,7 @@ def _of_table(
         source = (key, *(str(run.folder) for runs in groups.values() for run in runs.values()))
         if groups and source not in drawn:  # columns that read several values from the same runs share a figure
             drawn.add(source)
-            yield slug(title), title, partial(_curves, name, groups, looks.of(table.rows), key)
+            yield slug(title), title, partial(_curves, name, groups, style.looks(table.rows), key)
 
 
 def _quantity(cell: Cell) -> str:
@@ -130,7 +130,7 @@ def _values(table: Table, results: Mapping[CellKey, CellResult], chosen: list[Ce
     figure, ax = style.figure(width='page' if len(columns) > 2 else 'column', height=2.8)
     kind = collect.KINDS[chosen[0].measure.kind]
     title = kind.group or kind.title
-    grids.points(ax, columns, ours, paper, f'{title[0].upper()}{title[1:]} ({kind.unit})')
+    curves.table(ax, columns, ours, paper, f'{title[0].upper()}{title[1:]} ({kind.unit})')
     return figure, ''
 
 
@@ -196,7 +196,7 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> tupl
         shown += moving
     _begin_late(axes, shown, score)
     axes[0].set_ylabel(f'Test {score.label} (%)')
-    legends.below(figure)
+    style.legend(figure)
     return figure, _note(first, PANEL_POINTS)
 
 

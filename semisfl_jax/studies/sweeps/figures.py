@@ -9,7 +9,7 @@ from typing import Any
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Axes
-from semisfl_jax.plots import legends, looks, style
+from semisfl_jax.plots import style
 from semisfl_jax.studies import figures as studies_figures
 from semisfl_jax.studies.figures import Figure
 from semisfl_jax.studies.sweeps.measure import Judge
@@ -43,7 +43,7 @@ def _figure(name: str, table: str, caption: str, figure: Any) -> Figure:
 
 def _best(results: Sequence[Result]) -> Any:
     figure, ax = style.figure()
-    look = looks.of([result.entry.title for result in results])
+    look = style.looks([result.entry.title for result in results])
     for place, result in enumerate(results):
         judge = result.judge
         assert judge is not None
@@ -53,7 +53,7 @@ def _best(results: Sequence[Result]) -> Any:
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel('Trial (0: untuned)')
     ax.set_ylabel(_label(results[0].judge))
-    legends.below(figure)
+    style.legend(figure)
     return figure
 
 
@@ -74,7 +74,7 @@ def _slices(result: Result, judge: Judge) -> Any:
     rows = -(-len(ranges) // columns)
     figure, axes = style.figure(rows, columns, width='page' if columns > 1 else 'column', height=2.0)
     panels = [axes] if len(ranges) == 1 else list(axes.flat)
-    color = looks.of([result.entry.title])[result.entry.title].color
+    color = style.looks([result.entry.title])[result.entry.title].color
     higher = judge.score.higher_is_better
     edge, arrow = (0.03, 'v') if higher else (0.97, '^')
     worst = farthest(

@@ -9,7 +9,7 @@ from benchmarks import arithmetic
 from configs import cifar10, svhn
 from semisfl_jax import config as config_lib
 from semisfl_jax import core
-from semisfl_jax.preview import floors, shapes, targets
+from semisfl_jax.preview import program, requirements, targets
 
 
 def padding(model):
@@ -22,8 +22,8 @@ def padding(model):
 
 @pytest.mark.parametrize(('model', 'config'), [('cnn', svhn.get_config()), ('alexnet', cifar10.get_config())])
 def test_arithmetic_by_hand(model, config):
-    experiment = shapes.experiment(config_lib.resolve(config), None)
-    work = floors.of_round(experiment)
+    experiment = program.shape_experiment(config_lib.resolve(config), None)
+    work = requirements.floors(experiment)
     first, lost = padding(model)
     supervised = 100 * 64 * (arithmetic.supervised(model) - 4 * lost + first)
     images = 10 * 64 * (arithmetic.cross_entity(model) - 4 * lost + first)
@@ -36,12 +36,12 @@ def test_arithmetic_by_hand(model, config):
 def test_bytes_by_hand():
     """The CNN: weights and momentum of the student read and written, the teacher too; the rest once in, once out."""
     config = config_lib.resolve(svhn.get_config())
-    experiment = shapes.experiment(config, None)
+    experiment = program.shape_experiment(config, None)
     bottom = 5 * 5 * 3 * 32 + 32 + 5 * 5 * 32 * 64 + 64
     top = 1600 * 512 + 512 + 512 * 10 + 10
     head = 1600 * 1600 + 1600 + 1600 * 128 + 128
     activations = experiment.costs.pieces.whole_activations
-    work = floors.of_round(experiment)
+    work = requirements.floors(experiment)
     whole = bottom + top + head
     assert work.supervised.bytes == 100 * (4 * 6 * whole + 2 * 64 * activations)
     assert work.clients.bytes == 50 * (4 * 4 * (10 * bottom + top + head) + 2 * 640 * activations)
@@ -49,14 +49,14 @@ def test_bytes_by_hand():
     per_round = max(work.supervised.operations / 494.5e12, work.supervised.bytes / 4.8e12)
     per_round += max(work.clients.operations / 494.5e12, work.clients.bytes / 4.8e12)
     assert config.precision == 'tf32'
-    assert floors.hours(work, experiment, target) == pytest.approx(1000 * per_round / 3600)
+    assert requirements.hours(work, experiment, target) == pytest.approx(1000 * per_round / 3600)
 
 
 def test_clients_are_divided_and_the_server_is_not():
     config = config_lib.resolve(svhn.get_config())
     mesh = jax.sharding.AbstractMesh((4,), (core.AXIS,))
-    alone = floors.of_round(shapes.experiment(config, None))
-    together = floors.of_round(shapes.experiment(config, None)._replace(mesh=mesh))
+    alone = requirements.floors(program.shape_experiment(config, None))
+    together = requirements.floors(program.shape_experiment(config, None)._replace(mesh=mesh))
     assert together.supervised == alone.supervised
     assert together.clients.operations == pytest.approx(alone.clients.operations * 3 / 10)  # of 12, two of them padding
     assert together.clients.bytes < alone.clients.bytes

@@ -1,19 +1,37 @@
-"""Reads what a compiled program does from its text (optimized HLO): kernels, products and collectives of each phase.
+"""Counts kernels, products and collectives of the round of a configuration, in the compiled program (optimized HLO).
 
-A phase is a loop of the round. It is recognized by the name of its body, a `jax.named_scope` in `phases`.
+    python -m benchmarks.hlo --config=configs/cifar10.py --target=h200
+
+Takes the words of `python -m semisfl_jax.preview`. Counts are of a phase, a loop of the round: it is recognized by the
+name of its body, a `jax.named_scope` in PHASES.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import jax
+
+from semisfl_jax.config import commands
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError, size
+from semisfl_jax.preview import __main__ as preview
+from semisfl_jax.preview import program, targets
+
 PHASES = ('supervised_step', 'cross_entity_iteration', 'local_step')
 AHEAD = 'views_of_'  # begins the name of the views of several steps at once
 REST = ''  # what is outside of these loops
+_NAMES = {
+    'supervised_step': 'a supervised step',
+    'cross_entity_iteration': 'a cross-entity iteration',
+    'local_step': "a client's step",
+    REST: 'the rest of the round',
+}
 
 # Operations that launch nothing: they name, group or await values, or move them beside the computation.
 _SILENT = {
@@ -273,3 +291,37 @@ def _array_bytes(element: str, shape: str) -> int:
     for side in filter(None, shape.split(',')):
         count *= int(side)
     return (bits or 0) * count // 8
+
+
+def report(counts: dict[str, Count]) -> str:
+    """What the round launches, computes and exchanges, by phase."""
+    lines = []
+    for phase, count in counts.items():
+        open_loops = ', and one iteration of each loop of unknown length' if count.open_loops else ''
+        lines.append(f'{_NAMES[phase]}: {count.kernels:,} kernels{open_loops}')
+        lines += [f'  {number:>4} {kind}' for kind, number in sorted(count.products.items())]
+        sizes = {kind: size(count.bytes[kind]) for kind in count.collectives}
+        lines += [f'  {number:>4} {kind}, {sizes[kind]}' for kind, number in sorted(count.collectives.items())]
+    return '\n'.join(lines)
+
+
+def _compile(argv: list[str]) -> None:
+    asked = preview.request(argv)
+    with machine.programs_for(asked.target.platform):
+        devices = targets.devices(asked.target, asked.devices)
+        experiment = program.shape_experiment(asked.config, devices.mesh)
+        try:
+            round_ = program.compile_round(experiment, asked.target, devices)
+        except program.Refused as error:
+            raise UserError(f'the round does not compile: {error}') from error
+    print(report(phases(parse(round_.text))))
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line `argv` (program name first); returns the exit status."""
+    jax.config.update('jax_platforms', 'cpu')
+    return commands.main(argv, __doc__, lambda: _compile(argv))
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

@@ -1,13 +1,12 @@
-"""Kernels of a compiled program by phase, as the preview counts them."""
+"""Kernels of a compiled program, counted by phase."""
 
+import re
 from collections import Counter
 
-import jax
 import pytest
 
-from semisfl_jax import core, models
-from semisfl_jax.core import machine
-from semisfl_jax.preview import hlo
+from benchmarks import hlo
+from tests import runs
 
 LOOPS = """\
 HloModule jit_round_, is_scheduled=true
@@ -129,16 +128,13 @@ def test_a_text_without_a_program():
         hlo.parse('HloModule empty\n')
 
 
-def test_programs_for_another_platform():
-    here = machine.platform()
-    assert here == jax.default_backend()
-    expected = {'cpu': ('winograd', 'loop'), 'gpu': ('native', 'vmap'), 'tpu': ('native', 'vmap')}
-    for platform, (convolution, name) in expected.items():
-        with machine.programs_for(platform):
-            assert machine.platform() == platform
-            assert models._lowering('auto') == convolution
-            assert core.trial_map('auto')[0] == name
-            assert core.client_map() is core.client_map(how=name)
-    with pytest.raises(ZeroDivisionError), machine.programs_for('tpu'):
-        raise ZeroDivisionError
-    assert machine.platform() == here
+@pytest.mark.slow
+def test_convolutions_of_a_real_program(capsys):
+    """small_cnn has two: student and teacher forward, and backward two gradients of kernels and one of features."""
+    assert hlo.main([*runs.words_of('hlo'), '--target=cpu']) == 0
+    _, supervised, iteration, rest = re.split('^[at].*kernels', capsys.readouterr().out, flags=re.MULTILINE)
+    active = runs.TINY['federation.num_active']  # one after another on a CPU
+    for text, clients in ((supervised, 1), (iteration, active)):
+        assert f'{4 * clients} convolution (forward)' in text
+        assert f'{3 * clients} convolution (backward)' in text
+    assert 'convolution' not in rest
