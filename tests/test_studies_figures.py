@@ -6,7 +6,7 @@ import pytest
 from semisfl_jax import tasks
 from semisfl_jax.plots import curves, grids, looks, style
 from semisfl_jax.studies import collect, engine, figures, plan
-from semisfl_jax.studies.board import Board, rounds
+from semisfl_jax.studies.execute import Board, rounds_done
 from tests import studies_toy
 
 NAMES = ('SemiSFL', 'FedSwitch')
@@ -77,7 +77,7 @@ def test_progress_tells_what_is_left(tmp_path, capsys):
     begun.mkdir(parents=True)
     (begun / 'metrics.jsonl').write_text('{}\n' * 3 + '{"round"')  # three of the twelve rounds of its three seeds
     work = {job.name: job.rounds * len(job.seeds) for job in jobs}
-    with Board(work, lambda name: rounds(tmp_path / name), print) as board:
+    with Board(work, lambda name: rounds_done(tmp_path / name), print) as board:
         board.start(jobs[0].name, jobs[0].command())
         board.end(jobs[0].name, 'done')
         printed = capsys.readouterr().out

@@ -12,7 +12,7 @@ import pytest
 from semisfl_jax.config import command_line
 from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import collect, document, engine, files, plan, report, spec, statistics
+from semisfl_jax.studies import collect, document, engine, plan, report, spec, statistics
 from tests import runs, studies_toy
 
 
@@ -165,7 +165,7 @@ def test_pictures_of_an_earlier_report_go_and_nothing_else(tmp_path):
     (tmp_path / 'mine').mkdir()
     for name in ('1-old.png', '1-old.svg', 'notes.txt'):
         (tmp_path / name).touch()
-    files.pictures(tmp_path, {'1-new.png': b'new'})
+    document.write_pictures(tmp_path, {'1-new.png': b'new'})
     assert sorted(path.name for path in tmp_path.iterdir()) == ['1-new.png', 'mine', 'notes.txt']
 
 

@@ -12,7 +12,7 @@ from semisfl_jax.config import command_line
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.studies import plan as studies_plan
-from semisfl_jax.studies.sweeps import engine, measure, plan, spec
+from semisfl_jax.studies.sweeps import engine, search, spec
 from tests import runs, sweeps_toy
 
 SEMIFL = algorithms.METHODS['semifl']
@@ -66,26 +66,26 @@ def parse(name, scale, *words):
 @pytest.mark.parametrize('name', SWEEPS)
 def test_every_sweep_resolves_and_tunes_on_seeds_that_no_study_has(name, scale):
     sweep = parse(name, scale).config.sweep
-    plan.check(sweep)
+    spec.check(sweep)
     assert (sweep.name, sweep.scale, bool(sweep.warning)) == (name, scale, scale == 'smoke')
     assert len(sweep.entries) == 8
     studies = importlib.import_module('configs.studies.scales').SEEDS
     assert not set(sweep.seeds) & {seed for seeds in studies.values() for seed in seeds}
     for entry in sweep.entries:
-        job = plan.job(sweep, entry, plan.untuned(sweep, entry))
+        job = spec.job(sweep, entry, spec.untuned(sweep, entry))
         assert job.seeds == (100, 101)
         assert ' --config.data.eval_split=validation ' in job.command()
 
 
 def test_the_command_changes_trials_and_methods_and_their_configuration():
     command = parse('digits', 'smoke', '--config.sweep_trials=7', '--config.sweep_methods=semisfl,FedMatch')
-    sweep = plan.with_given(command.config.sweep, command.given)
+    sweep = spec.with_given(command.config.sweep, command.given)
     assert ([entry.title for entry in sweep.entries], sweep.trials) == (['FedMatch', 'SemiSFL'], 7)
-    sweep = plan.with_given(command.config.sweep, {'lr': 0.1, 'seeds': (103,)})
+    sweep = spec.with_given(command.config.sweep, {'lr': 0.1, 'seeds': (103,)})
     entry = sweep.entries[-1]
-    assert plan.untuned(sweep, entry)['lr'] == 0.1
-    assert plan.settings(sweep, {'lr': 0.05})['lr_min'] == 0.0025  # half of its 0.005, as 0.05 is of 0.1
-    assert plan.job(sweep, entry, {'lr': 0.05}).changes['seed'] == 103
+    assert spec.untuned(sweep, entry)['lr'] == 0.1
+    assert spec.settings(sweep, {'lr': 0.05})['lr_min'] == 0.0025  # half of its 0.005, as 0.05 is of 0.1
+    assert spec.job(sweep, entry, {'lr': 0.05}).changes['seed'] == 103
 
 
 def toy(*entries, trials=1, seeds=(100,), **changes):
@@ -120,7 +120,7 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
 )
 def test_a_mistake_in_a_sweep_is_one_line(make, why):
     with pytest.raises(UserError, match=why) as caught:
-        plan.check(make())
+        spec.check(make())
     assert '\n' not in str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_a_mistake_in_a_sweep_is_one_line(make, why):
 )
 def test_a_change_that_a_sweep_cannot_have_is_one_line(given, why):
     with pytest.raises(UserError, match=why):
-        plan.with_given(toy(), given)
+        spec.with_given(toy(), given)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_trial_of_ones_own_file_is_started_from_it(tmp_path):
     file = tmp_path / 'mine.py'
     file.write_text('from configs import digits\n\ndef get_config():\n    return digits.get_config()\n')
     sweep = spec.sweep('mine', str(file), [spec.entry('semisfl')], sweeps_toy.CHANGES, 1)
-    plan.check(sweep)
-    job = plan.job(sweep, sweep.entries[0], plan.untuned(sweep, sweep.entries[0]))
+    spec.check(sweep)
+    job = spec.job(sweep, sweep.entries[0], spec.untuned(sweep, sweep.entries[0]))
     assert job.name.startswith('mine-')
     assert f'python -m semisfl_jax --config={file} ' in job.command()
     assert studies_plan.home(['digits']) == 'the root of the repository'
@@ -172,11 +172,11 @@ def test_a_trial_of_ones_own_file_is_started_from_it(tmp_path):
 
 
 def test_rounds_after_which_a_trial_can_stop():
-    assert measure.stops(40, 1) == [10, 20, 30]
-    assert measure.stops(40, 8) == [16, 24, 32]  # those evaluated
-    assert measure.stops(3, 1) == [1, 2]
-    assert measure.stops(1, 1) == []
-    assert measure.stops(10, 50) == []
+    assert search.stop_rounds(40, 1) == [10, 20, 30]
+    assert search.stop_rounds(40, 8) == [16, 24, 32]  # those evaluated
+    assert search.stop_rounds(3, 1) == [1, 2]
+    assert search.stop_rounds(1, 1) == []
+    assert search.stop_rounds(10, 50) == []
 
 
 def test_ranges_in_words():
@@ -189,6 +189,6 @@ def test_a_study_has_no_trials_of_a_sweep():
     """Configurations of runs are the same whether a sweep or a user makes them."""
     sweep = toy()
     entry = sweep.entries[0]
-    config = plan.trial_config(sweep, entry, {'lr': 0.01})
+    config = spec.trial_config(sweep, entry, {'lr': 0.01})
     assert 'sweep' not in config
     assert config_lib.flatten(config).keys() == config_lib.flatten(config_lib.get_config('digits')).keys()

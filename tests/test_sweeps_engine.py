@@ -14,7 +14,7 @@ import pytest
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import tuned
-from semisfl_jax.studies.sweeps import engine, figures, search, spec
+from semisfl_jax.studies.sweeps import engine, report, search, spec
 from tests import runs, sweeps_toy
 
 pytest.importorskip('optuna')
@@ -237,5 +237,5 @@ def test_trials_that_train_end_the_same_after_kills(tmp_path):
 
 def test_scores_that_would_flatten_the_others_stand_at_the_edge():
     """The median is 2 from the best, so 8 are shown; the same from above where lower is better."""
-    assert figures.farthest([90.0, 88.0, 70.0], higher=True) == 82.0
-    assert figures.farthest([0.5, 0.7, 3.0], higher=False) == pytest.approx(1.3)
+    assert report.farthest([90.0, 88.0, 70.0], higher=True) == 82.0
+    assert report.farthest([0.5, 0.7, 3.0], higher=False) == pytest.approx(1.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import semisfl_jax
 from semisfl_jax import runs, tasks
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import atomic_io, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
@@ -112,7 +114,7 @@ def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, s
         return {}, [], ''
     try:
         members = {run.seed: run for run in (runs.read(trial) for trial in runs.trials(folder))}
-        made = provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
+        made = read_provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
     except UserError as error:
         return {}, [], str(error)
     if lacking := ', '.join(str(seed) for seed in job.seeds if seed not in members):
@@ -124,7 +126,7 @@ def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, s
     return members, [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made], ''
 
 
-def provenance(folder: Path) -> list[dict[str, str]]:
+def read_provenance(folder: Path) -> list[dict[str, str]]:
     """Commits and machines that contributed to a run; empty if not recorded.
 
     Raises:
@@ -292,3 +294,38 @@ def values(result: CellResult, measure: Measure) -> dict[int, float]:
         second = {seed: list(map(result.runs.__getitem__, seeds)) for seed in seeds}
     all_ = {seed: read(result.runs[seed], second[seed]) for seed in seeds}
     return {seed: value for seed, value in all_.items() if value is not None}
+
+
+# The machine and commit that a run was made with.
+
+
+def this_machine() -> dict[str, str]:
+    """This machine, and the commit of the checkout that contains this package; '+' marks uncommitted changes. For a
+    package installed without its repository, its version."""
+    checkout = Path(semisfl_jax.__file__).parents[1]
+    version = f'version {semisfl_jax.__version__}'
+    if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
+        version = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
+    cores = machine.cores()
+    return {'commit': version, 'machine': f'{machine.processor()}, {cores} core{"s" if cores > 1 else ""}'}
+
+
+def record_provenance(folder: Path, entry: dict[str, str]) -> None:
+    """Adds `entry` to those of the run in `folder`, unless present; before its first round, replaces them.
+
+    Raises:
+      UserError: provenance.json has invalid content.
+    """
+    begun = any((trial / 'metrics.jsonl').exists() for trial in runs.trials(folder))
+    entries = read_provenance(folder) if begun else []
+    if entry not in entries:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_io.write_json(folder / PROVENANCE, [*entries, entry])
+
+
+def _git(repository: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(['git', '-C', str(repository), *words], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ''
+    return done.stdout.strip() if done.returncode == 0 else ''

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import base64
+import csv
 import html
-from collections.abc import Sequence
-from typing import NamedTuple
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semisfl_jax.core import atomic_io
 
 
 class Heading(NamedTuple):
@@ -147,3 +152,28 @@ def _html_cell(text: str, code: bool) -> str:
         return html.escape(text)
     words = (f'<span>{html.escape(word)}</span>' for word in text.split(' '))
     return f'<code>{" ".join(words)}</code>'
+
+
+# Pictures and tables of a report.
+
+PICTURE_KINDS = ('.png', '.svg')  # of the pictures of reports
+
+
+def write_pictures(folder: Path, figures: Mapping[str, bytes]) -> None:
+    """Writes pictures by file name into `folder`, and removes those of an earlier report that are not among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in figures.items():
+        atomic_io.write(folder / name, content)
+    for path in sorted(folder.iterdir()):
+        if path.name not in figures and path.suffix in PICTURE_KINDS and path.is_file():
+            path.unlink()
+
+
+def csv_table(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as CSV; None and NaN become empty fields."""
+    written = io.StringIO()
+    writer = csv.DictWriter(written, keys, lineterminator='\n')
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: '' if row[key] is None or row[key] != row[key] else row[key] for key in keys})
+    return written.getvalue().encode()

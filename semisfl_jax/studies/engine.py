@@ -15,19 +15,8 @@ from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import shorten
 from semisfl_jax.plots import style
-from semisfl_jax.studies import (
-    board,
-    checks,
-    collect,
-    comparisons,
-    execute,
-    plan,
-    provenance,
-    report,
-    statistics,
-    tuned,
-)
-from semisfl_jax.studies.board import Board
+from semisfl_jax.studies import checks, collect, execute, plan, report, statistics, tuned
+from semisfl_jax.studies.execute import Board
 from semisfl_jax.studies.spec import OWN_KEYS, Study
 from semisfl_jax.training import interrupt
 
@@ -98,12 +87,12 @@ def _make(
     """
     missing = [job for job in jobs if not execute.finished(home, job)]
     say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
-    if missing and (line := comparisons.power_beforehand(study, collect.find(study, home, {}))):
+    if missing and (line := statistics.power_beforehand(study, collect.find(study, home, {}))):
         say(line)
     faults: dict[str, str] = {}
     try:
         with interrupt.listen() as request, _board(home, missing, say) as shown:
-            entry = provenance.here() if missing else {}
+            entry = collect.this_machine() if missing else {}
             for job in _free_first(home, missing):
                 execute.wait(home / plan.RUNS / job.name, request, say)
                 if not execute.finished(home, job):
@@ -157,4 +146,4 @@ def _names(given: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
 
 def _board(home: Path, missing: list[plan.Job], say: Callable[[str], None]) -> Board:
     work = {job.name: job.rounds * len(job.seeds) for job in missing}
-    return Board(work, lambda name: board.rounds(home / plan.RUNS / name), say)
+    return Board(work, lambda name: execute.rounds_done(home / plan.RUNS / name), say)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from semisfl_jax.core import atomic_io
-from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
+from semisfl_jax.studies import collect, document, figures, plan, statistics
 from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
 from semisfl_jax.studies.figures import Figure
@@ -33,20 +33,20 @@ def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> 
     """
     drawn = list(figures.draw(study, results))
     pictures = {f'{figure.name}.png': figure.png for figure in drawn}
-    files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
+    document.write_pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
     papers = [cell.paper for cell in study.cells() if cell.paper]
     keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
-    atomic_io.write(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
-    atomic_io.write(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
-    differences = comparisons.rows(study, results)
-    atomic_io.write(folder / 'differences.csv', files.table(comparisons.KEYS, differences))
+    atomic_io.write(folder / 'cells.csv', document.csv_table(keys, cell_rows(study, results)))
+    atomic_io.write(folder / 'runs.csv', document.csv_table(RUN_KEYS, run_rows(study, results)))
+    differences = statistics.difference_rows(study, results)
+    atomic_io.write(folder / 'differences.csv', document.csv_table(statistics.DIFFERENCE_KEYS, differences))
     blocks = build(study, results, differences, drawn)
     atomic_io.write(folder / 'report.md', document.markdown(blocks).encode())
     atomic_io.write(folder / 'report.html', document.page(_title(study), blocks).encode())
 
 
 def build(
-    study: Study, results: Mapping[CellKey, CellResult], differences: comparisons.Rows, drawn: Sequence[Figure] = ()
+    study: Study, results: Mapping[CellKey, CellResult], differences: statistics.Rows, drawn: Sequence[Figure] = ()
 ) -> list[Block]:
     """The report as a document, with the `comparisons.rows` of the study."""
     blocks: list[Block] = [Heading(1, _title(study))]
@@ -59,7 +59,7 @@ def build(
         if study.warning and len(study.tables) > 1:
             blocks.append(Paragraph(study.warning, strong=True))
         blocks += [Paragraph(_caption(table)), _values(table, results)]
-        if grid := comparisons.grid(table, differences):
+        if grid := statistics.difference_grid(table, differences):
             blocks += [
                 Heading(3, f'{table.reference} minus the others'),
                 Paragraph(
@@ -68,7 +68,7 @@ def build(
                     'method).'
                 ),
                 grid,
-                *map(Paragraph, comparisons.power(table, differences)),
+                *map(Paragraph, statistics.power(table, differences)),
             ]
         for figure in drawn:
             if figure.table == table.title:
@@ -179,7 +179,7 @@ def _values(table: Table, results: Mapping[CellKey, CellResult]) -> Grid:
         line = [row]
         for column in table.columns:
             cell = table.at(row, column)
-            line.append(comparisons.NOTHING if cell is None else _cell(cell, results[table.title, row, column]))
+            line.append(statistics.NOTHING if cell is None else _cell(cell, results[table.title, row, column]))
         rows.append(tuple(line))
     return Grid((table.row_name, *table.columns), tuple(rows))
 
@@ -206,9 +206,9 @@ def _ours(values: dict[int, float], result: CellResult, cell: Cell) -> str:
         notes.append(f'{len(values)} of {len(result.runs)} seeds {outcome}')
     head, unit = '', collect.KINDS[cell.measure.kind].unit
     if summary and summary.seeds >= statistics.FEWEST:
-        head = f'{comparisons.number(summary.mean, unit)} ± {comparisons.number(summary.error, unit)} ({summary.seeds})'
+        head = f'{statistics.number(summary.mean, unit)} ± {statistics.number(summary.error, unit)} ({summary.seeds})'
     elif summary:  # too few for a mean
-        head = ' and '.join(comparisons.number(value, unit) for value in values.values())
+        head = ' and '.join(statistics.number(value, unit) for value in values.values())
     return ', '.join(filter(None, (head, *notes)))
 
 

@@ -17,11 +17,10 @@ from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import shorten
 from semisfl_jax.plots import style
-from semisfl_jax.studies import board, execute, provenance
-from semisfl_jax.studies.board import Board
-from semisfl_jax.studies.sweeps import definition, plan, report, results, search, trial
-from semisfl_jax.studies.sweeps.measure import Judge
-from semisfl_jax.studies.sweeps.search import PRUNED, Trial
+from semisfl_jax.studies import collect, execute
+from semisfl_jax.studies.execute import Board
+from semisfl_jax.studies.sweeps import report, search, spec
+from semisfl_jax.studies.sweeps.search import PRUNED, Judge, Trial
 from semisfl_jax.studies.sweeps.spec import Sweep
 from semisfl_jax.training import interrupt
 
@@ -56,25 +55,25 @@ def run(
     search.optuna()
     if not isinstance(sweep, Sweep):
         raise UserError(f'sweep={shorten(repr(sweep))} is not a Sweep; make it as docs/sweeps.md does')
-    sweep = plan.with_given(sweep, given)
-    plan.check(sweep)
+    sweep = spec.with_given(sweep, given)
+    spec.check(sweep)
     home = user_files.expanded(root or ROOT, 'root')
-    folder = home / plan.folder_name(sweep, given)
+    folder = home / spec.folder_name(sweep, given)
     execute.make_folders(home, folder)
     with execute.hold(folder):
-        definition.keep(folder, sweep)
+        spec.check_definition(folder, sweep)
         storage = search.open_journal(folder)
         try:
             _search(sweep, storage, home, launcher, say)
         finally:
             with atomic_io.writing('--workdir'):
-                report.write(folder, sweep, results.find(sweep, storage), home)
+                report.write(folder, sweep, search.find(sweep, storage), home)
     say(f'report in {folder}/report.md and report.html, settings in {folder}/tuned.json')
     return folder
 
 
 def _search(sweep: Sweep, storage: Any, home: Path, launcher: Path | None, say: Callable[[str], None]) -> None:
-    ended = {entry.title: len(search.trials(storage, entry.title)) for entry in sweep.entries}
+    ended = {entry.title: len(search.ended_trials(storage, entry.title)) for entry in sweep.entries}
     missing = [(n, entry) for n in range(sweep.trials) for entry in sweep.entries if n >= ended[entry.title]]
     total = sweep.trials * len(sweep.entries)
     say(
@@ -85,27 +84,27 @@ def _search(sweep: Sweep, storage: Any, home: Path, launcher: Path | None, say: 
     folders: dict[str, Path] = {}
 
     def made(name: str) -> int:
-        return board.rounds(folders[name]) if name in folders else 0
+        return execute.rounds_done(folders[name]) if name in folders else 0
 
-    work = {trial.name(entry, n): sweep.config.rounds * len(sweep.seeds) for n, entry in missing}
+    work = {search.trial_name(entry, n): sweep.config.rounds * len(sweep.seeds) for n, entry in missing}
     with interrupt.listen() as request, Board(work, made, say) as shown:
-        here = provenance.here() if missing else {}
+        here = collect.this_machine() if missing else {}
         for _, entry in missing:
-            case = trial.case(sweep, entry, search.trials(storage, entry.title), home)
+            case = search.next_case(sweep, entry, search.ended_trials(storage, entry.title), home)
             folders[case.name] = case.folder
             execute.wait(case.folder, request, say)
             shown.start(case.name, f'{case.name}: {_words(case.values)}')
             failed = None
-            if not trial.stopped(case) and not execute.finished(home, case.job):
+            if not search.stopped_after(case) and not execute.finished(home, case.job):
                 failed = execute.make(home, case.job, launcher, here, request, shown.look, say, partial(_enough, case))
-            outcome, judge = trial.ended(case, failed)
+            outcome, judge = search.ended_trial(case, failed)
             search.record(storage, entry.title, entry.ranges, outcome, judge.score.higher_is_better)
             unmade = max(0, work[case.name] - made(case.name))
             shown.end(case.name, _told(outcome, [*case.done, outcome], judge), unmade)
 
 
-def _enough(case: trial.Case) -> bool:
-    return trial.stopped(case) > 0
+def _enough(case: search.Case) -> bool:
+    return search.stopped_after(case) > 0
 
 
 def _words(values: Mapping[str, Any]) -> str:
@@ -114,7 +113,7 @@ def _words(values: Mapping[str, Any]) -> str:
 
 def _told(outcome: Trial, trials: Sequence[Trial], judge: Judge) -> str:
     """'validation accuracy 81.20%; best: 83.05%, trial 3'."""
-    number = results.best(trials, judge.score.higher_is_better)
+    number = search.best(trials, judge.score.higher_is_better)
     score = None if number is None else trials[number].score
     best = '' if score is None else f'; best: {judge.score.text(score)}, trial {number}'
     if outcome.score is not None:

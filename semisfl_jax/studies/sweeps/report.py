@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.core import atomic_io
-from semisfl_jax.studies import document, files, tuned
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Axes
+from semisfl_jax.plots import legends, looks, style
+from semisfl_jax.studies import document, tuned
+from semisfl_jax.studies import figures as studies_figures
 from semisfl_jax.studies import plan as studies_plan
 from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
 from semisfl_jax.studies.figures import Figure
-from semisfl_jax.studies.sweeps import figures, measure, plan, results, search
-from semisfl_jax.studies.sweeps.results import Result
-from semisfl_jax.studies.sweeps.search import DIVERGED, PRUNED, Trial
+from semisfl_jax.studies.sweeps import search, spec
+from semisfl_jax.studies.sweeps.search import COMPLETE, DIVERGED, PRUNED, Judge, Result, Trial
 from semisfl_jax.studies.sweeps.spec import Sweep
 
 NOTHING = '—'
@@ -23,15 +28,15 @@ KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', '
 
 def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> None:
     """Writes report.md, report.html, trials.csv and figures/ into `folder`; tuned.json once all trials have ended."""
-    drawn = list(figures.draw(found))
+    drawn = list(draw(found))
     pictures = {f'{figure.name}.png': figure.png for figure in drawn}
-    files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
-    atomic_io.write(folder / 'trials.csv', files.table(KEYS, rows(found)))
+    document.write_pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
+    atomic_io.write(folder / 'trials.csv', document.csv_table(KEYS, rows(found)))
     blocks = build(sweep, found, home, drawn)
     atomic_io.write(folder / 'report.md', document.markdown(blocks).encode())
     atomic_io.write(folder / 'report.html', document.page(_title(sweep), blocks).encode())
-    if results.whole(sweep, found):
-        atomic_io.write_json(folder / tuned.NAME, tuned.as_json(results.tuned(sweep, found, home)))
+    if search.whole(sweep, found):
+        atomic_io.write_json(folder / tuned.NAME, tuned.as_json(search.tuned_settings(sweep, found, home)))
     else:
         (folder / tuned.NAME).unlink(missing_ok=True)  # of fewer trials
 
@@ -121,7 +126,7 @@ def _best(sweep: Sweep, found: Sequence[Result]) -> Grid:
         first, chosen, text = result.trials[0].score, result.trials[number], result.judge.score.text
         assert first is not None
         assert chosen.score is not None
-        settings = ', '.join(f'{k}={v}' for k, v in plan.settings(sweep, chosen.values).items())
+        settings = ', '.join(f'{k}={v}' for k, v in spec.settings(sweep, chosen.values).items())
         lines.append((result.entry.title, text(first), text(chosen.score), str(number), settings))
     return Grid(('Method', 'Untuned', 'Best', 'Trial', 'Settings'), tuple(lines), code=(4,))
 
@@ -146,7 +151,7 @@ def _ranges(sweep: Sweep, result: Result) -> Grid:
     judge, entry = result.judge, result.entry
     shares = search.importance(result.trials, entry.ranges, judge.score.higher_is_better) if judge else {}
     chosen = None if result.best is None else result.trials[result.best].values
-    first = plan.untuned(sweep, entry)
+    first = spec.untuned(sweep, entry)
     lines = [
         (
             key,
@@ -179,7 +184,7 @@ def _outcome(result: Result, trial: Trial) -> str:
 
 
 def _making(sweep: Sweep) -> str:
-    at = ', '.join(map(str, measure.stops(sweep.config.rounds, sweep.config.eval_every)))
+    at = ', '.join(map(str, search.stop_rounds(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     return (
         f'Optuna {search.version()}, search seed {sweep.seed}.{stops} Commands run from '
@@ -190,13 +195,143 @@ def _making(sweep: Sweep) -> str:
 def _commands(sweep: Sweep, found: Sequence[Result], home: Path) -> Grid:
     lines = []
     for result in found:
-        made = results.provenance(result, home)
+        made = search.provenance(result, home)
         commits, machines = (', '.join(dict.fromkeys(entry[key] for entry in made)) for key in ('commit', 'machine'))
         number = result.best
         shown = {} if number is None else {'untuned': result.trials[0], 'best': result.trials[number]}
         if number == 0:
             shown = {'untuned, best': result.trials[0]}
         for name, trial in shown.items():
-            command = plan.job(sweep, result.entry, trial.values).command()
+            command = spec.job(sweep, result.entry, trial.values).command()
             lines.append((f'{result.entry.title}, {name}', commits, machines, trial.run, command))
     return Grid(('Trial', 'Commits', 'Hardware', 'Run', 'Command'), tuple(lines), code=(3, 4))
+
+
+# The figures of a sweep, as file contents: the best so far of every method, and a slice through its search by key.
+
+_PANELS = 3  # in a row
+FAR = 4.0  # times the median distance from the best: scores beyond it would flatten all others
+
+
+def draw(results: Sequence[Result]) -> Iterator[Figure]:
+    """All figures: the first of all methods, then one of each method, whose title is the figure's `table`."""
+    with style.context():
+        shown = [result for result in results if result.judge and result.best is not None]
+        if shown:
+            caption = 'Best validation score so far against the number of trials'
+            yield _figure('best', '', caption, _draw_best(shown))
+        for result in shown:
+            if result.judge and len(result.trials) > 1:
+                caption = (
+                    f'{result.entry.title}: validation score against every key that was searched. Ring: untuned; star: '
+                    'the best; at the edge, crosses: stopped early, or not finite; triangles: far worse than most'
+                )
+                slug = studies_figures.slug(result.entry.title)
+                yield _figure(f'search-{slug}', result.entry.title, caption, _slices(result, result.judge))
+
+
+def _figure(name: str, table: str, caption: str, figure: Any) -> Figure:
+    return Figure(name, table, caption, *studies_figures.pictures(figure))
+
+
+def _draw_best(results: Sequence[Result]) -> Any:
+    figure, ax = style.figure()
+    look = looks.of([result.entry.title for result in results])
+    for place, result in enumerate(results):
+        judge = result.judge
+        assert judge is not None
+        line = _running(result.trials, judge)
+        title = result.entry.title
+        ax.plot(range(len(line)), line, label=title, **look[title].line(len(line), place))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel('Trial (0: untuned)')
+    ax.set_ylabel(_label(results[0].judge))
+    legends.below(figure)
+    return figure
+
+
+def _running(trials: Sequence[Trial], judge: Judge) -> list[float]:
+    values: list[float] = []
+    for trial in trials:
+        known = [*values[-1:], *([] if trial.score is None else [judge.score.scale * trial.score])]
+        values.append(judge.score.best(known))
+    return values
+
+
+def _slices(result: Result, judge: Judge) -> Any:
+    """A panel for every key."""
+    ranges, best = result.entry.ranges, result.best
+    if best is None:
+        raise UserError('no trial has ended')
+    columns = min(_PANELS, len(ranges))
+    rows = -(-len(ranges) // columns)
+    figure, axes = style.figure(rows, columns, width='page' if columns > 1 else 'column', height=2.0)
+    panels = [axes] if len(ranges) == 1 else list(axes.flat)
+    color = looks.of([result.entry.title])[result.entry.title].color
+    higher = judge.score.higher_is_better
+    edge, arrow = (0.03, 'v') if higher else (0.97, '^')
+    worst = farthest(
+        [trial.score for trial in result.trials if trial.state == COMPLETE and trial.score is not None], higher
+    )
+    for ax, (key, range_) in zip(panels, ranges.items(), strict=False):
+        names = [str(value) for value in range_.values]
+
+        def at(trial: Trial, key: str = key, names: list[str] = names) -> float:
+            return names.index(str(trial.values[key])) if names else trial.values[key]
+
+        for number, trial in enumerate(result.trials):
+            in_axes = ax.get_xaxis_transform()
+            if trial.state != COMPLETE or trial.score is None:  # a score on the way would not compare
+                ax.plot(at(trial), edge, 'x', color=style.GRAY, linestyle='none', transform=in_axes)
+            elif number and (trial.score < worst if higher else trial.score > worst):
+                ax.plot(at(trial), edge, arrow, color=color, linestyle='none', alpha=0.7, transform=in_axes)
+            else:
+                ax.plot(at(trial), judge.score.scale * trial.score, 'o', color=color, linestyle='none', alpha=0.7)
+        for number, marker, size in ((0, 'o', 9), (best, '*', 9)):
+            trial = result.trials[number]
+            assert trial.score is not None
+            fill = 'none' if marker == 'o' else color
+            ax.plot(
+                at(trial),
+                judge.score.scale * trial.score,
+                marker,
+                markersize=size,
+                markerfacecolor=fill,
+                markeredgecolor=style.BLACK,
+                linestyle='none',
+            )
+        _axis(ax, range_, names)
+        ax.margins(y=0.12)  # room for what stands at the edge
+        ax.set_xlabel(key)
+    for ax in panels[::columns]:
+        ax.set_ylabel(_label(judge))
+    for ax in panels[len(ranges) :]:
+        ax.remove()
+    return figure
+
+
+def farthest(scores: Sequence[float], higher: bool) -> float:
+    """The worst score that a panel shows, FAR times as far from the best one as the median is."""
+    best, middle = (max if higher else min)(scores), statistics.median(scores)
+    return best + FAR * (middle - best)
+
+
+def _axis(ax: Axes, range_: Range, names: Sequence[str]) -> None:
+    """The whole range of a key, with a little air."""
+    if names:
+        ax.set_xticks(range(len(names)), names)
+        ax.set_xlim(-0.5, len(names) - 0.5)
+    elif range_.scale == 'log':
+        air = (range_.high / range_.low) ** 0.05
+        ax.set_xscale('log')
+        ax.set_xlim(range_.low / air, range_.high * air)
+        ax.xaxis.set_minor_formatter('')
+    else:
+        air = 0.05 * (range_.high - range_.low)
+        ax.set_xlim(range_.low - air, range_.high + air)
+
+
+def _label(judge: Judge | None) -> str:
+    assert judge is not None
+    unit = f' ({judge.score.unit})' if judge.score.unit else ''
+    return f'Validation {judge.score.label}{unit}'

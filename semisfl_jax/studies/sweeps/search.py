@@ -13,10 +13,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from semisfl_jax import runs, tasks
 from semisfl_jax.algorithms.ranges import Range
+from semisfl_jax.config import keys
 from semisfl_jax.core import atomic_io, rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import metrics
+from semisfl_jax.core.errors import Diverged, UserError
+from semisfl_jax.studies import collect, execute
+from semisfl_jax.studies import plan as studies_plan
+from semisfl_jax.studies.collect import LAST
+from semisfl_jax.studies.plan import RUNS, Job
+from semisfl_jax.studies.sweeps import spec
+from semisfl_jax.studies.sweeps.spec import Entry, Sweep
+from semisfl_jax.studies.tuned import ABOUT, Tuned, TunedMethod
+from semisfl_jax.tasks import Score
+from semisfl_jax.training import finite, metrics
 
 JOURNAL = 'optuna.journal'
 COMPLETE, PRUNED, DIVERGED = 'complete', 'pruned', 'diverged'
@@ -84,7 +94,7 @@ def open_journal(folder: Path) -> Any:
         raise UserError(f'{file} is damaged ({error}); restore it from a copy, or remove it: runs are kept') from error
 
 
-def trials(storage: Any, name: str) -> list[Trial]:
+def ended_trials(storage: Any, name: str) -> list[Trial]:
     """The ended trials of a method, in order.
 
     Raises:
@@ -95,7 +105,7 @@ def trials(storage: Any, name: str) -> list[Trial]:
         return []
     study = library.load_study(study_name=name, storage=storage)
     try:
-        return [_trial(frozen) for frozen in study.get_trials(deepcopy=False)]
+        return [_read_trial(frozen) for frozen in study.get_trials(deepcopy=False)]
     except KeyError as error:
         raise UserError(
             f"{JOURNAL} in the sweep's folder has a trial of {name} that this version of the package did not write; "
@@ -103,7 +113,7 @@ def trials(storage: Any, name: str) -> list[Trial]:
         ) from error
 
 
-def _trial(frozen: Any) -> Trial:
+def _read_trial(frozen: Any) -> Trial:
     note = frozen.user_attrs
     return Trial(
         dict(frozen.params),
@@ -141,7 +151,7 @@ def propose(done: Sequence[Trial], ranges: Mapping[str, Range], maximize: bool, 
     return {key: _rounded(asked.params[key], ranges[key]) for key in ranges}
 
 
-def stops(
+def is_behind(
     done: Sequence[Trial],
     ranges: Mapping[str, Range],
     maximize: bool,
@@ -224,3 +234,249 @@ def _rounded(value: Any, range_: Range) -> Any:
     if type(value) is not float or range_.scale == 'choice':
         return value
     return min(max(float(f'{value:.{DIGITS}g}'), range_.low), range_.high)
+
+
+# Validation scores of the runs of trials, finished or not.
+
+STOPS = 4  # a trial can be stopped after a quarter, half and three quarters of its rounds
+
+
+class Judge(NamedTuple):
+    """The number by which the trials of a method are judged."""
+
+    key: str  # in metrics.jsonl
+    score: Score
+
+
+def judge_by(key: str) -> Judge:
+    """By its key in metrics.jsonl."""
+    headline = tasks.split_key(key)
+    assert headline is not None, key  # one that `key_of` returned
+    return Judge(key, headline.score)
+
+
+def key_of(folder: Path) -> str:
+    """The key by which the finished run in a folder is judged.
+
+    Raises:
+      UserError: there is no finished run.
+    """
+    return runs.read(runs.trials(folder)[0]).key
+
+
+def running_scores(folder: Path, seeds: Sequence[int], key: str) -> dict[int, float]:
+    """Round -> score up to there: the mean over seeds of the means over the last ten evaluations. Only rounds that have
+    been evaluated in the runs of all seeds.
+
+    Raises:
+      UserError: a metrics.jsonl that no run wrote.
+    """
+    curves = [_running(metrics.read(home / 'metrics.jsonl'), key) for home in _folders(folder, seeds)]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return {number: sum(curve[number] for curve in curves) / len(curves) for number in shared}
+
+
+def stop_rounds(rounds: int, evaluated: int) -> list[int]:
+    """The rounds, of `rounds` in all, after which a trial can be stopped: with an evaluation every `evaluated` rounds,
+    the first ones from a quarter, half and three quarters on."""
+    wanted = [-(-rounds * part // STOPS) for part in range(1, STOPS)]
+    found = [-(-number // evaluated) * evaluated for number in wanted]
+    return sorted({number for number in found if number < rounds})
+
+
+def _folders(folder: Path, seeds: Sequence[int]) -> list[Path]:
+    return [folder / f'seed_{seed}' for seed in seeds] if len(seeds) > 1 else [folder]
+
+
+def _running(records: Sequence[dict[str, Any]], key: str) -> dict[int, float]:
+    values: list[float] = []
+    means = {}
+    for record in records:
+        if record.get(key) is not None:
+            values.append(record[key])
+            last = values[-LAST:]
+            means[record['round']] = sum(last) / len(last)
+    return means
+
+
+# What the trials of a sweep have found.
+
+
+class Result(NamedTuple):
+    """The trials of a method."""
+
+    entry: Entry
+    trials: list[Trial]  # that have ended
+    judge: Judge | None  # None before the first has
+
+    @property
+    def best(self) -> int | None:
+        """The number of the best complete trial, of equal ones the first; None before the first has ended."""
+        return best(self.trials, self.judge.score.higher_is_better) if self.judge else None
+
+    def states(self) -> dict[str, int]:
+        """How many trials ended how."""
+        return {state: sum(trial.state == state for trial in self.trials) for state in STATES}
+
+
+def best(trials: Sequence[Trial], maximize: bool) -> int | None:
+    """The number of the best complete trial, of equal ones the first; None if none is complete."""
+    scores = {n: trial.score for n, trial in enumerate(trials) if trial.score is not None}
+    if not scores:
+        return None
+    return max(scores, key=lambda n: scores[n] if maximize else -scores[n])
+
+
+def find(sweep: Sweep, storage: Any) -> list[Result]:
+    """The trials of every method of a sweep, at most as many as it has."""
+    results = []
+    for entry in sweep.entries:
+        trials = ended_trials(storage, entry.title)[: sweep.trials]
+        judge = judge_by(trials[0].key) if trials else None
+        results.append(Result(entry, trials, judge))
+    return results
+
+
+def whole(sweep: Sweep, results: Sequence[Result]) -> bool:
+    """Whether all trials of all methods have ended."""
+    return all(len(result.trials) == sweep.trials for result in results)
+
+
+def tuned_settings(sweep: Sweep, results: Sequence[Result], home: Path) -> Tuned:
+    """The result of a whole sweep, for studies."""
+    judge = results[0].judge
+    assert judge is not None
+    flat = keys.flat(sweep.config)
+    return Tuned(
+        sweep=sweep.name,
+        scale=sweep.scale,
+        score=judge.score.label,
+        percent=judge.score.percent,
+        seeds=sweep.seeds,
+        about={key: flat[key] for key in ABOUT},
+        commits=tuple(dict.fromkeys(made['commit'] for result in results for made in provenance(result, home))),
+        optuna=version(),
+        methods=tuple(_found(sweep, result) for result in results),
+    )
+
+
+def provenance(result: Result, home: Path) -> list[dict[str, str]]:
+    """Commits and machines of the runs of a method, without duplicates."""
+    entries: list[dict[str, str]] = []
+    for trial in result.trials:
+        made = collect.read_provenance(home / studies_plan.RUNS / trial.run)
+        entries += [entry for entry in made if entry not in entries]
+    return entries
+
+
+def _found(sweep: Sweep, result: Result) -> TunedMethod:
+    number = result.best
+    assert number is not None
+    entry, first, chosen = result.entry, result.trials[0], result.trials[number]
+    assert chosen.score is not None
+    assert first.score is not None
+    return TunedMethod(
+        title=entry.title,
+        fixed=dict(entry.fixed),
+        settings=spec.settings(sweep, chosen.values),
+        trial=number,
+        validation=chosen.score,
+        untuned=spec.settings(sweep, first.values),
+        untuned_validation=first.score,
+        trials=len(result.trials),
+        states=result.states(),
+        ranges={key: range_.text for key, range_ in entry.ranges.items()},
+        run=chosen.run,
+    )
+
+
+# One trial: the settings it has, when it stops early, and how it ended.
+
+
+class Case(NamedTuple):
+    """A trial that is to be made."""
+
+    sweep: Sweep
+    entry: Entry
+    done: list[Trial]  # the trials of the method before it
+    judge: Judge | None  # None for the first trial
+    values: dict[str, Any]  # of the searched keys
+    job: Job
+    home: Path
+
+    @property
+    def name(self) -> str:
+        """'SemiSFL, trial 3'."""
+        return trial_name(self.entry, len(self.done))
+
+    @property
+    def folder(self) -> Path:
+        """Of its run."""
+        return self.home / RUNS / self.job.name
+
+
+def trial_name(entry: Entry, number: int) -> str:
+    """'SemiSFL, trial 3'."""
+    return f'{entry.title}, trial {number}'
+
+
+def next_case(sweep: Sweep, entry: Entry, done: list[Trial], home: Path) -> Case:
+    """The next trial of a method: the first has the values of the configuration."""
+    judge = judge_by(done[0].key) if done else None
+    values = (
+        propose(done, entry.ranges, judge.score.higher_is_better, sweep.seed, entry.title)
+        if judge
+        else spec.untuned(sweep, entry)
+    )
+    return Case(sweep, entry, done, judge, values, spec.job(sweep, entry, values), home)
+
+
+def stopped_after(case: Case) -> int:
+    """The round after which a trial stops early, 0 if none of those that its run has made so far.
+
+    The first trial of a method never does.
+    """
+    if case.judge is None or not case.sweep.prune:
+        return 0
+    curve = _at_stops(case, case.judge)
+    for at in curve:
+        so_far = {number: value for number, value in curve.items() if number <= at}
+        if is_behind(case.done, case.entry.ranges, case.judge.score.higher_is_better, case.values, so_far):
+            return at
+    return 0
+
+
+def ended_trial(case: Case, failed: execute.Failed | None) -> tuple[Trial, Judge]:
+    """The trial whose run is over, and the number by which it was judged.
+
+    Args:
+      case: the trial.
+      failed: how its run failed, None if it did not.
+
+    Raises:
+      UserError: it failed otherwise than because its numbers were not finite; or it is the first, and did.
+    """
+    at = stopped_after(case)
+    if failed and not at and (failed.status != Diverged.status or case.judge is None):
+        log = case.home / execute.LOGS / f'{case.job.name}.log'
+        raise UserError(f'{case.name}: {failed.line} (output in {log}); the same command tries it again')
+    judge = case.judge or judge_by(key_of(case.folder))
+    if failed and not at:
+        curve = running_scores(case.folder, case.sweep.seeds, judge.key)
+        why = finite.without_advice(failed.line)
+        return Trial(case.values, DIVERGED, None, {}, max(curve, default=0), case.job.name, judge.key, why), judge
+    curve = _at_stops(case, judge)
+    if at:
+        curve = {number: value for number, value in curve.items() if number <= at}
+        return Trial(case.values, PRUNED, None, curve, at, case.job.name, judge.key), judge
+    last = case.job.rounds
+    score = running_scores(case.folder, case.sweep.seeds, judge.key).get(last)
+    if score is None:
+        raise UserError(f'{case.name}: {case.folder} has no {judge.key} after round {last}; remove that folder')
+    return Trial(case.values, COMPLETE, score, curve, last, case.job.name, judge.key), judge
+
+
+def _at_stops(case: Case, judge: Judge) -> dict[int, float]:
+    """The curve so far, at the rounds after which trials can stop."""
+    curve = running_scores(case.folder, case.sweep.seeds, judge.key)
+    return {at: curve[at] for at in stop_rounds(case.job.rounds, case.sweep.config.eval_every) if at in curve}
