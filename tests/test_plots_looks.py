@@ -12,7 +12,8 @@ from configs.studies import paper
 from semisfl_jax import algorithms, tasks
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.plots import curves, draw, inside, legends, looks, style
-from semisfl_jax.studies import collect, figures
+from semisfl_jax.studies import collect, figures, measures
+from semisfl_jax.studies.document import Figure
 from semisfl_jax.studies.spec import ACCURACY, Measure, Paper, Study, Table
 from semisfl_jax.training import diagnostics
 from tests import studies_toy
@@ -213,7 +214,7 @@ def study_of(rows, columns, measures=(ACCURACY,)):
 
 def study_figures(monkeypatch, tables, results):
     """Name -> matplotlib figure."""
-    monkeypatch.setattr(figures, 'pictures', lambda figure: (figure, figure))
+    monkeypatch.setattr(figures, 'figure', lambda name, part, caption, drawing: Figure(name, '', '', drawing, drawing))
     study = Study('toy', 'smoke', 'A toy', tuple(tables))
     return {figure.name: figure.png for figure in figures.draw(study, results)}
 
@@ -302,7 +303,7 @@ def test_nothing_is_cut_off_losses_and_spreads_of_studies(monkeypatch):
 def test_nothing_is_cut_off_what_studies_measure(monkeypatch):
     targets = {'minutes': 0.2, 'gigabytes': 0.2, 'rounds': 0.2, 'accuracy_after': 1}
     gains = {'delta_m': 'a row'}
-    kinds = [Measure(kind, targets.get(kind, 0.0), gains.get(kind, '')) for kind in collect.KINDS]
+    kinds = [Measure(kind, targets.get(kind, 0.0), gains.get(kind, '')) for kind in measures.KINDS]
     made = study_figures(monkeypatch, *study_of(ROWS[1:4], ('SVHN', 'a column of a study with a long name'), kinds))
     values = [figure for name, figure in made.items() if name.endswith('values')]
     assert len(values) == len(kinds)

@@ -11,7 +11,7 @@ import pytest
 from semisfl_jax import data, tasks
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import checks, collect, plan, statistics
+from semisfl_jax.studies import collect, plan, spec, statistics
 from semisfl_jax.studies.spec import Measure
 from semisfl_jax.training import evaluate, trivial
 from tests import runs, toy_scenes
@@ -234,4 +234,4 @@ def test_a_study_that_cannot_read_them_is_one_line(measure, said):
     (table, *_) = definition.tables
     cells = (dataclasses.replace(table.cells[0], measure=measure), *table.cells[1:])
     with pytest.raises(UserError, match=said):
-        checks.check(dataclasses.replace(definition, tables=(dataclasses.replace(table, cells=cells),)))
+        spec.check(dataclasses.replace(definition, tables=(dataclasses.replace(table, cells=cells),)))

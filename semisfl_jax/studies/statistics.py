@@ -1,26 +1,31 @@
-"""Means, standard errors and intervals, paired differences with a significance test, and how many seeds one needs."""
+"""Means and standard errors over seeds, paired differences between rows with a significance test, and how many seeds
+one needs."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect
 from semisfl_jax.studies.collect import CellKey, CellResult
-from semisfl_jax.studies.document import Grid
+from semisfl_jax.studies.document import NOTHING, Grid
+from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.studies.spec import Study, Table
 from semisfl_jax.training.averages import mean_and_error
 
 CONFIDENCE = 0.95  # of intervals
 POWER, LEVEL = 0.8, 0.05  # with which a difference is to be found, and the two-sided level of the test
 FEWEST = 3  # seeds of which a mean is shown
+DIFFERENCE_KEYS = (  # of differences.csv
+    *('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'low', 'high'),
+    *('deviation', 'p', 'p_corrected'),
+)
+Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
 class Summary(NamedTuple):
@@ -53,9 +58,7 @@ class Difference(NamedTuple):
 
 def summary(values: Mapping[int, float]) -> Summary | None:
     """The summary of values by seed; None if there are none."""
-    if not values:
-        return None
-    return Summary(*mean_and_error(list(values.values())), len(values))
+    return Summary(*mean_and_error(list(values.values())), len(values)) if values else None
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
@@ -76,11 +79,10 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
 
 def corrected(p: Sequence[float]) -> list[float]:
     """The p of several tests, corrected for their number by Holm's method; NaN stays, and counts as no test."""
-    multitest, _ = _statsmodels()
+    from statsmodels.stats.multitest import multipletests
+
     tested = [value for value in p if math.isfinite(value)]
-    if not tested:
-        return list(p)
-    adjusted = iter(multitest.multipletests(tested, method='holm')[1])
+    adjusted = iter(multipletests(tested, method='holm')[1] if tested else ())
     return [float(next(adjusted)) if math.isfinite(value) else value for value in p]
 
 
@@ -89,43 +91,14 @@ def seeds_needed(deviation: float, difference: float = 1.0) -> int:
 
     `deviation`: the standard deviation of the differences of pairs, in the same unit.
     """
-    _, power = _statsmodels()
+    from statsmodels.stats.power import TTestPower
+
     if deviation <= 0:
         return FEWEST
-    test, effect = power.TTestPower(), difference / deviation
+    test, effect = TTestPower(), difference / deviation
     if effect > 1:  # a few, where the solver below may fail; of far more than enough the power is NaN
         return next(seeds for seeds in itertools.count(FEWEST) if not test.power(effect, seeds, LEVEL) < POWER)
     return math.ceil(test.solve_power(effect, alpha=LEVEL, power=POWER))
-
-
-def check() -> None:
-    """Raises UserError if the library behind these numbers is not installed."""
-    _statsmodels()
-
-
-def _statsmodels() -> tuple[ModuleType, ModuleType]:
-    """Its modules of tests and of power, imported on first use: that takes seconds.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    try:
-        from statsmodels.stats import multitest, power
-    except ImportError as error:
-        raise UserError("reports of studies need statsmodels: pip install -e '.[plots]'") from error
-    return multitest, power
-
-
-# Differences between the reference row of a table and its other rows, and how many seeds they need.
-
-NOTHING = '—'
-DIFFERENCE_KEYS = (  # of differences.csv
-    *('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'low', 'high'),
-    *('deviation', 'p', 'p_corrected'),
-)
-
-
-Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
 def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
@@ -133,41 +106,34 @@ def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list
 
     Trivial predictions are in none: they are no methods, and would be among the comparisons that p is corrected for.
     """
-    lines: list[dict[str, Any]] = []
+    lines = []
     for table in study.tables:
-        for column in table.columns if table.reference else ():
-            first = table.at(table.reference, column)
-            for row in table.rows:
-                second = table.at(row, column)
-                if row == table.reference or first is None or second is None or second.measure.trivial:
-                    continue
-                pair = (
-                    collect.values(results[table.title, cell.row, column], cell.measure) for cell in (first, second)
-                )
-                if difference := paired(*pair):
-                    names = dict(zip(('mean', 'standard_error', 'pairs', 'p'), difference, strict=True))
-                    names |= dict(zip(('low', 'high'), difference.interval, strict=True))
-                    places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row}
-                    unit = collect.KINDS[first.measure.kind].unit
-                    lines.append({**places, 'unit': unit, **names, 'deviation': difference.deviation})
-    for table in study.tables:
-        of_table = [line for line in lines if line['table'] == table.title]
+        of_table: list[dict[str, Any]] = []
+        others = [row for row in table.rows if table.reference and row != table.reference]
+        for column, row in itertools.product(table.columns, others):
+            cells = [cell for name in (table.reference, row) if (cell := table.at(name, column))]
+            if len(cells) < 2 or cells[1].measure.trivial:
+                continue
+            pair = (collect.values(results[table.title, cell.row, column], cell.measure) for cell in cells)
+            if difference := paired(*pair):
+                unit = KINDS[cells[0].measure.kind].unit
+                places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row, 'unit': unit}
+                numbers = (*difference, *difference.interval, difference.deviation)
+                names = ('mean', 'standard_error', 'pairs', 'p', 'low', 'high', 'deviation')
+                of_table.append(places | dict(zip(names, numbers, strict=True)))
         for line, p in zip(of_table, corrected([line['p'] for line in of_table]), strict=True):
             line['p_corrected'] = p
+        lines += of_table
     return lines
 
 
 def difference_grid(table: Table, differences: Rows) -> Grid | None:
-    """The differences of a table, among the `rows` of its study: the reference minus each other row; None if there are
-    none."""
+    """The differences of a table, among the `difference_rows` of its study: the reference minus each other row; None if
+    there are none."""
     found = {(line['minus'], line['column']): line for line in differences if line['table'] == table.title}
-    if not found:
-        return None
-    lines = []
-    for row in dict.fromkeys(cell.row for cell in table.cells if not cell.measure.trivial):
-        if row != table.reference:
-            lines.append((row, *(_difference(found.get((row, column))) for column in table.columns)))
-    return Grid((table.row_name, *table.columns), tuple(lines))
+    rows = dict.fromkeys(cell.row for cell in table.cells if not cell.measure.trivial and cell.row != table.reference)
+    lines = tuple((row, *(_difference(found.get((row, column))) for column in table.columns)) for row in rows)
+    return Grid((table.row_name, *table.columns), lines) if found else None
 
 
 def _difference(difference: Mapping[str, Any] | None) -> str:
@@ -180,15 +146,18 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
     return f'{mean} [{low}, {high}], {p} ({difference["pairs"]})'
 
 
+def _deviations(differences: Rows) -> list[float]:
+    """Standard deviations of the differences in percentages, in points, of those with enough seeds."""
+    return [row['deviation'] for row in differences if row['unit'] == '%' and row['pairs'] >= FEWEST]
+
+
 def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str:
     """How many seeds a difference of a point needs, before the missing runs are made; '' if nothing is known of it.
 
     From the runs that are there, if three seeds of some comparison are, else from the pilot of the study.
     """
-    differences = difference_rows(study, results)
-    spreads = [spread for table in study.tables for spread in _spreads(table, differences)]
-    if spreads:
-        deviation, source = float(np.median(spreads)), 'the runs that are there'
+    if deviations := _deviations(difference_rows(study, results)):
+        deviation, source = float(np.median(deviations)), 'the runs that are there'
     elif study.pilot:
         deviation, source = study.pilot
     else:
@@ -201,27 +170,18 @@ def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str
     )
 
 
-def power(table: Table, differences: Rows) -> list[str]:
-    """How many seeds a difference of a point needs in a table; nothing where differences are not percentages."""
-    spreads = _spreads(table, differences)
-    if not spreads:
-        return []
-    middle, largest = float(np.median(spreads)), max(spreads)
-    return [
+def power(table: Table, differences: Rows) -> str:
+    """How many seeds a difference of a point needs in a table; '' where differences are not percentages."""
+    deviations = _deviations([line for line in differences if line['table'] == table.title])
+    if not deviations:
+        return ''
+    middle, largest = float(np.median(deviations)), max(deviations)
+    return (
         f'The differences of pairs have a standard deviation of {middle:.2f} points in the median and {largest:.2f} at '
         f'most. To find a difference of one point with a probability of {100 * POWER:g} % at a level of '
         f'{100 * LEVEL:g} %, one comparison needs {seeds_needed(middle)} seeds in the median and '
         f'{seeds_needed(largest)} at most.'
-    ]
-
-
-def _spreads(table: Table, differences: Rows) -> list[float]:
-    """Standard deviations of the differences in percentages, in points, of those with enough seeds."""
-    return [
-        row['deviation']
-        for row in differences
-        if row['table'] == table.title and row['unit'] == '%' and row['pairs'] >= FEWEST
-    ]
+    )
 
 
 def number(value: float, unit: str, sign: str = '') -> str:
