@@ -30,16 +30,11 @@ def main(argv: list[str]) -> int:
 def _run(command: command_line.Command) -> None:
     if command.workdir:  # a shell leaves ~ in --workdir=~/x
         command = command._replace(workdir=os.fspath(file_io.expand_home(command.workdir, '--workdir')))
-    if command_line.STUDY in command.config:
+    if definition := command.config.get(command_line.STUDY) or command.config.get(command_line.SWEEP):
         from semisfl_jax.studies import engine
         from semisfl_jax.training.console import say
 
-        engine.run(command.config.study, command.given, command.workdir, say=say)
-    elif command_line.SWEEP in command.config:
-        from semisfl_jax.studies.sweeps import engine as sweeps_engine
-        from semisfl_jax.training.console import say
-
-        sweeps_engine.run(command.config.sweep, command.given, command.workdir, say=say)
+        engine.run(definition, command.given, command.workdir, say=say)
     else:
         _train(command)
 

@@ -10,14 +10,13 @@ import launch
 from configs import default
 from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.studies import spec as studies_spec
-from semisfl_jax.studies.sweeps import spec
+from semisfl_jax.studies import spec, sweeps
 from tests import notebooks, pages, runs
 
 ROOT = Path(launch.__file__).parent
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 KEYS = config_lib.flatten(default.get_config())
-OF_MANY_RUNS = {*studies_spec.OWN_KEYS, *spec.OWN_KEYS}  # of studies and sweeps
+OF_MANY_RUNS = {*spec.OWN_KEYS, *sweeps.OWN_KEYS}  # of studies and sweeps
 GROUPS = {key.rpartition('.')[0] for key in KEYS} - {''}
 # Names of a group that are code of the package as well: `data.save`, `model.bottom`
 CODE = {'data': dir(data), 'model': models.SplitModel._fields}

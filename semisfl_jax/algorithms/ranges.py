@@ -54,7 +54,7 @@ def choice(*values: Any) -> Range:
 
 # --- ranges of keys that several methods have
 
-# A decade to either side of 0.02, SemiSFL's. The lowest rate, `lr_min`, follows in proportion (studies/sweeps/plan.py).
+# A decade to either side of 0.02, SemiSFL's. The lowest rate, `lr_min`, follows in proportion (studies/sweeps/).
 LR = log(0.002, 0.2)
 # Published values: 0.75 (FedMatch's code), 0.8 (UDA), 0.85 (FedDure's baselines) and 0.95 (the others).
 THRESHOLD = linear(0.5, 0.99)
