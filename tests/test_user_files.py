@@ -15,8 +15,8 @@ from semisfl_jax import data
 from semisfl_jax.config import failures
 from semisfl_jax.core import user_files
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import image100
 from semisfl_jax.data.decode import decode_chunk
+from semisfl_jax.data.folder import _find_folder
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -135,7 +135,7 @@ def test_a_pipe_among_images_is_no_image(tmp_path):
             Image.new('RGB', (9, 9)).save(folder / 'a.png')
             os.mkfifo(folder / 'b.png')
     with at_most(20):
-        train, _ = image100._find_folder(tmp_path, ('n01', 'n02'), 8).open()
+        train, _ = _find_folder(tmp_path, ('n01', 'n02'), 8).open()
         (chunk,) = train.chunks()
     assert chunk[0].shape == (2, 8, 8, 3)
 

@@ -6,19 +6,19 @@ returns integer counts [N, K + 1] whose columns sum to the sizes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import found
-from semisfl_jax.data import rule_settings
-from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
-from semisfl_jax.data.rule_settings import RuleSettings
+from semisfl_jax.data import apportion
+from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level
 
 DRAWS = 10_000  # of 'dirichlet_class', before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
@@ -31,7 +31,7 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     Args:
       rule: its name.
       sizes: [K + 1] images of every class and of unknown class.
-      settings: for these images (`rule_settings`).
+      settings: for these images.
 
     Raises:
       UserError: the rule cannot deal these sizes, or returns something else than their counts.
@@ -70,7 +70,7 @@ def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np
     there every class follows the counts of the unlabeled images, [N, K + 1].
     """
     if rule != SIZED:
-        return counts(rule, sizes, rule_settings.of_unlabeled(chosen))
+        return counts(rule, sizes, settings_of_unlabeled(chosen))
     return np.stack([largest_remainder(*column) for column in zip(unlabeled.T, sizes, strict=True)], axis=1)
 
 
@@ -246,3 +246,148 @@ PARTITIONS: dict[str, Callable[[np.ndarray, RuleSettings], np.ndarray]] = {
 }
 # Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
 LABELED_PARTITIONS: Mapping[str, Any] = ChainMap({'same': None}, PARTITIONS)
+
+
+# --- what a rule is told about the set of images that it deals
+
+
+class Keys(NamedTuple):
+    """For messages: the full names of the keys that a rule's settings were read from."""
+
+    rule: str
+    alpha: str
+    min_images: str
+    max_images: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleSettings:
+    """The settings of a rule, for the set that it deals: the unlabeled images of the clients, or their labeled ones.
+
+    Attributes:
+      num_clients: N.
+      seed: of the partition.
+      stream: names of the random stream of this set; a rule draws from `rng.host(seed, *stream, NAME)`.
+      keys: where rule, `alpha`, `min_images` and `max_images` come from.
+      alpha: the concentration: `federation.alpha`, or for labeled images `federation.labeled_alpha` unless that is 0;
+        None where neither set is dealt by a rule that takes it.
+      min_images: that every client must get, by 'dirichlet_class'; for labeled images `federation.min_labeled`. 0 for
+        other rules.
+      max_images: that a client may get, by 'dirichlet_class'; 0 for any number, for labeled images and other rules.
+      classes_per_client: of 'classes'; 0 where neither set is dealt by it.
+    """
+
+    num_clients: int
+    seed: int
+    stream: tuple[str, ...]
+    keys: Keys
+    alpha: float | None = None
+    min_images: int = 0
+    max_images: int = 0
+    classes_per_client: int = 0
+
+
+def settings_of_unlabeled(chosen: Mapping[str, Any]) -> RuleSettings:
+    """From the settings of a partition (`partition_settings.settings`), for the unlabeled images of the clients."""
+    return _make(
+        chosen,
+        stream=('partition',),
+        keys=_keys('partition', 'alpha', 'min_images', 'max_images'),
+        alpha=chosen['alpha'],
+        min_images=chosen.get('min_images', 0),
+        max_images=chosen.get('max_images', 0),
+    )
+
+
+def settings_of_labeled(chosen: Mapping[str, Any]) -> RuleSettings:
+    """The same for a draw of its own of the labeled images: another random stream, their own concentration and limit.
+
+    There is no upper limit of theirs, so its key is ''.
+    """
+    alpha = 'labeled_alpha' if 'labeled_alpha' in chosen else 'alpha'
+    return _make(
+        chosen,
+        stream=('partition', 'labeled'),
+        keys=_keys('labeled_partition', alpha, 'min_labeled', ''),
+        alpha=chosen[alpha],
+        min_images=chosen.get('min_labeled', 0),
+    )
+
+
+def _make(chosen: Mapping[str, Any], **of_set: Any) -> RuleSettings:
+    classes = chosen.get('classes_per_client', 0)
+    return RuleSettings(num_clients=chosen['num_clients'], seed=chosen['seed'], classes_per_client=classes, **of_set)
+
+
+def _keys(*names: str) -> Keys:
+    return Keys(*(f'config.federation.{name}' if name else '' for name in names))
+
+
+# --- unlabeled images of other classes than the labeled ones: the share r of Fed-SHVR's experiments on CIFAR-10
+
+_NAMED = 5  # clients or classes in a message
+
+
+def compose_mismatch(totals: np.ndarray, labeled: np.ndarray, available: np.ndarray, share: float) -> np.ndarray:
+    """Chooses the classes of every client's unlabeled images, given how many these are.
+
+    round(r n) of a client's n images are of classes that it has no labeled image of, the others of those that it has,
+    both spread as evenly over their classes as the images there are allow.
+
+    Args:
+      totals: [N] unlabeled images of every client.
+      labeled: [N, K + 1] labeled ones by class.
+      available: [K + 1] images of every class that are not labeled, the last ones of unknown class.
+      share: r.
+
+    Returns:
+      [N, K + 1] int64, rows summing to `totals` and columns to at most `available`.
+
+    Raises:
+      UserError: there are no such counts.
+    """
+    if available[-1]:
+        raise UserError(
+            f'config.federation.mismatch={share}: the labels of {available[-1]:,} training images are unknown, so '
+            'they are of no class that could be chosen; use -1'
+        )
+    owned = labeled[:, :-1] > 0
+    others = np.rint(share * totals).astype(np.int64)
+    _check_clients(owned, totals, others, share)
+    demand = np.concatenate([totals - others, others])  # of every client's own classes, then of its other ones
+    allowed = np.concatenate([owned, ~owned])
+    if short := apportion.shortage(demand, allowed, available[:-1]):
+        rows, classes = short
+        needed, left = demand[rows].sum(), available[classes].sum()
+        raise UserError(
+            f'config.federation.mismatch={share}: {_names("client", np.unique(rows % len(totals)))} would take '
+            f'{needed:,} unlabeled images of {_names("class", classes)}, of which there are {left:,}; use another '
+            f'share, or fewer images, about data.num_unlabeled={int(totals.sum() * left / needed)}'
+        )
+    own, other = np.split(even(demand, allowed, available[:-1]), 2)
+    return np.append(own + other, np.zeros((len(totals), 1), np.int64), axis=1)
+
+
+def _check_clients(owned: np.ndarray, totals: np.ndarray, others: np.ndarray, share: float) -> None:
+    """Raises UserError if a client has no class to take its images from."""
+    everything = np.flatnonzero(owned.all(axis=1) & (others > 0))
+    nothing = np.flatnonzero(~owned.any(axis=1) & (others < totals))
+    if len(everything):
+        raise UserError(
+            f'config.federation.mismatch={share}: {_names("client", everything)} cannot have unlabeled images of '
+            'other classes, having labeled ones of all; use 0 or -1, or give clients labels of fewer classes '
+            "(federation.labeled_partition='classes')"
+        )
+    if len(nothing):
+        raise UserError(
+            f'config.federation.mismatch={share}: {_names("client", nothing)} cannot have unlabeled images of labeled '
+            'classes, without a labeled image; use 1 or -1, or a federation.labeled_partition that leaves nobody '
+            "without, such as 'classes'"
+        )
+
+
+def _names(kind: str, numbers: np.ndarray) -> str:
+    """'client 3', 'classes 0, 4', 'clients 0, 1, 2, 3, 4 and 7 more'."""
+    plural = {'client': 'clients', 'class': 'classes'}[kind] if len(numbers) > 1 else kind
+    more = f' and {len(numbers) - _NAMED} more' if len(numbers) > _NAMED else ''
+    return f'{plural} {", ".join(map(str, numbers[:_NAMED]))}{more}'
