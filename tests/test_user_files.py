@@ -4,14 +4,11 @@ import contextlib
 import os
 import signal
 import time
-import zipfile
 
-import numpy as np
 import pytest
 from PIL import Image
 
 import launch
-from semisfl_jax import data
 from semisfl_jax.config import failures
 from semisfl_jax.core import user_files
 from semisfl_jax.core.errors import UserError
@@ -113,18 +110,6 @@ def test_a_long_trace_is_read_in_time(tmp_path):
     trace = str(tmp_path / 'trace.csv')
     assert len(failures.read_trace(trace, failures.hash_of(trace))) == 1000
     assert time.monotonic() - start < 60
-
-
-def test_a_partition_file_that_swells_is_not_read(tmp_path):
-    """A zip archive of a few kilobytes that unpacks to gigabytes of zeros."""
-    path = tmp_path / 'partition.npz'
-    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive, archive.open('client_index.npy', 'w') as entry:
-        entry.write(np.lib.format.magic(1, 0))
-        for _ in range(3):
-            entry.write(bytes(2**20))
-    limit = 2**20
-    with pytest.raises(UserError, match='unpacks to more than 1 MiB'):
-        data.partition_file.load(path, limit)
 
 
 def test_a_pipe_among_images_is_no_image(tmp_path):
