@@ -12,8 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -64,22 +63,19 @@ class Partition:
 def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     """Splits the training set between the server and the clients.
 
-    First of all, `num_validation` images are held out, by a random stream of their own (`draw_validation`).
-    The server gets `num_labeled` - `client_labels` labeled images; the clients share `client_labels` labeled ones
-    and all remaining images without labels, or `num_unlabeled` of them, by a rule of `PARTITIONS`. A client left
-    without unlabeled images gets one of the largest client's. The labeled images of the clients follow the same shares
-    or classes, or a separate rule with a draw of its own (`labeled_partition`). With `mismatch`, the rule only decides
-    how many unlabeled images a client gets, and their classes depend on those of its labeled images. With mu = 0 the
-    labels are ignored: the images are discarded, or dealt among the unlabeled ones (`ignored_labeled`).
-    `client_labels` -1 splits as 0 does, but clients know the labels of the images they hold
-    (`federation.build_federations`); without a server phase (k_s = 0) they also get the server's images, by
-    `labeled_partition` if that is not 'same': then they hold what they would hold with `num_labeled` labels.
-    With dense tasks (`data.tasks`), the split is made for each, see `_split_tasks`.
+    First, `num_validation` images are held out (`draw_validation`). The server gets `num_labeled` - `client_labels`
+    labeled images; the clients share `client_labels` labeled ones and all remaining images without labels, or
+    `num_unlabeled` of them, by a rule of `PARTITIONS`. A client left without unlabeled images gets one of the largest
+    client's. The labeled images of the clients follow the same shares or classes, or a rule with a draw of its own
+    (`labeled_partition`). With `mismatch`, the rule only decides how many unlabeled images a client gets, and their
+    classes depend on those of its labeled images. With mu = 0 the labels are ignored: the images are discarded, or
+    dealt among the unlabeled ones (`ignored_labeled`). `client_labels` -1 splits as 0 does, but clients know the labels
+    of the images they hold; without a server phase (k_s = 0) they also get the server's images, by `labeled_partition`
+    if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each.
 
     Args:
       dataset: the data set.
-      config: the whole configuration, as `config.check` accepts it; reads `seed`, `data` and `federation`, and whether
-        `k_s` is 0.
+      config: the whole configuration, as `config.check` accepts it.
 
     Returns:
       The partition, always the same for the same data and settings.
@@ -92,8 +88,7 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     held_out = draw_validation(dataset, chosen.get('num_validation', 0), chosen['seed'])
     if len(held_out):
         dataset = without_rows(dataset, held_out)
-    names = chosen.get('tasks')
-    made = _split_tasks(dataset, names, chosen, _make) if names else _make(dataset, chosen)
+    made = _split_tasks(dataset, chosen) if 'tasks' in chosen else _make(dataset, chosen)
     return dataclasses.replace(made, validation_index=held_out)
 
 
@@ -125,7 +120,7 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
 
     client_index, client_labeled_index = _assign(pool, dealt), _assign(with_labels, labeled_counts)
     if chosen.get('all_labels'):
-        client_index = tuple(map(_together, client_index, client_labeled_index))
+        client_index = tuple(np.sort(np.concatenate(p)) for p in zip(client_index, client_labeled_index, strict=True))
         client_labeled_index = tuple(rows[:0] for rows in client_labeled_index)
     return Partition(
         dataset=dataset.name,
@@ -156,18 +151,15 @@ def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) ->
 def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray, np.ndarray]:
     """Images of K + 1 groups that are not labeled: how many there are [K + 1], and how many each client gets [N, K + 1]
     by the rule, if `num_unlabeled` as a share of every group."""
-    remaining, clients = np.array([len(rows) for rows in pool]), chosen['num_clients']
-    available = int(remaining.sum())
-    if available < clients:
-        raise UserError(
-            f'config.federation.num_clients={clients}: only {available} unlabeled images are left for them'
-            f'{_held_out(chosen)}; use fewer clients or fewer labels'
-        )
-    if (wanted := chosen.get('num_unlabeled', available)) > available:
-        raise UserError(
-            f'config.data.num_unlabeled={wanted}: only {available:,} unlabeled images are left'
-            f'{_held_out(chosen)}; use at most as many, or 0 for all'
-        )
+    remaining = np.array([len(rows) for rows in pool])
+    available, least = int(remaining.sum()), chosen['num_clients']
+    wanted = chosen.get('num_unlabeled', available)
+    for key, value in (('federation.num_clients', least), ('data.num_unlabeled', wanted)):
+        if value > available:
+            raise UserError(
+                f'config.{key}={value}: only {available:,} unlabeled images are left{_held_out(chosen)}; use '
+                'fewer, or fewer labels'
+            )
     used = largest_remainder(remaining, wanted)
     return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of_unlabeled(chosen))
 
@@ -182,35 +174,24 @@ def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
     """[K] labeled images per class, from class sizes [K]; sums to num_labeled."""
     wanted, available = chosen['num_labeled'], int(sizes.sum())
+    balanced = chosen['labeled_split'] == 'balanced' and wanted > 0
+    counts = largest_remainder(np.ones(len(sizes), np.int64) if balanced else sizes, min(wanted, available))
+    short = np.flatnonzero(counts > sizes)
     if wanted > available:
-        raise UserError(
-            f"config.data.num_labeled is {wanted}: data set '{dataset.name}' has {available} training images with a "
-            f'label{_held_out(chosen)}, use at most that many'
-        )
-    if chosen['labeled_split'] == 'natural' or not wanted:
-        return largest_remainder(sizes, wanted)
-    if wanted < dataset.num_classes:
-        raise UserError(
-            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs at least one label for each of the "
-            f'{dataset.num_classes} classes'
-        )
-    counts = largest_remainder(np.ones(len(sizes), np.int64), wanted)
-    if short := np.flatnonzero(counts > sizes).tolist():
+        fault = f"data set '{dataset.name}' has {available} training images with a label"
+    elif balanced and wanted < len(sizes):
+        fault = f"labeled_split 'balanced' needs at least one label for each of the {len(sizes)} classes"
+    elif len(short):
         k = short[0]
-        raise UserError(
-            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs {counts[k]} images of class {k}, "
-            f"which has {sizes[k]}{_held_out(chosen)}; use fewer labels or 'natural'"
-        )
-    return counts
+        fault = f"labeled_split 'balanced' needs {counts[k]} images of class {k}, which has {sizes[k]}"
+    else:
+        return counts
+    raise UserError(f"config.data.num_labeled={wanted}: {fault}{_held_out(chosen)}; use another number or 'natural'")
 
 
 def _held_out(chosen: dict) -> str:
     """For messages: that there are fewer images because some are held out."""
     return f' beside data.num_validation={chosen["num_validation"]}' if 'num_validation' in chosen else ''
-
-
-def _together(*parts: np.ndarray) -> np.ndarray:
-    return np.sort(np.concatenate(parts))
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -229,38 +210,32 @@ def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, .
 # divide the images, and those without a truth for a client's task are left out.
 
 
-def _split_tasks(dataset: Dataset, names: Sequence[str], chosen: dict, split: Callable[[Dataset, dict], Any]) -> Any:
-    """The partition of several tasks.
-
-    Args:
-      dataset: the data set.
-      names: of the tasks.
-      chosen: the settings.
-      split: (data set, settings) -> the `Partition` of one task.
+def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
+    """The partition of several tasks from checked settings.
 
     Raises:
       UserError: a client gets no image.
     """
+    names = chosen['tasks']
     rows = [rows_with_truth(dataset, name) for name in names]
     if chosen['task_images'] == 'disjoint':
-        whole = split(dataset, chosen)
-        kept = [np.intersect1d(part, rows[n % len(names)]) for n, part in enumerate(whole.client_index)]
-        if empty := [n for n, part in enumerate(kept) if not len(part)]:
+        whole = _make(dataset, chosen)
+        parts = [np.intersect1d(part, rows[n % len(names)]) for n, part in enumerate(whole.client_index)]
+        if empty := [n for n, part in enumerate(parts) if not len(part)]:
             raise UserError(
-                f"config.data.task_images='disjoint' leaves client {empty[0]}, of task {names[empty[0] % len(names)]}, "
-                "without an image that has a truth for its task; use fewer clients, or 'shared'"
+                f"config.data.task_images='disjoint' leaves client {empty[0]} without an image that has a truth "
+                f"for its task, {names[empty[0] % len(names)]}; use fewer clients, or 'shared'"
             )
-        return dataclasses.replace(whole, client_index=tuple(part.astype(np.int32) for part in kept))
-    parts = []
-    for name, own in zip(names, rows, strict=True):
+        return dataclasses.replace(whole, client_index=tuple(part.astype(np.int32) for part in parts))
+    by_task = []
+    for name, known in zip(names, rows, strict=True):
         seed = int(rng.host(chosen['seed'], 'task', name).integers(2**31))
-        clients = chosen['num_clients'] // len(names)
-        of_task = split(
-            dataclasses.replace(dataset, train_labels=dataset.train_labels[own]),
-            {**chosen, 'seed': seed, 'num_clients': clients},
+        of_task = _make(
+            dataclasses.replace(dataset, train_labels=dataset.train_labels[known]),
+            {**chosen, 'seed': seed, 'num_clients': chosen['num_clients'] // len(names)},
         )
-        parts.append([own[part].astype(np.int32) for part in of_task.client_index])
-    interleaved = tuple(part for of_number in zip(*parts, strict=True) for part in of_number)
+        by_task.append([known[part].astype(np.int32) for part in of_task.client_index])
+    interleaved = tuple(part for of_number in zip(*by_task, strict=True) for part in of_number)
     unlabeled = tuple(part[:0] for part in interleaved)
     return dataclasses.replace(of_task, settings=chosen, client_index=interleaved, client_labeled_index=unlabeled)
 
@@ -269,30 +244,24 @@ def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
     """Raises UserError if the data set lacks one of these tasks, or has maps with numbers that a task does not have."""
     for name in names:
         if name not in dataset.targets:
-            has = f'it has {", ".join(dataset.targets)}' if dataset.targets else 'it has no dense task'
-            raise UserError(f"config.data.tasks: data set '{dataset.name}' has no task '{name}'; {has}")
+            has = ', '.join(dataset.targets) or 'none'
+            raise UserError(f"config.data.tasks: data set '{dataset.name}' has no dense task '{name}'; it has {has}")
         target = dataset.targets[name]
         largest = tasks.make(name, target.outputs).largest
-        for split, found in (('training', target.train), ('test', target.test)):
-            if largest is not None and (beyond := _largest(found)) > largest:
+        if largest is None:
+            continue
+        for maps in (target.train, target.test):
+            blocks = (maps[start : start + ROWS_AT_ONCE] for start in range(0, len(maps), ROWS_AT_ONCE))
+            beyond = max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks)
+            if beyond > largest:
                 raise UserError(
-                    f"data set '{dataset.name}', task '{name}': a {split} map has the number {beyond}, but with "
+                    f"data set '{dataset.name}', task '{name}': a map has the number {beyond}, but with "
                     f'{target.outputs} outputs the largest is {largest} ({tasks.IGNORED}: no truth); fix the reader'
                 )
 
 
-def _largest(target: np.ndarray) -> int:
-    """The largest number of maps [n, H, W] that is a truth."""
-    blocks = (target[start : start + ROWS_AT_ONCE] for start in range(0, len(target), ROWS_AT_ONCE))
-    return max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks)
-
-
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
-    """The rows of the training set that have a truth for a task, ascending.
-
-    Raises:
-      UserError: none has.
-    """
+    """The rows of the training set that have a truth for a task, ascending; UserError: none has."""
     target = dataset.targets[name].train
     known = [
         (target[start : start + ROWS_AT_ONCE] != tasks.IGNORED).any(axis=(1, 2))
@@ -314,18 +283,10 @@ _HELD_OUT = -2  # in place of the label: of no class, and not of unknown class e
 
 
 def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
-    """The rows to hold out, stratified by class frequency, from a random stream of their own.
+    """The rows to hold out, [number] int32 ascending: stratified by class frequency, from a random stream of their own.
 
     Images of unknown class cannot be scored, and are not taken; in sets with dense tasks, whose truths are maps, they
     are one more class.
-
-    Args:
-      dataset: the data set.
-      number: V, how many.
-      seed: of the partition.
-
-    Returns:
-      [V] int32 ascending.
 
     Raises:
       UserError: there are fewer.
