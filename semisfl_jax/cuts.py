@@ -103,7 +103,7 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
     for index in range(_ROUNDS):
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
         clients = costs.no_failures(ids, np.ones(ids.shape, int), steps, labels)
-        bills.append(costs.bill(model, index, k_s, clients))
+        bills.append(costs.price_round(model, index, k_s, clients))
     first = bills[0]
     return Price(
         cut=cut,

@@ -244,7 +244,7 @@ DENSE = [
         ('precision alone', '2 * hits / (predicted + true)', 'hits / predicted'),
     ),
     *of(
-        'tasks/keypoints.py',
+        'tasks/scores.py',
         'tasks_keypoints',
         ('a point is taken twice', 'return free & ~chosen,', 'return free,'),
         ('the farthest point', 'jnp.argmin(distance, axis=-1)', 'jnp.argmax(distance * (within & free), axis=-1)'),
@@ -263,26 +263,26 @@ DENSE = [
         ('g of the first round is a rounded mean', 'server=encoder if server', 'server=mean_encoder(models) if server'),
         ('no bound of lambda', 'options.growth**t, options.max_weight)', 'options.growth**t, jnp.inf)'),
     ),
-    *of('augment/content.py', 'augment', ('sharpened unseen', 'blocks.if_any(sharpness,', 'blocks.if_any(color,')),
+    *of('augment/operations.py', 'augment', ('sharpened unseen', 'lookups.if_any(sharpness,', 'lookups.if_any(color,')),
     *of(
-        'augment/blocks.py',
+        'augment/lookups.py',
         'augment_batches',
         ('images are not changed', '-(-jnp.sum(~same) // at_once)', 'jnp.sum(~same) // at_once'),
         ('a step that some need is left out', 'lax.cond(jnp.any(needed)', 'lax.cond(jnp.all(needed)'),
     ),
     *of('augment/operations.py', 'augment_batches', ('shears are not mixed', 'moved_alone &= ~sheared', 'pass')),
     *of(
-        'augment/similarity.py',
+        'augment/geometry.py',
         'views_targets',
         ('turned the other way', 'row = across * x + along * y', 'row = along * y - across * x'),
         ('images shift against labels', 'return at + (_ONE >> 1) >> 16', 'return at >> 16'),
-        ('points as labels', 'jnp.where(moved > 0, moved, unknown)', 'labels(planes, scale, angle)'),
+        ('points as labels', 'jnp.where(moved > 0, moved, unknown)', 'scale_rotate_labels(planes, scale, angle)'),
     ),
     *of(
         'augment/views.py',
         'views_targets',
         ('maps stay where they are', 'return _place(uniform, maps[:, None], options, move)[:, 0]', 'return maps'),
-        ('views are not turned', 'planes = move(planes, *', 'move(planes, *'),
+        ('views are not turned', 'if _scales(options):', 'if False:'),
     ),
 ]
 

@@ -17,7 +17,7 @@ from semisfl_jax.config import failures
 from semisfl_jax.core import queue
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local, learning_rate
-from semisfl_jax.costs.clients import no_failures
+from semisfl_jax.costs.rounds import no_failures
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from tests import runs, toy
@@ -242,11 +242,11 @@ def test_who_is_late_is_left_behind():
 def test_a_round_on_whole_models_ends_at_the_deadline():
     _, built = model(algorithm='fedavg')
     clients = everybody(np.arange(50))
-    whole_round = costs.bill(built, 0, 0, clients)
+    whole_round = costs.price_round(built, 0, 0, clients)
     built = dataclasses.replace(built, deadline=0.5 * whole_round.simulated_seconds)
     after = costs.drop_late(built, 0, clients)
     assert 0 < after.late.sum() < 50
-    bill = costs.bill(built, 0, 0, after)
+    bill = costs.price_round(built, 0, 0, after)
     assert bill.simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
     assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole_bytes
     assert bill.bytes_down == 50 * built.pieces.whole_bytes
@@ -260,7 +260,7 @@ def test_a_round_ends_at_a_deadline_before_the_last_download():
     after = costs.drop_late(built, 0, clients)
     assert (paces.start > built.deadline).sum() == 25
     assert after.late.all()
-    assert costs.bill(built, 0, 0, after).simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
+    assert costs.price_round(built, 0, 0, after).simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
 
 
 # --- what the rounds get

@@ -17,7 +17,7 @@ from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local
-from semisfl_jax.costs.pieces import Work
+from semisfl_jax.costs.prices import Work
 from tests import feddure_twin, linear, runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row

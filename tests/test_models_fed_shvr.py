@@ -14,7 +14,7 @@ from semisfl_jax import models
 from semisfl_jax.core import cross_entity
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import LOCAL_CLIENTS
-from semisfl_jax.costs.pieces import ModelSpec, measure
+from semisfl_jax.costs.prices import ModelSpec, measure
 from semisfl_jax.cuts import pricing
 from semisfl_jax.models import layers, zoo
 from semisfl_jax.models.split import Stack

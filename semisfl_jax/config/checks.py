@@ -18,9 +18,9 @@ from semisfl_jax.core.objectives import OBJECTIVES, TSA_SCHEDULES
 from semisfl_jax.core.teacher import PSEUDO_LABELS
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.federation import RESIDENCIES
+from semisfl_jax.data.partition import EVAL_SPLITS
 from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
 from semisfl_jax.data.partitioners import LABELED_PARTITIONS, PARTITIONS
-from semisfl_jax.data.validation import EVAL_SPLITS
 
 _CHOICES = {
     'precision': tuple(machine.PRECISIONS),

@@ -17,8 +17,8 @@ from semisfl_jax.algorithms.registry import is_ours, option_fields
 from semisfl_jax.config import failures
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.core.errors import warn
-from semisfl_jax.data import cinic10, image100, own_folder, partition_settings, pascal_context, sources
-from semisfl_jax.data.cohort import draw_cohort
+from semisfl_jax.data import folder, partition_settings, pascal_context, sources
+from semisfl_jax.data.federation import draw_cohort
 from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import FLOAT32
 
@@ -192,7 +192,7 @@ def _idle_in_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
         idle = ('data_dir', 'cache_dir')
     elif name == pascal_context.NAME:
         idle = ('data_dir',)
-    elif flat['data.image_folder'] and name in (own_folder.NAME, image100.NAME, cinic10.NAME):
+    elif flat['data.image_folder'] and name in (folder.FOLDER, folder.IMAGE100, folder.CINIC10):
         idle, why = ('data_dir',), 'the images are those in data.image_folder'
     yield from ((f'data.{key}', why) for key in idle)
 

@@ -70,7 +70,7 @@ class Dataset:
     # [m, 2] int32, height and width of test images before they were resized: the upper left part of a test map, to
     # which predictions are resized. None: test maps are as large as the images
     test_sizes: np.ndarray | None = None
-    eval_split: str = 'test'  # what test_images are; 'validation': training images in their place, see `validation`
+    eval_split: str = 'test'  # 'validation': test_images are training images (`partition.evaluated`)
 
     @property
     def test_truth(self) -> dict[str, np.ndarray]:

@@ -15,8 +15,14 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from semisfl_jax.models.blocks import PreactivationBlock, ResidualBlock, bare_convolution
-from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
+from semisfl_jax.models.layers import (
+    Compute,
+    ConvLayer,
+    DenseLayer,
+    PreactivationBlock,
+    ResidualBlock,
+    bare_convolution,
+)
 
 Maker = Callable[..., nn.Module]  # called as maker(name=…), also with axes=… if it has BatchNorm (field `norm` is true)
 

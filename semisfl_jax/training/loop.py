@@ -234,7 +234,7 @@ def _compile(run: Training, progress: LoopState, inputs_of_round: tuple) -> Prog
         of_clients = global_loss.build(run.trials, like, jit)
     if first.costs.enabled:  # a price that cannot be billed says so before anything is written
         index = max(progress.round, config.pre_rounds)
-        costs.bill(first.costs, index, 1, inputs.participation(first, index))
+        costs.price_round(first.costs, index, 1, inputs.participation(first, index))
     diagnose = diagnostics.build(first, jit) if config.diagnostics_every else None
     return Programs(round_, evaluate, of_clients, trivial_scores, diagnose, seconds)
 

@@ -125,7 +125,9 @@ def after_round(
       previous: [R], the bills before it.
     """
     return [
-        costs.add(old, costs.bill(experiment.costs, index, steps, inputs.participation(experiment, index), metrics_))
+        costs.add(
+            old, costs.price_round(experiment.costs, index, steps, inputs.participation(experiment, index), metrics_)
+        )
         if experiment.costs.enabled
         else old
         for experiment, steps, metrics_, old in zip(experiments, k_s, metrics_of_round, previous, strict=True)
