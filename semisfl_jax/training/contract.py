@@ -13,10 +13,13 @@ from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.core.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
 from semisfl_jax.core.wording import found, nearest
-from semisfl_jax.training import metrics as metrics_lib
+from semisfl_jax.costs import RoundCost
 
 # What the loop itself writes to a line of metrics.jsonl, beside scores
-WRITTEN = ('round', 'k_s', *metrics_lib.COSTS, *metrics_lib.TIMES, 'clients', 'clients_failed', 'fake', 'validation')
+WRITTEN = (
+    *('round', 'k_s', *RoundCost._fields, 'wall_seconds', 'images_per_second'),
+    *('clients', 'clients_failed', 'fake', 'validation'),
+)
 _COUNT = 'return state.replace(round=state.round + 1, ...)'
 
 
