@@ -32,14 +32,14 @@ def _run(command: command_line.Command) -> None:
         command = command._replace(workdir=os.fspath(user_files.expanded(command.workdir, '--workdir')))
     if command_line.STUDY in command.config:
         from semisfl_jax.studies import engine
-        from semisfl_jax.training.console import say
+        from semisfl_jax.training.events import print_lines
 
-        engine.run(command.config.study, command.given, command.workdir, say=say)
+        engine.run(command.config.study, command.given, command.workdir, say=print_lines)
     elif command_line.SWEEP in command.config:
         from semisfl_jax.studies.sweeps import engine as sweeps_engine
-        from semisfl_jax.training.console import say
+        from semisfl_jax.training.events import print_lines
 
-        sweeps_engine.run(command.config.sweep, command.given, command.workdir, say=say)
+        sweeps_engine.run(command.config.sweep, command.given, command.workdir, say=print_lines)
     else:
         _train(command)
 
@@ -50,7 +50,7 @@ def _train(command: command_line.Command) -> None:
     from semisfl_jax.config import ignored_keys
     from semisfl_jax.core import hosts
     from semisfl_jax.training import events, loop
-    from semisfl_jax.training.console import console
+    from semisfl_jax.training.events import console
 
     config = command.config
     config_lib.check(config)

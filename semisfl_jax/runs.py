@@ -18,7 +18,7 @@ from semisfl_jax.config import commands, keys
 from semisfl_jax.core import atomic_io, user_files
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key, split_key
-from semisfl_jax.training import metrics, totals
+from semisfl_jax.training import metrics
 
 
 class Run(NamedTuple):
@@ -86,7 +86,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
     ):
         if wrong := [key for key, test in rules.items() if key not in content or not test(content[key])]:
             raise UserError(f'{folder / name} was not written by a run: its {wrong[0]} is missing or invalid')
-    rounds, headline = summary['rounds'], totals.headline(summary)
+    rounds, headline = summary['rounds'], metrics.read_headline(summary)
     records = metrics.read(folder / 'metrics.jsonl')[:rounds]
     if len(records) < rounds or not any(headline.key in record for record in records):
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'

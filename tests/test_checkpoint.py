@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checkpoint, versions
+from semisfl_jax.training import checkpoint
 from semisfl_jax.training.checkpoint import Identity
 
 OWN = Identity(seed=3, config_hash='c', partition_hash='p')
@@ -212,8 +212,8 @@ def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path):
 
 
 def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, caplog):
-    installed = versions.installed()
-    monkeypatch.setattr(versions, 'installed', lambda: {**installed, 'jax': '99.0'})
+    installed = checkpoint.installed_versions()
+    monkeypatch.setattr(checkpoint, 'installed_versions', lambda: {**installed, 'jax': '99.0'})
     assert checkpoint.restore(folder, template(), OWN).round == 4
     (warning,) = warnings(caplog)
     assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (now 99.0);')

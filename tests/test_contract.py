@@ -9,7 +9,7 @@ from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.state import State
 from semisfl_jax.core.types import Algorithm
-from semisfl_jax.training import contract
+from semisfl_jax.training import checks
 
 
 def shape(*sizes):
@@ -33,9 +33,9 @@ def shape(*sizes):
 )
 def test_a_round_returns_a_state_and_scalars(returned, message):
     right = 3, {'depth': shape(), 'constant': 1.5}
-    assert contract.check_round('mine', right) == right
+    assert checks.check_round('mine', right) == right
     with pytest.raises(UserError, match=f"method 'mine': {message}"):
-        contract.check_round('mine', returned)
+        checks.check_round('mine', returned)
 
 
 def state(**changes):
@@ -55,9 +55,9 @@ def state(**changes):
     ],
 )
 def test_init_returns_a_state(returned, message):
-    contract.check_state('mine', state(server=3))
+    checks.check_state('mine', state(server=3))
     with pytest.raises(UserError, match=f"method 'mine': {message}"):
-        contract.check_state('mine', returned)
+        checks.check_state('mine', returned)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_init_returns_a_state(returned, message):
 )
 def test_a_state_that_cannot_be_carried_on_is_refused(changes, message):
     before = state(clients=(shape(5),))
-    contract.check_carried('mine', before, before.replace(round=before.round + 1))
+    checks.check_carried('mine', before, before.replace(round=before.round + 1))
     with pytest.raises(UserError, match=f"method 'mine': {message}"):
-        contract.check_carried('mine', before, before.replace(**changes))
+        checks.check_carried('mine', before, before.replace(**changes))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_state_that_cannot_be_carried_on_is_refused(changes, message):
 def test_predict_returns_logits_and_the_headline_is_one_of_them(outputs, message):
     def predict(outputs):
         algorithm = Algorithm(None, None, lambda state, images: outputs, 'student')
-        return contract.checked_predict('mine', algorithm, lambda name: tasks.classification(10))(
+        return checks.checked_predict('mine', algorithm, lambda name: tasks.classification(10))(
             None, np.zeros((2, 8, 8))
         )
 

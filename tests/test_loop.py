@@ -9,8 +9,8 @@ import pytest
 
 import semisfl_jax as sfl
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import events, finite, interrupt, loop
-from semisfl_jax.training.arguments import folder_of
+from semisfl_jax.training import checks, events, interrupt, loop
+from semisfl_jax.training.outputs import folder_of
 from tests import runs
 
 
@@ -226,7 +226,7 @@ def test_a_temperature_below_the_default_may_be_why():
     with pytest.raises(
         sfl.UserError, match=r'stopped\. A higher config\.temperature \(it is 1e-30\) or a lower config'
     ):
-        finite.check_losses('', None, 0, {'loss_supervised': np.nan}, None, config(temperature=1e-30))
+        checks.check_losses('', None, 0, {'loss_supervised': np.nan}, None, config(temperature=1e-30))
 
 
 def test_experiments_in_ten_lines(trained):

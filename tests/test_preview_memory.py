@@ -15,7 +15,7 @@ from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs, simulation
-from semisfl_jax.training.evaluate import batched
+from semisfl_jax.training.evaluation import batched
 from tests import needs, runs
 from tests.one_line import assert_one_line
 

@@ -11,7 +11,7 @@ from semisfl_jax import compare
 from semisfl_jax import config as config_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as plots
-from semisfl_jax.training import checkpoint, load, workdir
+from semisfl_jax.training import checkpoint, load, outputs
 from tests import runs
 
 CHEAP = {'algorithm': 'supervised_only', 'rounds': 4}
@@ -317,7 +317,7 @@ def test_whatever_stands_in_the_place_of_a_file_is_one_line(folder, tmp_path, ca
         assert reopened(folder)[0] == 4
 
     if name == 'summary.json':  # it is rewritten: see above
-        summary, fault = workdir.summary_of(folder, config_lib.resolve(runs.config(**CHEAP)))
+        summary, fault = outputs.summary_of(folder, config_lib.resolve(runs.config(**CHEAP)))
         assert summary is None
         assert fault.startswith(f'{folder}/{name} ')
         return

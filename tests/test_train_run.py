@@ -8,8 +8,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from semisfl_jax import algorithms
-from semisfl_jax.training import metrics
-from semisfl_jax.training.diagnostics import files
+from semisfl_jax.training import diagnostics, metrics
 from tests import runs
 from tests.trials import state_of
 
@@ -179,11 +178,11 @@ def test_a_finished_run_is_left_alone(reference, capsys):
 
 
 def test_which_diagnostics_a_folder_lacks(tmp_path):
-    assert files.missing(tmp_path, 5, 2) == [2, 4, 5]
+    assert diagnostics.missing(tmp_path, 5, 2) == [2, 4, 5]
     for number in (2, 5):
-        files.save(tmp_path, number, {})
-    assert files.missing(tmp_path, 5, 2) == [4]
-    assert files.missing(tmp_path, 2, 2) == []
+        diagnostics.save(tmp_path, number, {})
+    assert diagnostics.missing(tmp_path, 5, 2) == [4]
+    assert diagnostics.missing(tmp_path, 2, 2) == []
 
 
 def test_supervised_only_reads_no_client_and_names_its_missing_losses(tmp_path):

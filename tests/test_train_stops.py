@@ -14,7 +14,7 @@ import pytest
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.training import checkpoint, experiment, interrupt, simulation, workdir
+from semisfl_jax.training import checkpoint, experiment, interrupt, outputs, simulation
 from tests import runs
 from tests.kills import KILL, KILLED_AT
 from tests.marks import slow_but
@@ -175,7 +175,7 @@ def test_a_loss_of_the_clients_may_be_missing_only_where_no_client_takes_part(tm
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
     config = config_lib.resolve(runs.config())
     partition = experiment.build(config).partition
-    with workdir.hold(tmp_path, config, partition):
+    with outputs.lock_folder(tmp_path, config, partition):
         assert runs.run(tmp_path) == 2
     assert 'another process is running in' in capsys.readouterr().err
     assert not (tmp_path / 'metrics.jsonl').exists()

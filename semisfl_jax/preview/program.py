@@ -11,7 +11,7 @@ import jax
 from semisfl_jax.preview import shapes
 from semisfl_jax.preview.targets import Devices, Target
 from semisfl_jax.training import memory, simulation
-from semisfl_jax.training.evaluate import counting
+from semisfl_jax.training.evaluation import counting
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.memory import Memory
 

@@ -20,7 +20,7 @@ from semisfl_jax.core.types import Federation
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from semisfl_jax.training.evaluate import Batches, batched
+from semisfl_jax.training.evaluation import Batches, batched
 from semisfl_jax.training.experiment import Experiment
 
 Shape = jax.ShapeDtypeStruct

@@ -8,7 +8,7 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import use_one_of
 from semisfl_jax.studies import collect, figures
 from semisfl_jax.studies.spec import Study, Table
-from semisfl_jax.training import trivial
+from semisfl_jax.training import evaluation
 
 _NAME = re.compile(r'[\w-][\w.-]*')
 
@@ -68,8 +68,9 @@ def _fault(table: Table) -> str:
         if row and table.at(row, cell.column) is None:
             return f'{cell.row} / {cell.column} is a gain over {row!r}, which has no cell in that column; add it'
         named, place = cell.measure.trivial, f'{cell.row} / {cell.column}'
-        if named and named not in trivial.NAMES:
-            return f'{place} is of {named!r}, which is no trivial prediction; {use_one_of(named, trivial.NAMES)}'
+        if named and named not in evaluation.TRIVIAL_NAMES:
+            known = use_one_of(named, evaluation.TRIVIAL_NAMES)
+            return f'{place} is of {named!r}, which is no trivial prediction; {known}'
         if named and not cell.config.data.tasks:
             return f'{place} is of a trivial prediction, but its runs have no dense tasks (data.tasks)'
     return ''

@@ -16,7 +16,7 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Measure, Study
-from semisfl_jax.training import metrics, workdir
+from semisfl_jax.training import metrics, outputs
 
 PROVENANCE = 'provenance.json'  # in the folder of a run: the machines and commits it was made with
 ENTRY = {'commit', 'machine'}  # keys of its entries
@@ -107,7 +107,7 @@ def _why(missing: list[str]) -> str:
 
 def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]], str]:
     """The runs of a job by seed, their provenance, and what is wrong with them; all empty until the job is finished."""
-    summary = workdir.finished(folder, job.rounds)
+    summary = outputs.finished(folder, job.rounds)
     if summary is None:
         return {}, [], ''
     try:

@@ -19,7 +19,7 @@ from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import plan, provenance
 from semisfl_jax.studies.plan import Job
-from semisfl_jax.training import interrupt, workdir
+from semisfl_jax.training import interrupt, outputs
 
 LOGS = 'logs'
 _POLL_SECONDS = 0.5
@@ -60,7 +60,7 @@ def hold(folder: Path) -> Iterator[None]:
 
 def finished(home: Path, job: Job) -> bool:
     """Whether a run has all its rounds."""
-    return workdir.finished(home / plan.RUNS / job.name, job.rounds) is not None
+    return outputs.finished(home / plan.RUNS / job.name, job.rounds) is not None
 
 
 def wait(folder: Path, request: interrupt.Request, say: Callable[[str], None]) -> None:

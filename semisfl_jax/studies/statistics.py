@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training.averages import mean_and_error
+from semisfl_jax.training.metrics import mean_and_error
 
 CONFIDENCE = 0.95  # of intervals
 POWER, LEVEL = 0.8, 0.05  # with which a difference is to be found, and the two-sided level of the test

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.metadata
 import logging
 import shutil
 import sys
@@ -22,10 +23,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
+import semisfl_jax
 from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.core.wording import first_line
-from semisfl_jax.training import versions
 
 FORMAT = 2  # 1: without a description
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
@@ -80,7 +81,7 @@ def save(
         'format': FORMAT,
         'round': round_number,
         **identity._asdict(),
-        'versions': versions.installed(),
+        'versions': installed_versions(),
         'notes': notes,
         'leaves': {name: _digest(leaf) for name, leaf in leaves.items()},
     }
@@ -141,7 +142,7 @@ def restore_all(folders: Sequence[Path], template: Any, identities: Sequence[Ide
                 aside = atomic_io.set_aside(bad)
                 warn(f'the checkpoint of round {bad.name} in {bad.parent} is renamed to {aside.name}: {why}')
             states, abouts, _ = zip(*checkpoints, strict=True)
-            if differing := versions.differing(abouts[0]['versions']):
+            if differing := differing_versions(abouts[0]['versions']):
                 warn(
                     f'the checkpoint of round {number} in {folders[0]} was made with {", ".join(differing)}; '
                     'later rounds may differ in their last digits from those of an uninterrupted run'
@@ -275,3 +276,26 @@ def _digest(leaf: Any) -> str:
     digest = hashlib.sha256(f'{array.dtype.name} {array.shape} '.encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+# Package versions that the numbers of a run may depend on.
+
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of this package and of those that it computes and saves with."""
+    return {
+        'semisfl_jax': semisfl_jax.__version__,
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def differing_versions(recorded: dict[str, str]) -> list[str]:
+    """Packages whose installed version differs from `recorded`: 'jax 0.9 (now 0.10)'."""
+    current = installed_versions()
+    return [
+        f'{name} {recorded.get(name, "unknown")} (now {current.get(name, "unknown")})'
+        for name in sorted(current.keys() | recorded.keys())
+        if current.get(name) != recorded.get(name)
+    ]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.core import trees
 from semisfl_jax.core.wording import size
-from semisfl_jax.training import split_words
+from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
 
 _PSEUDO_LABELS = {
@@ -25,7 +26,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]
     seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
-    clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
+    clients = describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
@@ -98,3 +99,48 @@ def _model_words(student: Any, config: ConfigDict) -> str:
     least, most = min(decoders), max(decoders)
     decoder = f'{least:,} to {most:,}' if least < most else f'{least:,}'
     return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
+
+
+# A split of the data in words, for the description of a run.
+
+
+def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
+    """By which rules the clients got their images, and how many: 'uniform, 139 to 140 images each'.
+
+    Args:
+      partitions: of all trials, which differ in their seeds alone.
+      all_labels: clients know the labels of all their images.
+    """
+    first = partitions[0]
+    parts = [_rule(first), _each(rows for partition in partitions for rows in partition.client_index)]
+    if 'mismatch' in first.settings:
+        parts.insert(1, f'mismatch {first.settings["mismatch"]}')
+    if tasks := first.settings.get('tasks'):
+        parts.insert(0, f'{first.num_clients // len(tasks)} of each task')
+        parts.append(f'{first.settings["task_images"]} between tasks')
+    if all_labels:
+        parts.append('all of them labeled')
+        if 'all_labels' in first.settings:
+            parts.append(f'{first.settings["num_labeled"]:,} by {_rule(first, labeled=True)}')
+    elif labeled := sum(map(len, first.client_labeled_index)):
+        own = first.settings.get('labeled_partition', 'same') != 'same'
+        parts.append(f'{labeled:,} more with labels' + (f' by {_rule(first, labeled=True)}' if own else ''))
+        parts.append(_each(rows for partition in partitions for rows in partition.client_labeled_index))
+    return ', '.join(parts)
+
+
+def _rule(partition: Partition, labeled: bool = False) -> str:
+    """A rule and its parameter: 'dirichlet(alpha=0.1)', 'classes(2 per client)'."""
+    settings = partition.settings
+    rule, alpha = settings.get('partition', 'a rule of its own'), settings.get('alpha')  # a file may have none
+    if labeled:
+        rule, alpha = settings['labeled_partition'], settings.get('labeled_alpha', alpha)
+    if rule == 'classes':
+        return f'classes({settings["classes_per_client"]} per client)'
+    return f'{rule}(alpha={alpha})' if rule.startswith('dirichlet') else rule
+
+
+def _each(parts: Iterable[np.ndarray]) -> str:
+    sizes = [len(rows) for rows in parts]
+    least, most = min(sizes), max(sizes)
+    return f'{least:,} to {most:,} images each' if least < most else f'{least:,} images each'

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, core, costs, data
+from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.config import devices, failures
@@ -20,7 +20,7 @@ from semisfl_jax.core import frequency, rng
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Algorithm, Array, Federation, Views
-from semisfl_jax.training import checkpoint, contract, networks
+from semisfl_jax.training import checkpoint, checks
 
 
 class Experiment(NamedTuple):
@@ -123,12 +123,12 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
         builds no Algorithm.
     """
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    model = networks.build(config, dataset.outline, axes=(core.AXIS,) if mesh else ())
+    model = build_model(config, dataset.outline, axes=(core.AXIS,) if mesh else ())
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     axis = core.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
     built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
-    algorithm = contract.checked(method.name, built)
+    algorithm = checks.checked(method.name, built)
     algorithm = algorithm._replace(round=core.shard_round(mesh, algorithm.round))
     return Parts(model, method, algorithm, hparams, mesh)
 
@@ -261,3 +261,65 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
         together=partial(augment.together, options=settings),
         normalize=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
     )
+
+
+# The model that a configuration names, for the shapes of a data set.
+
+
+def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
+    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
+
+    Args:
+      config: resolved.
+      outline: shapes of the data set.
+      axes: names of the device axes over which BatchNorm statistics are averaged.
+
+    Raises:
+      UserError: the model does not fit the images, or a file of weights does not fit the model.
+    """
+    if config.data.tasks:
+        models_ = tuple(_of_task(config, outline, name) for name in config.data.tasks)
+        # All tasks begin with one encoder, the first model's (`phases.init_models`).
+        return (_pretrained(models_[0], config.model.weights), *models_[1:])
+    return models.build(
+        config.model.name,
+        outline.classes,
+        outline.image,
+        config.model.split_index,
+        config.model.projection,
+        config.model.projection_dim,
+        config.model.convolution,
+        _dtype(config),
+        axes=axes,
+        batch_norm_variance=config.model.batch_norm_variance,
+        recompute=config.model.recompute,
+    )
+
+
+def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> core.TaskModel:
+    """The model of a dense task."""
+    net, outputs = config.model, outline.outputs[name]
+    model = models.build_dense(
+        net.name,
+        outputs,
+        outline.image,
+        net.convolution,
+        _dtype(config),
+        net.batch_norm_variance,
+        net.output_stride,
+        net.recompute,
+    )
+    return core.TaskModel(tasks_lib.make(name, outputs), model)
+
+
+def _pretrained(of_task: core.TaskModel, file: str) -> core.TaskModel:
+    """The model with the encoder of a file; '' leaves it as it is."""
+    if not file:
+        return of_task
+    init = of_task.model.init
+    encoder = models.load_encoder(file, jax.eval_shape(init, rng.root(0)).bottom)
+    return of_task._replace(model=of_task.model._replace(init=lambda key: init(key)._replace(bottom=encoder)))
+
+
+def _dtype(config: ConfigDict) -> str:
+    return 'bfloat16' if config.precision == 'bfloat16' else 'float32'

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, data, models
 from semisfl_jax.config import keys
-from semisfl_jax.core import atomic_io, frequency
+from semisfl_jax.core import atomic_io, frequency, hosts
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checkpoint
+from semisfl_jax.core.wording import shorten
+from semisfl_jax.training import checkpoint, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.simulation import compile_with
 
 
 def config(folder: Path) -> ConfigDict:
@@ -116,3 +121,131 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
     }
     identity = experiment_lib.identity(config(folder), built.partition)
     return number, checkpoint.read(folder / 'checkpoints', number, template, identity)['algorithm']
+
+
+# What the models of a finished or interrupted run make of images.
+
+
+class Trained:
+    """The models of one trial after a round.
+
+    Attributes:
+      experiment: of the trial: configuration, data, split, model and method.
+      state: of the method, `phases.State` in those of the package.
+    """
+
+    def __init__(self, experiment: Experiment, state: Any):
+        self.experiment, self.state = experiment, state
+
+    @property
+    def round(self) -> int:
+        """After which the models are."""
+        return int(self.state.round)
+
+    @property
+    def headline(self) -> str:
+        """The output by which the method is judged: of the model, or in dense tasks of the task, that has this name."""
+        return self.experiment.algorithm.headline
+
+    def predict(self, images: np.ndarray) -> dict[str, Any]:
+        """What the method evaluates, computed for other images.
+
+        Args:
+          images: [N, H, W, C] uint8, of the size that the data of the run have, not normalized.
+
+        Returns:
+          {name: float array}. In classification the names are of models, such as 'teacher', and the arrays are logits
+          [N, K]. In dense tasks the names are of tasks, and the arrays [N, H, W, outputs], or a tuple of them where
+          every client has a model of its own.
+
+        Raises:
+          UserError: images of another shape or type.
+        """
+        images = self._checked(images)
+        size = min(len(images), self.experiment.config.eval_batch_size)
+        rows = np.arange(-(-len(images) // size) * size) % len(images)  # the last batch is filled with others
+        batches = [jax.device_get(self._predict(self.state, images[of])) for of in rows.reshape(-1, size)]
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(images)], *batches)
+
+    def _checked(self, images: Any) -> np.ndarray:
+        shape = self.experiment.dataset.test_images.shape[1:]
+        try:
+            images = np.asarray(images)
+        except ValueError as error:  # lists of different lengths
+            raise UserError(f'images: {shorten(error)}') from error
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != shape or not len(images):
+            numbers = ', '.join(map(str, shape))
+            raise UserError(
+                f'images is an array {list(images.shape)} of {images.dtype}; give [N, {numbers}] of uint8, 0 to 255, '
+                'with N at least 1'
+            )
+        return images
+
+    @functools.cached_property
+    def _predict(self) -> jax.stages.Wrapped:
+        return compile_with(self.experiment.config)(self.experiment.algorithm.predict)
+
+
+def load_trained(folder: str | os.PathLike[str], round_number: int | None = None) -> Trained:
+    """The models that a run saved, on one device. The folder is not modified.
+
+    Args:
+      folder: of a run of one seed; of several, its seed_N.
+      round_number: of a checkpoint, or 0 for the initial models; None: the last one.
+
+    Raises:
+      UserError: no run, no such checkpoint, its data are missing, or its method or model is a user's that is not
+        registered here.
+    """
+    path = outputs.folder_of(folder)
+    if path is None:
+        raise UserError('folder=None holds no run; give the folder of one')
+    built = experiment(path)
+    return Trained(built, state(path, built, round_number)[1])
+
+
+# What a run produced: in memory after training, from its folder if an earlier call finished it.
+
+Records = list[dict[str, Any]]  # the lines of metrics.jsonl
+
+
+class Result:
+    """What a run produced. With several seeds, arrays have a leading axis of trials, and the state is a list.
+
+    Attributes:
+      summary: the content of summary.json.
+    """
+
+    def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
+        self.summary = summary
+        self._records, self._state = records, state
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """{name: [T]} or {name: [R, T]} of the T rounds: the entries of metrics.jsonl, NaN where there is none."""
+        arrays = [metrics.as_arrays(records) for records in self._records()]
+        return metrics.stack_trials(arrays) if 'trials' in self.summary else arrays[0]
+
+    @functools.cached_property
+    def state(self) -> Any:
+        """The final state of the method: `phases.State` in those of the package. That of a run which an earlier call
+        finished is read from its checkpoint, which takes the time to build the experiment."""
+        return self._state()
+
+
+def read_result(folder: Path, config: ConfigDict, run_summary: dict[str, Any]) -> Result:
+    """The result of a run that an earlier call finished."""
+    homes = outputs.trial_folders(folder, config)
+
+    def records() -> list[Records]:
+        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', run_summary['rounds']) for home in homes])
+
+    def state() -> Any:
+        trials = outputs.build_trials(config, folder)
+        restored = outputs.restore_trials(outputs.trial_homes(trials, folder, config), run_summary['rounds'])
+        if restored is None:
+            raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
+        states = outputs.on_devices(trials[0], restored)
+        return states if config.seeds else states[0]
+
+    return Result(run_summary, records, state)

@@ -29,30 +29,26 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.training import (
-    contract,
+    checks,
     diagnostics,
+    evaluation,
     events,
-    files,
-    finite,
-    global_loss,
     inputs,
     interrupt,
+    load,
     memory,
     metrics,
-    result,
-    resume,
+    outputs,
     simulation,
-    summary,
-    totals,
 )
 from semisfl_jax.training import trials as trials_lib
-from semisfl_jax.training.arguments import check_interrupts, check_listener, folder_of
 from semisfl_jax.training.describe import describe
-from semisfl_jax.training.evaluate import Scores
+from semisfl_jax.training.evaluation import Scores
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.interrupt import Request, Stopped
-from semisfl_jax.training.result import Records, Result
-from semisfl_jax.training.totals import RunTotals
+from semisfl_jax.training.load import Records, Result
+from semisfl_jax.training.metrics import RunTotals
+from semisfl_jax.training.outputs import check_interrupts, check_listener, folder_of
 
 
 @memory.explained
@@ -92,18 +88,18 @@ def train(
     config = config_lib.resolve(config)
     listeners = [on_event] if on_event else []
     tell = partial(_tell, listeners)
-    if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
+    if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
         tell(events.Finished(finished, folder, earlier=True))
-        return result.read(folder, config, finished)
+        return load.read_result(folder, config, finished)
     if config.compilation_cache:
         compilation.keep(data.default_cache_dir() / 'compiled')
     of_trials = devices.count(config) if config.seeds else 1
-    trials = resume.build(config, folder)
+    trials = outputs.build_trials(config, folder)
     tell(events.Described(describe(trials, of_trials), folder))
     batch = trials_lib.batch(trials, config.parallel.trials, of_trials)
-    run = Training(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
+    run = Training(trials, batch, outputs.trial_homes(trials, folder, config), config, folder, listeners)
     progress = _start(run)
-    seen = files.contents(run.homes)
+    seen = outputs.contents(run.homes)
     stream = batch.inputs(progress.round)
     with interrupts() as request:
         return _train(run, progress, seen, stream, request)
@@ -114,7 +110,7 @@ class Training(NamedTuple):
 
     trials: list[Experiment]  # [R]
     batch: trials_lib.Batch  # of them
-    homes: list[files.Home]  # [R], or [] without a folder
+    homes: list[outputs.Home]  # [R], or [] without a folder
     config: ConfigDict  # resolved
     folder: Path | None
     listeners: list[events.Listener]
@@ -161,7 +157,7 @@ def _train(
     with ExitStack() as stack:
         folder = run.folder
         if folder:
-            writer = files.writer(run.homes, folder, config, progress.round, seen)
+            writer = outputs.writer(run.homes, folder, config, progress.round, seen)
             if write := hosts.on_first(lambda: stack.enter_context(writer)):
                 run = run._replace(listeners=[write, *run.listeners])
         run.tell(events.Started(progress.round, config.rounds, run.trials[0].headline))
@@ -172,12 +168,12 @@ def _train(
                 upcoming = next(stream)  # gathered while the device computes
             measured, counted = jax.device_get((measured, state.round))
             seconds = time.monotonic() - start
-            contract.check_counted(run.trials[0].method.name, counted, index + 1)
+            checks.check_counted(run.trials[0].method.name, counted, index + 1)
             progress = _after_round(run, programs, progress._replace(state=state), measured, seconds)
             _save(run, progress, request)
         summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
         if folder:
-            hosts.on_first(lambda: files.write_summaries(run.homes, folder, summaries, run_summary))
+            hosts.on_first(lambda: outputs.write_summaries(run.homes, folder, summaries, run_summary))
     run.tell(events.Finished(run_summary, folder, earlier=False))
     states = _parts(run, progress.state)
     records = progress.records
@@ -194,7 +190,7 @@ def _start(run: Training) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
     first = run.trials[0]
     controller = simulation.init_controller(first)
-    restored = resume.restore(run.homes, run.config.rounds) if run.homes else None
+    restored = outputs.restore_trials(run.homes, run.config.rounds) if run.homes else None
     if restored is None:
         init = simulation.init_state(first).lower(first.key).compile()
         with hosts.together():
@@ -203,9 +199,9 @@ def _start(run: Training) -> LoopState:
         controllers, accounts = [controller for _ in states], [RunTotals() for _ in states]
         return LoopState(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
     run.tell(events.Resumed(restored.round))
-    states = resume.on_devices(first, restored)
+    states = outputs.on_devices(first, restored)
     controllers = [tree['frequency'] for tree in restored.state]
-    accounts = list(map(totals.from_json, restored.notes))
+    accounts = list(map(metrics.totals_from_json, restored.notes))
     records = hosts.from_first(lambda: [metrics.read(home.lines, restored.round) for home in run.homes])
     return LoopState(restored.round, run.batch.stack(states), controllers, accounts, records)
 
@@ -220,7 +216,7 @@ def _compile(run: Training, progress: LoopState, inputs_of_round: tuple) -> Prog
         arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
         lowered = jit(batch.round, donate_argnums=1).lower(*arguments)
         named = first.method.name, first.method.metrics, lowered.out_info[1]
-        hosts.on_first(lambda: contract.warn_misspelt(*named))
+        hosts.on_first(lambda: checks.warn_misspelt(*named))
         with ThreadPoolExecutor(1) as beside:  # XLA leaves Python free
             beside.submit(costs.prepare, first.costs)
             round_ = lowered.compile()
@@ -231,7 +227,7 @@ def _compile(run: Training, progress: LoopState, inputs_of_round: tuple) -> Prog
         images = simulation.evaluated(run.trials)
         evaluate = simulation.build_evaluate(run.trials, like, images)
         trivial_scores = simulation.trivial_scores(run.trials, images)
-        of_clients = global_loss.build(run.trials, like, jit)
+        of_clients = evaluation.build_global_loss(run.trials, like, jit)
     if first.costs.enabled:  # a price that cannot be billed says so before anything is written
         index = max(progress.round, config.pre_rounds)
         costs.bill(first.costs, index, 1, inputs.participation(first, index))
@@ -281,7 +277,7 @@ def _after_round(
     results = map(simulation.after_round, trials, progress.controllers, _parts(run, measured), clients)
     of_trials, controllers = map(list, zip(*results, strict=True))
     for prefix, folder, values, cohort in zip(_names(run), _folders(run), of_trials, clients, strict=True):
-        finite.check_losses(prefix, folder, index, values, cohort, config)
+        checks.check_losses(prefix, folder, index, values, cohort, config)
 
     k_s = [int(controller.k_s) for controller in progress.controllers]
     scores: list[Scores] = [{} for _ in trials]
@@ -289,24 +285,24 @@ def _after_round(
         states = _parts(run, progress.state)
         scores = [evaluate(state) for evaluate, state in zip(programs.evaluate, states, strict=True)]
         for values, measure, state in zip(of_trials, programs.global_loss, states, strict=False):
-            values[global_loss.NAME] = np.float32(measure(state))
+            values[evaluation.GLOBAL_LOSS] = np.float32(measure(state))
     if programs.diagnose and (last or number % config.diagnostics_every == 0):
         states = _parts(run, progress.state)
         arrays = [programs.diagnose(*trial, number, steps) for *trial, steps in zip(trials, states, k_s, strict=True)]
         run.tell(events.Diagnosed(number, arrays))
 
     images = sum(map(inputs.images_per_round, trials, [index] * len(trials), k_s, of_trials))
-    bills = totals.after_round(trials, index, k_s, of_trials, [account.bill for account in progress.accounts])
-    entries = map(totals.entries, trials, clients, bills)
-    marks = summary.marks(trials[0])
+    bills = metrics.add_costs(trials, index, k_s, of_trials, [account.bill for account in progress.accounts])
+    entries = map(metrics.cost_entries, trials, clients, bills)
+    marks = metrics.data_marks(trials[0])
     records = [
-        summary.record(number, *of_trial, seconds, images, marks)
+        metrics.make_record(number, *of_trial, seconds, images, marks)
         for of_trial in zip(k_s, of_trials, scores, entries, strict=True)
     ]
     run.tell(events.RoundDone(records))
     for lines, record in zip(progress.records, records, strict=True):
         lines.append(record)  # in place: copies of all lines in every round would add up
-    pay = partial(totals.update, headline=trials[0].headline, tasks=trials[0].score_keys)
+    pay = partial(metrics.update_totals, headline=trials[0].headline, tasks=trials[0].score_keys)
     return progress._replace(
         round=number,
         controllers=controllers,
@@ -326,7 +322,7 @@ def _save(run: Training, progress: LoopState, request: Request) -> None:
     if last or signum or number % run.config.checkpoint_every == 0:
         states = _parts(run, progress.state)
         for prefix, folder, state in zip(_names(run), _folders(run), states, strict=True):
-            finite.check_weights(prefix, folder, number, state, run.config)
+            checks.check_weights(prefix, folder, number, state, run.config)
         run.tell(events.Snapshot(number, states, progress.controllers, progress.accounts))
     if signum:
         advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
@@ -345,9 +341,9 @@ def _folders(run: Training) -> list[Path | None]:
 def _summarize(run: Training, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
-        atomic_io.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
+        atomic_io.seal(metrics.summarize_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
         for trial, account, trivial_scores in zip(run.trials, progress.accounts, programs.trivial_scores, strict=True)
     ]
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, atomic_io.seal(summary.of_trials(run.config, run.batch.map, summaries))
+    return summaries, atomic_io.seal(metrics.summarize_trials(run.config, run.batch.map, summaries))

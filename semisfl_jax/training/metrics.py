@@ -7,15 +7,28 @@ import hashlib
 import json
 import math
 import os
+import platform
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from ml_collections import ConfigDict
 
-from semisfl_jax import tasks
+from semisfl_jax import config as config_lib
+from semisfl_jax import costs, tasks
+from semisfl_jax.config import failures
 from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.costs import Clients, RoundCost
+from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
+from semisfl_jax.training import checkpoint, evaluation, inputs
+from semisfl_jax.training.evaluation import Scores
+from semisfl_jax.training.experiment import Experiment
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
@@ -38,7 +51,7 @@ def line(record: Mapping[str, Any]) -> str:
     return json.dumps(record) + '\n'
 
 
-def append(path: Path, record: dict[str, Any]) -> None:
+def append_line(path: Path, record: dict[str, Any]) -> None:
     """Adds one line to metrics.jsonl."""
     with path.open('a') as file:
         file.write(line(record))
@@ -98,7 +111,7 @@ def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     return {name: _as_array([record.get(name) for record in records]) for name in names}
 
 
-def stack(trials: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def stack_trials(trials: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """R times {name: [T]} -> {name: [R, T]}."""
     return {name: np.stack([arrays[name] for arrays in trials]) for name in trials[0]}
 
@@ -125,8 +138,312 @@ def check_rounds(path: Path, rounds: int) -> None:
         raise UserError(f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; {advice}')
 
 
-def cut_back(path: Path, rounds: int) -> None:
+def truncate(path: Path, rounds: int) -> None:
     """Truncates metrics.jsonl to its first `rounds` lines."""
     content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
     if os.path.lexists(path) and content != atomic_io.content(path):
         atomic_io.write(path, content)
+
+
+# The running totals of a trial: what its summary reports about the rounds so far, including traffic and simulated
+# time.
+#
+# They are kept in the checkpoints, never read back from metrics.jsonl, so edits to that file do not reach later lines
+# or the summary.
+
+_LAST = 10  # evaluations that are averaged
+
+
+class RunTotals(NamedTuple):
+    """Totals of a trial after some rounds; scores are those of the method's headline."""
+
+    rounds: int = 0
+    k_s: int = 0  # of the last round
+    bill: RoundCost = RoundCost()
+    wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
+    evaluations: int = 0
+    last_scores: tuple[float | None, ...] = ()  # at most `_LAST`, oldest first; None where the images define none
+    best_score: float | None = None
+    scores: Mapping[str, float] = MappingProxyType({})  # of all tasks, in the last evaluation, by key of metrics.jsonl
+    metrics_sha256: str = ''  # `metrics.chain` over the lines of metrics.jsonl
+
+
+def update_totals(
+    account: RunTotals, bill: RoundCost, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
+) -> RunTotals:
+    """The account after one more round.
+
+    Args:
+      account: before that round.
+      bill: of all rounds, including this one.
+      record: its line of metrics.jsonl.
+      headline: the number that counts.
+      tasks: the keys of the scores of dense tasks.
+    """
+    scores = [record[headline.key]] if headline.key in record else []
+    known = [score for score in (account.best_score, *scores) if score is not None]
+    return RunTotals(
+        rounds=record['round'],
+        k_s=record['k_s'],
+        bill=bill,
+        wall_seconds=account.wall_seconds + record['wall_seconds'],
+        evaluations=account.evaluations + len(scores),
+        last_scores=(*account.last_scores, *scores)[-_LAST:],
+        best_score=headline.score.best(known) if known else None,
+        scores={key: record[key] for key in tasks} if scores else account.scores,
+        metrics_sha256=chain(account.metrics_sha256, line(record).encode()),
+    )
+
+
+def totals_to_json(account: RunTotals) -> dict[str, Any]:
+    """The account as stored in a checkpoint."""
+    return {**account._asdict(), 'scores': dict(account.scores)}
+
+
+def totals_from_json(value: Mapping[str, Any]) -> RunTotals:
+    """The inverse of `to_json`."""
+    converted = {'bill': RoundCost(*value['bill']), 'last_scores': tuple(value['last_scores'])}
+    return RunTotals(**{**value, **converted})
+
+
+def score_keys(score: Score) -> tuple[str, str, str]:
+    """The keys of the headline's values in summary.json."""
+    return f'final_{score.name}', f'mean_of_last_{_LAST}_evaluations', f'best_{score.name}'
+
+
+def read_headline(summary: Mapping[str, Any]) -> Headline:
+    """The headline of a run, from its summary.json.
+
+    Raises:
+      KeyError: that has none.
+    """
+    names = (key.removeprefix('final_') for key in summary if key.startswith('final_'))
+    score = next((SCORES[name] for name in names if name in SCORES), ACCURACY)
+    return Headline(summary['headline'], score, summary.get('eval_split', 'test'))
+
+
+def total_entries(account: RunTotals, headline: Headline, with_costs: bool) -> dict[str, Any]:
+    """The entries of summary.json for an account after the last round, which is always evaluated."""
+    known = [score for score in account.last_scores if score is not None]
+    values = account.last_scores[-1], float(np.mean(known)) if known else None, account.best_score
+    return {
+        'headline': headline.output,
+        **dict(zip(score_keys(headline.score), values, strict=True)),
+        **({'scores': dict(account.scores)} if account.scores else {}),
+        'evaluations': account.evaluations,
+        'rounds': account.rounds,
+        'k_s': account.k_s,
+        **(dict(zip(COSTS, account.bill, strict=True)) if with_costs else {}),
+        'wall_seconds': round(account.wall_seconds, 3),
+        'metrics_sha256': account.metrics_sha256,
+    }
+
+
+def add_costs(
+    experiments: Sequence[Experiment],
+    index: int,
+    k_s: Sequence[int],
+    metrics_of_round: Sequence[Mapping[str, Any]],
+    previous: Sequence[RoundCost],
+) -> list[RoundCost]:
+    """The bills of several trials for all rounds up to round `index` (0-based).
+
+    Args:
+      experiments: R trials.
+      index: the round.
+      k_s: [R], its supervised steps.
+      metrics_of_round: [R], its metrics.
+      previous: [R], the bills before it.
+    """
+    return [
+        costs.add(old, costs.bill(experiment.costs, index, steps, inputs.participation(experiment, index), metrics_))
+        if experiment.costs.enabled
+        else old
+        for experiment, steps, metrics_, old in zip(experiments, k_s, metrics_of_round, previous, strict=True)
+    ]
+
+
+def cost_entries(experiment: Experiment, clients: Clients | None, cumulative: RoundCost) -> dict[str, Any]:
+    """The entries of a line of metrics.jsonl for the costs and, where clients can fail, for their numbers."""
+    lines = dict(zip(COSTS, cumulative, strict=True)) if experiment.costs.enabled else {}
+    if not failures.can_happen(experiment.config.failures):
+        return lines
+    counts = (0, 0) if clients is None else (int(np.sum(clients.survived)), int(np.sum(clients.failed)))
+    return {**lines, 'clients': counts[0], 'clients_failed': counts[1]}
+
+
+# The mean of what several seeds or evaluations gave, and its uncertainty.
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error of the mean of n values, at least one, in their unit. The error of a single value is NaN.
+
+    As scipy.stats.sem has it; importing that takes longer than a table of runs.
+    """
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), error
+
+
+# What a run reports: the lines of metrics.jsonl, summary.json and the final message on the screen.
+
+
+# Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
+FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
+
+
+def make_record(
+    number: int,
+    k_s: int,
+    measured: dict[str, np.ndarray],
+    scores: Scores,
+    entries: dict[str, Any],
+    seconds: float,
+    images: int,
+    marks: Mapping[str, bool],
+) -> dict[str, Any]:
+    """A line of metrics.jsonl; see `metrics.plain` for the numbers.
+
+    `entries` come from `totals.entries`, `marks` from the function of that name. `seconds` and `images` are those of
+    the round, over all of its trials.
+    """
+    names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
+    return {
+        'round': number,
+        'k_s': k_s,
+        **{name: plain(measured.get(name)) for name in names},
+        **{
+            score_key(name, score): plain(value)
+            for name in sorted(scores, reverse=True)
+            for score, value in scores[name].items()
+        },
+        **entries,
+        'wall_seconds': round(seconds, 6),
+        'images_per_second': round(images / seconds, 6),
+        **marks,
+    }
+
+
+def data_marks(experiment: Experiment) -> dict[str, bool]:
+    """What every line of metrics.jsonl says where a reader might take its scores for others."""
+    dataset = experiment.dataset
+    chosen = {'fake': dataset.fake, 'validation': dataset.eval_split == 'validation'}
+    return {name: True for name, holds in chosen.items() if holds}
+
+
+def summarize_trial(
+    experiment: Experiment,
+    account: RunTotals,
+    trivial_scores: Mapping[str, Mapping[str, float | None]],
+    compile_seconds: dict[str, float],
+    num_trials: int,
+) -> dict[str, Any]:
+    """The content of the summary.json of a trial, one of `num_trials` in a program, from its account after the last
+    round. Memory and compile time are those of the last process of the run."""
+    config = experiment.config
+    return {
+        'algorithm': config.algorithm,
+        'data': experiment.dataset.name,
+        'fake': experiment.dataset.fake,
+        **({} if experiment.headline.split == 'test' else {'eval_split': experiment.headline.split}),
+        **({} if config.pseudo_labels == 'method' else {'pseudo_labels': config.pseudo_labels}),
+        'seed': config.seed,
+        **total_entries(account, experiment.headline, experiment.costs.enabled),
+        **({'trivial_scores': dict(trivial_scores)} if trivial_scores else {}),
+        'trials_in_program': num_trials,  # seconds and memory are those of all of them
+        **_process(compile_seconds),
+        'devices': experiment.mesh.size if experiment.mesh else 1,
+        'processes': jax.process_count(),
+        'config_hash': config_lib.identity_hash(config),
+        'partition_seed': experiment.partition.settings.get('seed'),  # None: from a file without it
+        'partition_hash': experiment.partition.content_hash,
+    }
+
+
+def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The content of the summary.json of several trials, from theirs: means, standard errors, and shared values."""
+    first = summaries[0]
+    means = (*score_keys(read_headline(first).score), *(name for name in COSTS if name in first))
+    of_tasks = [name for name in ('scores', 'trivial_scores') if name in first]
+    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *of_tasks, *means}
+    if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # no split shared by all
+        excluded |= {'partition_seed', 'partition_hash'}
+    shared = {key: value for key, value in first.items() if key not in excluded}
+
+    def over_trials(key: str, among: Sequence[dict[str, Any]] = summaries) -> dict[str, Any]:
+        known = [trial_summary[key] for trial_summary in among if trial_summary[key] is not None]
+        mean, error = mean_and_error(known) if known else (math.nan, math.nan)
+        return {'mean': plain(mean), 'standard_error': plain(error)}
+
+    def of_each_task(among: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {key: over_trials(key, among) for key in among[0]}
+
+    trivially = {
+        name: of_each_task([trial['trivial_scores'][name] for trial in summaries])
+        for name in first.get('trivial_scores', {})
+    }
+    return {
+        **shared,
+        **{key: over_trials(key) for key in means},
+        **({'scores': of_each_task([trial['scores'] for trial in summaries])} if 'scores' in first else {}),
+        **({'trivial_scores': trivially} if trivially else {}),
+        'trials': [{key: trial[key] for key in ('seed', *means, 'k_s', *of_tasks)} for trial in summaries],
+        'trial_map': trial_map,
+        'config_hash': config_lib.identity_hash(config),
+    }
+
+
+def final_message(summary: dict[str, Any], folder: Path | None) -> str:
+    """The final message of a run, from its summary.json: two lines, or a small table of trials; and the scores of all
+    tasks where there are several, beside those of trivial predictions."""
+    marked = ' on FAKE data' if summary['fake'] else ''
+    marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
+    headline = read_headline(summary)
+    score, head = headline.score, f'{headline.text}{marked}'
+    keys = final, last, best = score_keys(score)
+    of_tasks = {'all tasks': summary['scores']} if 'scores' in summary else {}
+    of_tasks |= {evaluation.TRIVIAL_NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
+    others = [f'{name}: {_scores_text(scores, "trials" in summary)}' for name, scores in of_tasks.items()]
+    where = [*others, *([f'outputs in {folder}'] if folder else [])]
+    if 'trials' not in summary:
+        line = (
+            f'{head} {score.text(summary[final])} after {summary["rounds"]} rounds '
+            f'(mean of the last evaluations, 10 at most, {score.text(summary[last])}, best {score.text(summary[best])})'
+        )
+        return '\n'.join([line, *where])
+    table: list[tuple] = [('seed', 'final', 'mean of last', 'best', 'K_s')]
+    for trial in summary['trials']:
+        table.append((trial['seed'], *(score.text(trial[key]) for key in keys), trial['k_s']))
+    if len(summary['trials']) > 1:
+        table.append(('mean', *(_mean_text(score, summary[key]) for key in keys), ''))
+    rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
+    return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, *where])
+
+
+def _mean_text(score: Score, value: dict[str, Any]) -> str:
+    """Mean and standard error, of trials."""
+    error = value['standard_error']
+    return score.text(value['mean']) + ('' if error is None else f' ± {score.text(error)}')
+
+
+def _scores_text(scores: dict[str, Any], of_trials: bool) -> str:
+    texts = []
+    for key, value in scores.items():
+        task = split_key(key)
+        assert task is not None  # of a run
+        texts.append(f'{task.text} {_mean_text(task.score, value) if of_trials else task.score.text(value)}')
+    return ', '.join(texts)
+
+
+def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:
+    """Measurements and versions of this process."""
+    device = jax.devices()[0]
+    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    return {
+        'compile_seconds': round(compile_seconds['round'], 3),
+        'compile_seconds_evaluation': round(compile_seconds['evaluation'], 3),
+        'peak_memory_bytes': on_device or resident,
+        'peak_memory_of': 'device' if on_device else 'process',
+        'device': f'{device.platform} ({device.device_kind})',
+        'versions': {'python': platform.python_version(), **checkpoint.installed_versions()},
+    }

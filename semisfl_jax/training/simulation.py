@@ -19,9 +19,9 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.core.types import Cohort, Federation
 from semisfl_jax.tasks import score_key
-from semisfl_jax.training import contract, inputs, metrics, trivial
+from semisfl_jax.training import checks, evaluation, inputs, metrics
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.evaluate import Scores, batched, compile_evaluate
+from semisfl_jax.training.evaluation import Scores, batched, compile_evaluate
 from semisfl_jax.training.experiment import Experiment
 
 _ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
@@ -65,7 +65,7 @@ class Simulation:
         k_s = int(carry.controller.k_s)
         state, metrics = self._round(experiment.key, carry.state, federation, cohort, np.int32(k_s))
         metrics, counted = jax.device_get((metrics, state.round))
-        contract.check_counted(experiment.method.name, counted, index + 1)
+        checks.check_counted(experiment.method.name, counted, index + 1)
         clients = inputs.participation(experiment, index)
         metrics, controller = after_round(experiment, carry.controller, metrics, clients)
         values = {name: float(value) for name, value in metrics.items()}
@@ -171,7 +171,7 @@ def build_evaluate(trials: Sequence[Experiment], like: Any, images: Sequence[Any
     """
     first = trials[0]
     like, jit = core.like(first.mesh, like), compile_with(first.config)
-    predict = contract.checked_predict(first.method.name, first.algorithm, first.task_of)
+    predict = checks.checked_predict(first.method.name, first.algorithm, first.task_of)
     evaluate = compile_evaluate(predict, like, images[0], first.task_of, jit)
     return [functools.partial(evaluate, of_trial) for of_trial in images]
 
@@ -195,14 +195,14 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
 
     found: dict[str, list[dict[str, float | None]]] = {}
     if first.algorithm.tasks:
-        pixels = [jax.tree.map(place, trivial.constants(trial)) for trial in trials]
-        found['constant'] = scored(trivial.predict_constants, pixels, images)
-    objects = [maps for trial in trials if (maps := trivial.object_maps(trial)) is not None]
+        pixels = [jax.tree.map(place, evaluation.trivial_constants(trial)) for trial in trials]
+        found['constant'] = scored(evaluation.predict_constants, pixels, images)
+    objects = [maps for trial in trials if (maps := evaluation.object_maps(trial)) is not None]
     if objects:
         size = first.config.eval_batch_size
         batches = _shared(trials, objects, lambda maps: batched(maps, {}, size, place).images)
         inputs = [of_trial._replace(images=maps) for maps, of_trial in zip(batches, images, strict=True)]
-        found['objects'] = scored(trivial.predict_objects, [()] * len(trials), inputs)
+        found['objects'] = scored(evaluation.predict_objects, [()] * len(trials), inputs)
     return [{name: of_trials[r] for name, of_trials in found.items()} for r in range(len(trials))]
 
 

@@ -74,7 +74,7 @@ def open_journal(folder: Path) -> Any:
     whole: list[bytes] = []
     if file.exists():
         *whole, _ = atomic_io.content(file).split(b'\n')
-        metrics.cut_back(file, len(whole))
+        metrics.truncate(file, len(whole))
     backend = importlib.import_module('optuna.storages.journal').JournalFileBackend(str(file), lock_obj=_Held())
     try:
         for line in whole:

@@ -12,7 +12,7 @@ from semisfl_jax.studies.sweeps import measure, plan, search
 from semisfl_jax.studies.sweeps.measure import Judge
 from semisfl_jax.studies.sweeps.search import COMPLETE, DIVERGED, PRUNED, Trial
 from semisfl_jax.studies.sweeps.spec import Entry, Sweep
-from semisfl_jax.training import finite
+from semisfl_jax.training import checks
 
 
 class Case(NamedTuple):
@@ -85,7 +85,7 @@ def ended(case: Case, failed: execute.Failed | None) -> tuple[Trial, Judge]:
     judge = case.judge or measure.judge(measure.key_of(case.folder))
     if failed and not at:
         curve = measure.curve(case.folder, case.sweep.seeds, judge.key)
-        why = finite.without_advice(failed.line)
+        why = checks.without_advice(failed.line)
         return Trial(case.values, DIVERGED, None, {}, max(curve, default=0), case.job.name, judge.key, why), judge
     curve = _at_stops(case, judge)
     if at:

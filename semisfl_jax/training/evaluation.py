@@ -1,0 +1,255 @@
+"""Scores on the test or the validation images, counted in one jitted call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import core, data, tasks
+from semisfl_jax.core import compilation, sampling
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Array
+from semisfl_jax.tasks import Task
+from semisfl_jax.training.experiment import Experiment
+
+Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
+
+
+class Batches(NamedTuple):
+    """A set of images in n batches of B."""
+
+    images: Array  # [n, B, H, W, C] uint8
+    truths: dict[str, Array]  # by task, [n, B, ...]
+    valid: Array  # [n, B] bool: which rows count
+    sizes: Array | None  # [n, B, 2] int32, height and width of the truths if these are not as large as the images
+
+
+def compile_evaluate(
+    predict: Callable[[Any, Array], dict[str, Any]],
+    like: Any,
+    inputs: Any,
+    task_of: Callable[[str], Task],
+    jit: Callable = compilation.jit,
+) -> Callable[[Any, Any], Scores]:
+    """Compiles the evaluation.
+
+    Args:
+      predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
+      like: a state, or its shapes.
+      inputs: what `batched` returns, or others of the same shapes.
+      task_of: name of an output -> its task.
+      jit: `compilation.jit`, possibly with settings applied.
+
+    Returns:
+      (what `batched` returns, state) -> {name: {score: value}}, computed from exact counts. Of several models, the mean
+      and the best.
+    """
+    compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
+
+    def evaluate(inputs: Any, state: Any) -> Scores:
+        counted = jax.device_get(compiled(state, inputs))
+        return {name: _scores(task_of(name), of_models) for name, of_models in counted.items()}
+
+    return evaluate
+
+
+def batched(
+    images: np.ndarray,
+    truth: Mapping[str, np.ndarray],
+    batch_size: int,
+    place: Callable[[np.ndarray], Array],
+    sizes: np.ndarray | None = None,
+) -> Batches:
+    """A set of images in batches, of which the last is filled with rows that do not count.
+
+    Args:
+      images: [T, H, W, C] uint8.
+      truth: {name of a task: [T, ...]}, of all tasks that are scored.
+      batch_size: B, at most T.
+      place: puts an array on the devices of the state.
+      sizes: [T, 2] int32, height and width of the truths, if they have sizes of their own.
+    """
+    count = len(images)
+    batch_size = min(batch_size, count)
+    batches = -(-count // batch_size)
+    filled = np.arange(batches * batch_size) % count
+    shape = (batches, batch_size)
+
+    def of_rows(rows: np.ndarray) -> Array:
+        return place(rows[filled].reshape(*shape, *rows.shape[1:]))
+
+    truths = {name: of_rows(rows) for name, rows in truth.items()}
+    valid = place((np.arange(len(filled)) < count).reshape(shape))
+    return Batches(of_rows(images), truths, valid, None if sizes is None else of_rows(sizes))
+
+
+def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
+    """The function to compile, arguments as in `compile_evaluate`: (state, what `batched` returns) -> counts."""
+
+    def counts(state: Any, inputs: Batches) -> dict[str, list[Any]]:
+        def one(batch: Batches) -> dict[str, list[Any]]:
+            counted = {}
+            for name, outputs in predict(state, batch.images).items():
+                task = task_of(name)
+                of_batch = batch.truths[task.name], batch.valid, batch.sizes
+                counted[name] = [task.scorer.count(x, *of_batch) for x in _models(outputs)]
+            return counted
+
+        return jax.lax.map(one, inputs)
+
+    return counts
+
+
+def _models(outputs: Any) -> tuple[Array, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
+    """Of one model; of several, the mean of each score and, beside it, the best of the one that counts."""
+    of_models = [task.scorer.finish(count) for count in counts]
+    if len(of_models) == 1:
+        return of_models[0]
+    means = {name: float(np.mean([scores[name] for scores in of_models])) for name in of_models[0]}
+    values = [scores[task.score.name] for scores in of_models]
+    return {**means, f'{task.score.name}_best': task.score.best(values)}
+
+
+# Trivial predictions of dense tasks: what a model scores counts from there.
+#
+# `constant`: the same outputs on all pixels of all images, those that score best (`Task.constant`). `objects`: in
+# saliency, all objects are salient: the pixels whose true class in `semseg` is not 0.
+
+TRIVIAL_NAMES = {'constant': 'constant prediction', 'objects': 'all objects salient'}  # with what messages call them
+PIXELS_AT_ONCE = 2**22  # counting takes eight times their memory
+SURE = 20.0  # a logit whose probability is 1 to float32
+
+
+def trivial_constants(experiment: Experiment) -> dict[str, np.ndarray]:
+    """The `Task.constant` [outputs] of every task that has one, by output; from the maps that its clients hold."""
+    names, pixels = experiment.config.data.tasks, {}
+    for output, task in experiment.algorithm.tasks.items():
+        if task.constant:
+            held = experiment.partition.client_index[names.index(task.name) :: len(names)]
+            rows = np.unique(np.concatenate(held))
+            pixels[output] = task.constant(count_pixels(experiment.dataset.targets[task.name].train, rows))
+    return pixels
+
+
+def count_pixels(maps: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """How many pixels of the maps [n, H, W] uint8 at `rows` have each number: [IGNORED] int64, without IGNORED."""
+    total, step = np.zeros(256, np.int64), max(1, PIXELS_AT_ONCE // maps[0].size)
+    for start in range(0, len(rows), step):
+        total += np.bincount(maps[rows[start : start + step]].ravel(), minlength=256)
+    return total[: tasks.IGNORED]
+
+
+def predict_constants(pixels: Mapping[str, Array], images: Array) -> dict[str, Any]:
+    """As `types.Predict`, with `constants` for a state: {output: [B, H, W, outputs]}."""
+    return {name: jnp.broadcast_to(pixel, (*images.shape[:3], len(pixel))) for name, pixel in pixels.items()}
+
+
+def object_maps(experiment: Experiment) -> np.ndarray | None:
+    """What `predict_objects` takes for the images on which the experiment is evaluated, [n, H, W, 1] uint8; None where
+    there is no saliency, or objects are not known."""
+    dataset = experiment.dataset
+    maps = dataset.targets.get('semseg')
+    if not maps or 'saliency' not in experiment.algorithm.tasks:
+        return None
+    if dataset.test_sizes is None:
+        return maps.test[..., None]
+    side = dataset.test_images.shape[1:3]  # as a network would predict them
+    return np.stack([of_side(one, size, side) for one, size in zip(maps.test, dataset.test_sizes, strict=True)])
+
+
+def of_side(original: np.ndarray, size: np.ndarray, side: tuple[int, ...]) -> np.ndarray:
+    """The upper left corner of a map [H, W] of this height and width, resized to [h, w, 1] by nearest neighbors."""
+    rows, columns = ((2 * np.arange(n) + 1) * size[k] // (2 * n) for k, n in enumerate(side))
+    return original[rows[:, None], columns][..., None]
+
+
+def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
+    """As `types.Predict`, of the classes [B, H, W, 1] in place of images, and no state."""
+    return {'saliency': jnp.where((maps > 0) & (maps != tasks.IGNORED), SURE, -SURE)}
+
+
+# The objective that clients minimize together, of the server's model over all of their images.
+
+GLOBAL_LOSS = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluated
+
+
+def global_loss_weights(
+    partition: data.Partition, held: np.ndarray, all_labels: bool, hparams: HParams
+) -> tuple[np.ndarray, np.ndarray]:
+    """The objective as a weighted sum over images.
+
+    It is F = sum_k w_k F_k, where F_k is the mean loss of the client's labeled images plus that of its unlabeled ones,
+    and w_k the weight of the client in the average.
+
+    Args:
+      partition: who holds which rows of the training set.
+      held: [2, N], how many unlabeled and labeled images each client holds.
+      all_labels: whether clients know all labels.
+      hparams: settings.
+
+    Returns:
+      Rows of the training set [R], and the weight of each as a labeled and as an unlabeled image, [R, 2].
+    """
+    unlabeled, with_label = jnp.asarray(held)
+    images = np.asarray(sampling.images_held(unlabeled, with_label, hparams.batch_size, hparams.labeled_rows))
+    share = images if hparams.local.weighting == 'samples' else images > 0
+    labeled = partition.client_index if all_labels else partition.client_labeled_index
+    rows, weight = [], []
+    for column, kind in enumerate((labeled if hparams.labeled_rows else (), partition.client_index)):
+        for w, own in zip(share / max(share.sum(), 1), kind, strict=False):
+            rows.append(own)
+            weight.append(np.eye(2)[np.full(len(own), column)] * w / max(len(own), 1))
+    return np.concatenate(rows).astype(np.int64), np.concatenate(weight)
+
+
+def build_global_loss(trials: Sequence[Experiment], like: Any, jit: Callable = jax.jit) -> list[Callable[[Any], float]]:
+    """Compiles the objective of R trials once, for states with the shapes of `like`.
+
+    Images go to the device in batches, wherever those of the rounds are.
+
+    Returns:
+      [R] functions: state of the trial -> F; [] if the method does not say what its clients minimize.
+    """
+    first = trials[0]
+    losses, config = first.algorithm.client_losses, first.config
+    if losses is None:
+        return []
+
+    def batch(state: Any, images: Array, labels: Array, weight: Array) -> Array:
+        return jnp.sum(weight * jnp.stack(losses(state, images, labels), axis=1))
+
+    held = [
+        global_loss_weights(trial.partition, trial.held, config.data.client_labels == -1, trial.hparams)
+        for trial in trials
+    ]
+    size = min(config.eval_batch_size, len(held[0][0]))
+    image, label = first.dataset.train_images[:1], first.dataset.train_labels[:1]
+    shapes = (
+        jax.ShapeDtypeStruct((size, *image.shape[1:]), image.dtype),
+        jax.ShapeDtypeStruct((size,), label.dtype),
+        jax.ShapeDtypeStruct((size, 2), jnp.float32),
+    )
+    place = functools.partial(core.replicate, first.mesh) if first.mesh else jax.device_put
+    compiled = jit(batch).lower(*core.like(first.mesh, (like, *shapes))).compile()
+
+    def measure(trial: Experiment, rows: np.ndarray, weight: np.ndarray, state: Any) -> float:
+        sums = []
+        for start in range(0, len(rows), size):
+            part = np.resize(rows[start : start + size], size)  # the last batch repeats images, with weight 0
+            of_part = np.zeros((size, 2), np.float32)
+            of_part[: len(rows) - start] = weight[start : start + size]
+            dataset = trial.dataset
+            inputs = dataset.train_images[part], dataset.train_labels[part], of_part
+            sums.append(compiled(state, *map(place, inputs)))
+        return float(np.sum(jax.device_get(sums), dtype=np.float64))
+
+    return [functools.partial(measure, trial, *of_trial) for trial, of_trial in zip(trials, held, strict=True)]
