@@ -40,5 +40,5 @@ record_writer.open_file = lambda path: open('{FULL}', 'wb')"""
     stopped = runs.run_process(tmp_path, prelude)
     assert stopped.returncode == 2
     advice = 'make room; a run then resumes by the same command'
-    line = f'error: No space left on device: {tmp_path / "tensorboard"}; {advice}'
+    line = f'error: No space left on device: {tmp_path}; {advice}'
     assert stopped.stderr.splitlines() == [line]

@@ -43,7 +43,7 @@ def path(tmp_path):
     """Five lines, the last one cut short."""
     path = tmp_path / 'metrics.jsonl'
     for number in range(1, 5):
-        metrics.append_line(path, {'round': number, 'x': number * 0.5})
+        metrics.append(path, {'round': number, 'x': number * 0.5})
     path.write_text(path.read_text() + '{"round": 5, "x"')
     return path
 

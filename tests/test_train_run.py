@@ -139,7 +139,7 @@ def test_costs_touch_nothing_else(reference, tmp_path):
     for folder in ('off', 'slow'):
         ours, theirs = state_of(tmp_path / folder), state_of(reference)
         assert ours.round == theirs.round == 4
-        for a, b in zip(jax.tree.leaves(ours.state), jax.tree.leaves(theirs.state), strict=True):
+        for a, b in zip(jax.tree.leaves(ours.states), jax.tree.leaves(theirs.states), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -173,7 +173,7 @@ def test_a_finished_run_is_left_alone(reference, capsys):
     )
     assert runs.run(reference, diagnostics_every=3) == 0
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f'warning: {reference} is finished without diagnostics of round 3 and 1 more, for which ')
+    assert warning.startswith(f'warning: {reference} is finished without diagnostics of round 3, 4, for which ')
     assert runs.files(reference) == before
 
 

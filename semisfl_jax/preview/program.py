@@ -10,9 +10,9 @@ import jax
 
 from semisfl_jax.preview import shapes
 from semisfl_jax.preview.targets import Devices, Target
-from semisfl_jax.training import memory, simulation
+from semisfl_jax.training import memory
 from semisfl_jax.training.evaluation import counting
-from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.experiment import Experiment, compile_with
 from semisfl_jax.training.memory import Memory
 
 _LOWERED_FOR = {'cpu': 'cpu', 'gpu': 'cuda', 'tpu': 'tpu'}
@@ -51,7 +51,7 @@ def _compiled(
     experiment: Experiment, function: Callable, arguments: Any, target: Target, **options: Any
 ) -> Program | Refused:
     start = time.monotonic()
-    traced = simulation.compile_with(experiment.config)(function, **options).trace(*arguments)
+    traced = compile_with(experiment.config)(function, **options).trace(*arguments)
     lowered = traced.lower(lowering_platforms=(_LOWERED_FOR[target.platform],))
     try:
         compiled = lowered.compile(compiler_options=_OPTIONS.get(target.platform))

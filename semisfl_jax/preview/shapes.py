@@ -72,7 +72,7 @@ def experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
 def of_round(experiment: Experiment, devices: Devices) -> Round:
     """The arguments of the round after `pre_rounds`, when all phases run, placed as in a run."""
     federation, method = experiment.federation, experiment.method
-    cohort = next(inputs.cohorts(experiment, 0))
+    cohort, _ = next(inputs.cohorts(experiment, 0))
     if isinstance(federation, data.HostFederation):
         if method.clients:
             rows = _rows(experiment, cohort)

@@ -1,10 +1,10 @@
-"""What the loop takes for granted of a method, which may be a user's own: what its functions return."""
+"""What a run checks while it trains: what a method, which may be a user's, returns, and that numbers are finite."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.config import failures
-from semisfl_jax.core.errors import Diverged, UserError, warn
+from semisfl_jax.core.errors import Diverged, UserError
 from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.core.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
-from semisfl_jax.core.wording import found, nearest
+from semisfl_jax.core.wording import found
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.training import checkpoint
 
@@ -27,114 +27,54 @@ WRITTEN = (
     *('round', 'k_s', *RoundCost._fields, 'wall_seconds', 'images_per_second'),
     *('clients', 'clients_failed', 'fake', 'validation'),
 )
-_COUNT = 'return state.replace(round=state.round + 1, ...)'
+_STOPPED = ': stopped. '
 
 
-def checked(method: str, algorithm: Algorithm) -> Algorithm:
-    """`algorithm` of a method, whose `init` and `round` are checked while they are traced; its numbers are the same.
-
-    Args:
-      method: its name.
-      algorithm: as built.
+def check_algorithm(method: str, algorithm: Algorithm) -> Algorithm:
+    """`algorithm` of a method, with `init` and `round` checked while they are traced; its numbers are the same.
 
     Raises:
-      UserError: when called: `init` returns no state; a round returns something else than a state and scalars, a state
-        of other shapes, types or structure than it takes, or the number of rounds that it takes.
+      UserError: when called: `init` returns no state; a round returns something else than a state and scalars, or a
+        state of other shapes, types or structure than it takes.
     """
 
     @functools.wraps(algorithm.init)
     def init(key: Array) -> MethodState:
         state = algorithm.init(key)
-        check_state(method, state)
+        if not hasattr(state, 'student') or _kind(getattr(state, 'round', None)) != 'int32 []':
+            raise UserError(
+                f"method '{method}': init returns {found(state)}; return a state with round [] int32 and student, such "
+                'as phases.init_state(key, model, memory=())'
+            )
         return state
 
     @functools.wraps(algorithm.round)
     def round_(key: Array, state: MethodState, *inputs: Any) -> tuple[MethodState, Metrics]:
-        after, metrics = check_round(method, algorithm.round(key, state, *inputs))
-        check_carried(method, state, after)
-        return after, metrics
+        returned = algorithm.round(key, state, *inputs)
+        check_round(method, state, returned)
+        return returned[0], dict(returned[1])
 
     return algorithm._replace(init=init, round=round_)
 
 
-def check_state(method: str, state: Any) -> None:
-    """Makes sure that `init` of a method returned a state.
+def check_round(method: str, state: MethodState, returned: Any) -> None:
+    """Compares what a round returned, arrays or their shapes, with the state that it took and a dict of scalars.
 
     Raises:
-      UserError: it has no `round` [] int32 or no `student`, or a leaf is not an array.
-    """
-    advice = 'return a state with round [] int32 and student, such as phases.init_state(key, model, memory=())'
-    if not all(hasattr(state, name) for name in ('round', 'student')):
-        raise UserError(f"method '{method}': init returns {found(state)}; {advice}")
-    if (kind := _kind(state.round)) != 'int32 []':
-        raise UserError(f"method '{method}': init returns a state whose round is {kind}; {advice}")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        if _shape_of(leaf) is None:
-            where = f'state{jax.tree_util.keystr(path)}'
-            raise UserError(f"method '{method}': init returns {found(leaf)} as {where}; return arrays")
-
-
-def check_round(method: str, returned: Any) -> tuple[Any, dict[str, Any]]:
-    """Makes sure that a round returned a state and metrics, which are returned.
-
-    Args:
-      method: name of the method.
-      returned: by `Algorithm.round`, or its shapes.
-
-    Raises:
-      UserError: it returned something else, a metric is not a scalar, or its name is one that the loop writes.
+      UserError: they differ, or a metric has a name that the loop itself writes.
     """
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], Mapping):
-        what = f'{found(returned)}' if not isinstance(returned, tuple) else f'({", ".join(map(found, returned))})'
-        raise UserError(f"method '{method}': a round returns {what}; return the state and a dict of metrics")
-    state, metrics = returned
+        raise UserError(f"method '{method}': a round returns {found(returned)}; return the state and a dict of metrics")
+    after, metrics = returned
     for name, value in metrics.items():
         if name in WRITTEN or tasks_lib.split_key(name):
             raise UserError(f"method '{method}': the loop itself writes '{name}'; give the metric another name")
-        if getattr(_shape_of(value), 'shape', None) != ():
+        if not _kind(value).endswith(' []'):
             raise UserError(f"method '{method}': metric '{name}' is {_kind(value)}; return a scalar, such as a mean")
-    return state, dict(metrics)
-
-
-def warn_misspelt(method: str, recorded: Collection[str], returned: Collection[str]) -> None:
-    """Warns about metrics of a method's record that rounds do not return, where they return one of a similar name; what
-    has none may depend on the configuration.
-
-    Args:
-      method: its name.
-      recorded: names in `Method.metrics`.
-      returned: names of the metrics of a round.
-    """
-    unrecorded = [name for name in returned if name not in recorded]
-    for name in recorded:
-        if name not in returned and (meant := nearest(name, unrecorded, cutoff=0.75)):
-            warn(
-                f"method '{method}': its record has the metric '{name}', but its rounds return '{meant}'; correct "
-                'metrics of the record'
-            )
-
-
-def check_carried(method: str, before: MethodState, after: Any) -> None:
-    """Makes sure that the state that a round returns can be passed to the next one.
-
-    Raises:
-      UserError: shapes, types or structure are not those of the state that it took, or `round` is the same.
-    """
-    taken, given = _kinds(before), _kinds(after)
-    for path in taken | given:
-        if (old := taken.get(path, 'nothing')) != (new := given.get(path, 'nothing')):
-            raise UserError(
-                f"method '{method}': a round takes {old} as state{path} and returns {new}; return a state of the same "
-                'structure, shapes and types'
-            )
-    structures: list[Any] = [jax.tree.structure(state) for state in (before, after)]
-    if structures[0] != structures[1]:  # such as a list in place of a tuple
+    if difference := _difference(state, after):
         raise UserError(
-            f"method '{method}': a round returns a state of another structure than it takes, though of the same "
-            'leaves; return state.replace(...), each field with the containers that it had'
+            f"method '{method}': a round takes {difference}; return a state of the same structure, shapes and types"
         )
-    if after.round is before.round:
-        raise UserError(f"method '{method}': a round returns the state.round that it takes; {_COUNT}")
 
 
 def check_counted(method: str, counted: Any, rounds: int) -> None:
@@ -149,82 +89,73 @@ def check_counted(method: str, counted: Any, rounds: int) -> None:
       UserError: it has another number.
     """
     if np.any(counted != rounds):
-        wrong = int(np.ravel(counted)[np.argmax(np.ravel(counted) != rounds)])
-        raise UserError(f"method '{method}': after round {rounds} its state has round={wrong}; {_COUNT}")
+        raise UserError(
+            f"method '{method}': after round {rounds} its state has round={np.ravel(counted)[0]}; return "
+            'state.replace(round=state.round + 1, ...)'
+        )
 
 
-def checked_predict(method: str, algorithm: Algorithm, task_of: Callable[[str], tasks_lib.Task]) -> Predict:
+def check_predict(method: str, algorithm: Algorithm, task_of: Callable[[str], tasks_lib.Task]) -> Predict:
     """`algorithm.predict` of a method, with its outputs checked while it is traced.
 
     Raises:
       UserError: when called, if outputs have wrong names or shapes, or the headline is none of them.
     """
+    known = tuple(algorithm.tasks) or MODELS
 
     def predict(state: Any, images: Any) -> dict[str, Any]:
         outputs = algorithm.predict(state, images)
-        _check_names(f"method '{method}':", algorithm, outputs)
+        names = set(outputs) if isinstance(outputs, Mapping) else set()
+        if algorithm.headline not in names or not names <= set(known):
+            returned = f'outputs {sorted(names)}' if names else found(outputs)
+            raise UserError(
+                f"method '{method}': predict returns {returned}; return a dict of outputs, by some of "
+                f"{', '.join(known)}, with the headline '{algorithm.headline}'"
+            )
         for name, of_models in outputs.items():
             task = task_of(name)
             wanted = (*images.shape[: 3 if task.dense else 1], task.outputs)
-            for one in of_models if isinstance(of_models, tuple) else (of_models,):
-                if getattr(one, 'shape', None) != wanted:
+            for output in of_models if isinstance(of_models, tuple) else (of_models,):
+                if getattr(output, 'shape', None) != wanted:
                     raise UserError(
-                        f"method '{method}': predict returns {found(one)} for '{name}' of {len(images)} images; return "
-                        f'{"maps" if task.dense else "logits"} {list(wanted)}'
+                        f"method '{method}': predict returns {found(output)} for '{name}' of {len(images)} images; "
+                        f'return {list(wanted)}'
                     )
         return outputs
 
     return predict
 
 
-def _check_names(whose: str, algorithm: Algorithm, outputs: Any) -> None:
-    known = tuple(algorithm.tasks) or MODELS
-    if not isinstance(outputs, Mapping) or not outputs:
-        what = '{}' if isinstance(outputs, Mapping) else found(outputs)
-        raise UserError(f'{whose} predict returns {what}; return a dict of outputs, by some of {", ".join(known)}')
-    for name in outputs:
-        if name not in known:
-            raise UserError(f"{whose} predict returns outputs of '{name}'; name them by some of {', '.join(known)}")
-    if algorithm.headline not in outputs:
-        raise UserError(
-            f"{whose} headline='{algorithm.headline}' is none of the outputs of predict; use one of "
-            + ', '.join(outputs)
-        )
-
-
-def _shape_of(value: Any) -> Any:
-    """Shape and dtype of an array or a number, traced or not; None of anything else."""
-    try:
-        return value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
-    except TypeError:
-        return None
-
-
 def _kind(value: Any) -> str:
-    """A leaf as shown in a message: 'float32 [2, 10]', or what else it is."""
-    return found(value if (shape := _shape_of(value)) is None else shape)
+    """An array or a number as shown in a message: 'float32 [2, 10]', or what else it is."""
+    try:
+        return found(value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value))
+    except TypeError:
+        return found(value)
 
 
-def _kinds(state: Any) -> dict[str, str]:
-    """The leaves of a state by path, and its parts without leaves, such as ()."""
-    leaves = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda part: not jax.tree.leaves(part))
-    return {jax.tree_util.keystr(path): _kind(leaf) for path, leaf in leaves}
-
-
-# Stops a run at non-finite numbers; its last checkpoint is kept.
-
-_STOPPED = ': stopped. '
+def _difference(before: Any, after: Any) -> str:
+    """The first difference of two states: 'float32 [2] as state.student and returns float32 [3]'; '' if none."""
+    kinds = []
+    for state in (before, after):  # also its parts without leaves, such as ()
+        leaves = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda part: not jax.tree.leaves(part))
+        kinds.append({jax.tree_util.keystr(path): _kind(leaf) for path, leaf in leaves})
+    for path in kinds[0] | kinds[1]:
+        if (old := kinds[0].get(path, 'nothing')) != (new := kinds[1].get(path, 'nothing')):
+            return f'{old} as state{path} and returns {new}'
+    structures: list[Any] = [jax.tree.structure(state) for state in (before, after)]  # a list in place of a tuple
+    return '' if structures[0] == structures[1] else f'{structures[0]} and returns {structures[1]}'
 
 
 def without_advice(message: str) -> str:
-    """The line of such an error without what is kept where: 'loss_supervised is nan in round 4'."""
+    """The line of a `Diverged` without its advice: 'loss_supervised is nan in round 4'."""
     return message.partition(_STOPPED)[0]
 
 
 def check_losses(
     prefix: str,
     folder: Path | None,
-    index: int,
+    number: int,
     measured: Mapping[str, Any],
     clients: Clients | None,
     config: ConfigDict,
@@ -234,7 +165,7 @@ def check_losses(
     Args:
       prefix: of the error message.
       folder: of the trial, None if nothing is saved.
-      index: of the round, 0-based.
+      number: of the round, 1-based.
       measured: its metrics.
       clients: participation of the round's clients; None for a server-only round.
       config: of the run.
@@ -245,19 +176,18 @@ def check_losses(
     every_loss = clients is not None and not failures.lost_all(clients)
     for name, value in measured.items():
         if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
-            raise Diverged(f'{prefix}{name} is {value} in round {index + 1}{_STOPPED}{_kept(folder, config)}')
+            raise Diverged(f'{prefix}{name} is {value} in round {number}{_STOPPED}{_advice(folder, config)}')
 
 
 def check_weights(prefix: str, folder: Path | None, number: int, state: Any, config: ConfigDict) -> None:
-    """Checks the state to be saved after `number` rounds: the last step of a round may have made it non-finite.
-
-    The other arguments as in `check_losses`.
+    """Checks the state to be saved after `number` rounds, arguments as in `check_losses`: the last step of a round may
+    have made it non-finite.
 
     Raises:
       Diverged: the state contains NaN or infinity.
     """
     if not _all_finite(state):
-        raise Diverged(f'{prefix}weights are infinite or NaN after round {number}{_STOPPED}{_kept(folder, config)}')
+        raise Diverged(f'{prefix}weights are infinite or NaN after round {number}{_STOPPED}{_advice(folder, config)}')
 
 
 @jax.jit
@@ -266,7 +196,8 @@ def _all_finite(state: Any) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
 
 
-def _kept(folder: Path | None, config: ConfigDict) -> str:
+def _advice(folder: Path | None, config: ConfigDict) -> str:
+    """What was saved, and which keys may help."""
     advice = 'a lower config.lr may help'
     if config.temperature < shared_defaults()['temperature']:  # logits are divided by it
         advice = f'a higher config.temperature (it is {config.temperature}) or a lower config.lr may help'

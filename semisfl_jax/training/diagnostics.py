@@ -319,7 +319,7 @@ def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callabl
 
 def _round_inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
     """Federation and cohort of round `index` (0-based), not divided over devices."""
-    federation, cohort = trial.federation, next(inputs.cohorts(trial, index))
+    federation, (cohort, _) = trial.federation, next(inputs.cohorts(trial, index))
     cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
     if isinstance(federation, data.HostFederation):
         streamed = federation.streamed(inputs.rows(trial, cohort), trial.method.reads)

@@ -1,4 +1,4 @@
-"""Scores on the test or the validation images, counted in one jitted call."""
+"""Scores on the test or the validation images, those of trivial predictions, and the objective of the clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from semisfl_jax.core import compilation, sampling
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import Task
-from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training import checks
+from semisfl_jax.training.experiment import Experiment, compile_with
 
 Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
 
@@ -119,6 +120,50 @@ def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
     return {**means, f'{task.score.name}_best': task.score.best(values)}
 
 
+def evaluated(trials: Sequence[Experiment]) -> list[Any]:
+    """[R] what `batched` returns, on every device, of the images on which each trial is evaluated.
+
+    Trials share one copy of the test images; each has its own validation images, unless these are of one split.
+    """
+    place, size = _place(trials[0]), trials[0].config.eval_batch_size
+
+    def of_trial(trial: Experiment) -> Any:
+        return batched(trial.dataset.test_images, trial.test_truth, size, place, trial.dataset.test_sizes)
+
+    return _shared(trials, trials, of_trial)
+
+
+def _shared(trials: Sequence[Experiment], of_trials: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
+    """[R] what `make` makes of what each trial has, once for all trials that are evaluated on the same images."""
+    made: dict[str, Any] = {}
+    for trial, own in zip(trials, of_trials, strict=True):
+        if trial.evaluated_on not in made:
+            made[trial.evaluated_on] = make(own)
+    return [made[trial.evaluated_on] for trial in trials]
+
+
+def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
+    """Compiles the evaluation of R trials once, on images from `evaluated`.
+
+    Returns:
+      [R] functions: state of the trial -> {output: {score: value}}.
+
+    Raises:
+      UserError: the method returns no outputs of their tasks.
+    """
+    first = trials[0]
+    predict = checks.check_predict(first.method.name, first.algorithm, first.task_of)
+    state = core.like(first.mesh, first.state_shapes)
+    evaluate = compile_evaluate(predict, state, images[0], first.task_of, compile_with(first.config))
+    return [functools.partial(evaluate, of_trial) for of_trial in images]
+
+
+def _place(experiment: Experiment) -> Callable[[np.ndarray], Any]:
+    """What puts an array on every device of an experiment."""
+    mesh = experiment.mesh
+    return functools.partial(core.replicate, mesh) if mesh else jax.device_put
+
+
 # Trivial predictions of dense tasks: what a model scores counts from there.
 #
 # `constant`: the same outputs on all pixels of all images, those that score best (`Task.constant`). `objects`: in
@@ -129,7 +174,7 @@ PIXELS_AT_ONCE = 2**22  # counting takes eight times their memory
 SURE = 20.0  # a logit whose probability is 1 to float32
 
 
-def trivial_constants(experiment: Experiment) -> dict[str, np.ndarray]:
+def constants(experiment: Experiment) -> dict[str, np.ndarray]:
     """The `Task.constant` [outputs] of every task that has one, by output; from the maps that its clients hold."""
     names, pixels = experiment.config.data.tasks, {}
     for output, task in experiment.algorithm.tasks.items():
@@ -177,6 +222,32 @@ def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
     return {'saliency': jnp.where((maps > 0) & (maps != tasks.IGNORED), SURE, -SURE)}
 
 
+def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[dict[str, dict[str, float]]]:
+    """[R] the scores of the trivial predictions of dense tasks: {one of TRIVIAL_NAMES: {key of a score: value}}, on
+    images from `evaluated`."""
+    first, place, jit = trials[0], _place(trials[0]), compile_with(trials[0].config)
+
+    def scored(predict: Callable, states: Sequence[Any], inputs: Sequence[Any]) -> list[dict[str, float]]:
+        evaluate = compile_evaluate(predict, states[0], inputs[0], first.task_of, jit)
+        judged = {name: task.score.name for name, task in first.algorithm.tasks.items()}
+        return [
+            {tasks.score_key(name, judged[name]): scores[name][judged[name]] for name in judged if name in scores}
+            for scores in map(evaluate, inputs, states)
+        ]
+
+    found: dict[str, list[dict[str, float]]] = {}
+    if first.algorithm.tasks:
+        pixels = [jax.tree.map(place, constants(trial)) for trial in trials]
+        found['constant'] = scored(predict_constants, pixels, images)
+    objects = [maps for trial in trials if (maps := object_maps(trial)) is not None]
+    if objects:
+        size = first.config.eval_batch_size
+        batches = _shared(trials, objects, lambda maps: batched(maps, {}, size, place).images)
+        inputs = [of_trial._replace(images=maps) for maps, of_trial in zip(batches, images, strict=True)]
+        found['objects'] = scored(predict_objects, [()] * len(trials), inputs)
+    return [{name: of_trials[r] for name, of_trials in found.items()} for r in range(len(trials))]
+
+
 # The objective that clients minimize together, of the server's model over all of their images.
 
 GLOBAL_LOSS = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluated
@@ -211,10 +282,8 @@ def global_loss_weights(
     return np.concatenate(rows).astype(np.int64), np.concatenate(weight)
 
 
-def build_global_loss(trials: Sequence[Experiment], like: Any, jit: Callable = jax.jit) -> list[Callable[[Any], float]]:
-    """Compiles the objective of R trials once, for states with the shapes of `like`.
-
-    Images go to the device in batches, wherever those of the rounds are.
+def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], float]]:
+    """Compiles the objective of R trials once. Images go to the device in batches, wherever those of the rounds are.
 
     Returns:
       [R] functions: state of the trial -> F; [] if the method does not say what its clients minimize.
@@ -238,8 +307,9 @@ def build_global_loss(trials: Sequence[Experiment], like: Any, jit: Callable = j
         jax.ShapeDtypeStruct((size,), label.dtype),
         jax.ShapeDtypeStruct((size, 2), jnp.float32),
     )
-    place = functools.partial(core.replicate, first.mesh) if first.mesh else jax.device_put
-    compiled = jit(batch).lower(*core.like(first.mesh, (like, *shapes))).compile()
+    place = _place(first)
+    arguments = core.like(first.mesh, (first.state_shapes, *shapes))
+    compiled = compile_with(config)(batch).lower(*arguments).compile()
 
     def measure(trial: Experiment, rows: np.ndarray, weight: np.ndarray, state: Any) -> float:
         sums = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.config import devices, failures
-from semisfl_jax.core import frequency, rng
+from semisfl_jax.core import compilation, frequency, rng
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Algorithm, Array, Federation, Views
@@ -34,6 +34,7 @@ class Experiment(NamedTuple):
     model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
     method: algorithms.Method
     algorithm: Algorithm
+    state_shapes: Any  # of the state of the algorithm
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
     mesh: Mesh | None  # of several devices, else None
@@ -111,6 +112,7 @@ class Parts(NamedTuple):
     model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
     method: algorithms.Method
     algorithm: Algorithm
+    state_shapes: Any
     hparams: hparams_lib.HParams
     mesh: Mesh | None  # of several devices, else None
 
@@ -128,9 +130,49 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
     chunk, how = config.federation.client_chunk, config.federation.client_map
     axis = core.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
     built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
-    algorithm = checks.checked(method.name, built)
+    algorithm = checks.check_algorithm(method.name, built)
     algorithm = algorithm._replace(round=core.shard_round(mesh, algorithm.round))
-    return Parts(model, method, algorithm, hparams, mesh)
+    return Parts(model, method, algorithm, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
+
+
+def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
+    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
+
+    Args:
+      config: resolved.
+      outline: shapes of the data set.
+      axes: names of the device axes over which BatchNorm statistics are averaged.
+
+    Raises:
+      UserError: the model does not fit the images, or a file of weights does not fit the model.
+    """
+    net, dtype = config.model, 'bfloat16' if config.precision == 'bfloat16' else 'float32'
+    if not config.data.tasks:
+        return models.build(
+            net.name,
+            outline.classes,
+            outline.image,
+            net.split_index,
+            net.projection,
+            net.projection_dim,
+            net.convolution,
+            dtype,
+            axes=axes,
+            batch_norm_variance=net.batch_norm_variance,
+            recompute=net.recompute,
+        )
+    of_tasks = []
+    for name in config.data.tasks:
+        outputs = outline.outputs[name]
+        options = net.convolution, dtype, net.batch_norm_variance, net.output_stride, net.recompute
+        model = models.build_dense(net.name, outputs, outline.image, *options)
+        of_tasks.append(core.TaskModel(tasks_lib.make(name, outputs), model))
+    if net.weights:  # of the encoder; all tasks begin with that of the first model (`phases.init_models`)
+        init = of_tasks[0].model.init
+        encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom)
+        model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))
+        of_tasks[0] = of_tasks[0]._replace(model=model)
+    return tuple(of_tasks)
 
 
 def build_federations(
@@ -263,63 +305,6 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     )
 
 
-# The model that a configuration names, for the shapes of a data set.
-
-
-def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
-    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
-
-    Args:
-      config: resolved.
-      outline: shapes of the data set.
-      axes: names of the device axes over which BatchNorm statistics are averaged.
-
-    Raises:
-      UserError: the model does not fit the images, or a file of weights does not fit the model.
-    """
-    if config.data.tasks:
-        models_ = tuple(_of_task(config, outline, name) for name in config.data.tasks)
-        # All tasks begin with one encoder, the first model's (`phases.init_models`).
-        return (_pretrained(models_[0], config.model.weights), *models_[1:])
-    return models.build(
-        config.model.name,
-        outline.classes,
-        outline.image,
-        config.model.split_index,
-        config.model.projection,
-        config.model.projection_dim,
-        config.model.convolution,
-        _dtype(config),
-        axes=axes,
-        batch_norm_variance=config.model.batch_norm_variance,
-        recompute=config.model.recompute,
-    )
-
-
-def _of_task(config: ConfigDict, outline: data.Outline, name: str) -> core.TaskModel:
-    """The model of a dense task."""
-    net, outputs = config.model, outline.outputs[name]
-    model = models.build_dense(
-        net.name,
-        outputs,
-        outline.image,
-        net.convolution,
-        _dtype(config),
-        net.batch_norm_variance,
-        net.output_stride,
-        net.recompute,
-    )
-    return core.TaskModel(tasks_lib.make(name, outputs), model)
-
-
-def _pretrained(of_task: core.TaskModel, file: str) -> core.TaskModel:
-    """The model with the encoder of a file; '' leaves it as it is."""
-    if not file:
-        return of_task
-    init = of_task.model.init
-    encoder = models.load_encoder(file, jax.eval_shape(init, rng.root(0)).bottom)
-    return of_task._replace(model=of_task.model._replace(init=lambda key: init(key)._replace(bottom=encoder)))
-
-
-def _dtype(config: ConfigDict) -> str:
-    return 'bfloat16' if config.precision == 'bfloat16' else 'float32'
+def compile_with(config: ConfigDict) -> Callable:
+    """`compilation.jit` with the precision and determinism of a configuration."""
+    return partial(compilation.jit, precision=config.precision, deterministic=config.deterministic)

@@ -1,9 +1,7 @@
-"""Writes and reads metrics.jsonl, the records of a run's rounds."""
+"""What a run reports: the lines of metrics.jsonl, their totals, summary.json and the final message on the screen."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import math
 import os
@@ -20,19 +18,24 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import costs, tasks
 from semisfl_jax.config import failures
 from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
-from semisfl_jax.training import checkpoint, evaluation, inputs
+from semisfl_jax.training import checkpoint, evaluation
 from semisfl_jax.training.evaluation import Scores
 from semisfl_jax.training.experiment import Experiment
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
-COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
+COSTS = RoundCost._fields  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
+# Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
+FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
+_LAST = 10  # evaluations that are averaged
+
+
+# --- lines of metrics.jsonl
 
 
 def plain(value: Any) -> Any:
@@ -46,80 +49,70 @@ def plain(value: Any) -> Any:
     return shortest if math.isfinite(shortest) else None
 
 
-def line(record: Mapping[str, Any]) -> str:
-    """A line of metrics.jsonl."""
-    return json.dumps(record) + '\n'
+def make_record(
+    experiment: Experiment,
+    number: int,
+    k_s: int,
+    measured: Mapping[str, Any],
+    scores: Scores,
+    cost: RoundCost,
+    clients: Clients | None,
+    seconds: float,
+    images: int,
+) -> dict[str, Any]:
+    """A line of metrics.jsonl.
+
+    Args:
+      experiment: the trial.
+      number: of the round, 1-based.
+      k_s: its supervised steps.
+      measured: its metrics.
+      scores: of its evaluation, {} without one.
+      cost: of all rounds so far.
+      clients: participation in the round, None without clients.
+      seconds, images: of the round, over all trials.
+    """
+    names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
+    record = {'round': number, 'k_s': k_s} | {name: plain(measured.get(name)) for name in names}
+    for name in sorted(scores, reverse=True):
+        record |= {score_key(name, score): plain(value) for score, value in scores[name].items()}
+    if experiment.costs.enabled:
+        record |= cost._asdict()
+    if failures.can_happen(experiment.config.failures):
+        survived, failed = (clients.survived, clients.failed) if clients else ((), ())
+        record |= {'clients': int(np.sum(survived)), 'clients_failed': int(np.sum(failed))}
+    record |= {'wall_seconds': round(seconds, 6), 'images_per_second': round(images / seconds, 6)}
+    if experiment.dataset.fake:  # a reader might take its scores for others
+        record['fake'] = True
+    if experiment.dataset.eval_split == 'validation':
+        record['validation'] = True
+    return record
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
+def append(path: Path, record: dict[str, Any]) -> None:
     """Adds one line to metrics.jsonl."""
     with path.open('a') as file:
-        file.write(line(record))
-
-
-def chain(previous: str, text: bytes) -> str:
-    """The running checksum of metrics.jsonl after one more line: SHA-256 over the previous checksum and its bytes."""
-    return hashlib.sha256(previous.encode() + text).hexdigest()
-
-
-def fault(path: Path, rounds: int, expected: str) -> str:
-    """Why the first `rounds` lines of metrics.jsonl do not match the checksum `expected`, '' if they do.
-
-    Raises:
-      UserError: no such file.
-    """
-    lines = atomic_io.content(path).split(b'\n')[:rounds]
-    if functools.reduce(chain, (text + b'\n' for text in lines), '') == expected:
-        return ''
-    return f'{path} was modified after the run wrote it: its lines up to round {rounds} have changed'
+        file.write(json.dumps(record) + '\n')
 
 
 def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
-    """The complete lines of metrics.jsonl; a last line truncated by a kill is skipped. Empty if there is no file.
-
-    Args:
-      path: of the file.
-      rounds: how many of its lines are read; None for all.
+    """The complete lines of metrics.jsonl, at most `rounds`; a last line truncated by a kill is skipped. Empty if there
+    is no file.
 
     Raises:
       UserError: it is not a regular file, or a line is not one that a run writes.
     """
-    return [_record(text, f'{path}, line {number},') for number, text in enumerate(_lines(path)[:rounds], start=1)]
+    records = []
+    for number, text in enumerate(_lines(path)[:rounds], start=1):
+        record = atomic_io.parse(text, f'{path}, line {number},')
+        if not isinstance(record, dict) or type(record.get('round')) is not int:
+            raise UserError(f'{path}, line {number}, is not a line that a run writes: it has no round')
+        records.append(record)
+    return records
 
 
 def _lines(path: Path) -> list[bytes]:
     return atomic_io.content(path).split(b'\n')[:-1] if os.path.lexists(path) else []
-
-
-def _record(text: bytes, location: str) -> dict[str, Any]:
-    record = atomic_io.parse(text, location)
-    if not isinstance(record, dict) or type(record.get('round')) is not int:
-        raise UserError(f'{location} is not a line that a run writes: it has no round')
-    for key, value in record.items():
-        judged = tasks.split_key(key)
-        others: tuple[Any, ...] = (None, True, False)  # besides numbers
-        if judged:  # an accuracy is defined for any images, a score of a dense task not
-            others = () if judged.score.name == tasks.ACCURACY.name else (None,)
-        if not atomic_io.is_number(value) and value not in others:
-            raise UserError(f'{location} is not a line that a run writes: its {key} is not a number')
-    return record
-
-
-def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """T lines of metrics.jsonl -> {name: [T]}: integers where every line has one, else float64, NaN for none."""
-    names = dict.fromkeys(name for record in records for name in record)
-    return {name: _as_array([record.get(name) for record in records]) for name in names}
-
-
-def stack_trials(trials: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """R times {name: [T]} -> {name: [R, T]}."""
-    return {name: np.stack([arrays[name] for arrays in trials]) for name in trials[0]}
-
-
-def _as_array(values: Sequence[Any]) -> np.ndarray:
-    if None in values:
-        return np.array([math.nan if value is None else value for value in values], np.float64)
-    return np.array(values)
 
 
 def check_rounds(path: Path, rounds: int) -> None:
@@ -129,12 +122,11 @@ def check_rounds(path: Path, rounds: int) -> None:
       UserError: it does not, or was not written by a run.
     """
     advice = 'restore the file, or start again in another --workdir'
-    lines = _lines(path)[: max(rounds, 1)]
     try:
-        round_numbers = [_record(text, f'line {number}')['round'] for number, text in enumerate(lines, start=1)]
+        numbers = [record['round'] for record in read(path, rounds)]
     except UserError as error:
-        raise UserError(f'{path}, rounds 1 to {max(rounds, 1)}: {error}; {advice}') from error
-    if rounds and round_numbers != list(range(1, rounds + 1)):
+        raise UserError(f'{path}, rounds 1 to {rounds}: {error}; {advice}') from error
+    if numbers != list(range(1, rounds + 1)):
         raise UserError(f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; {advice}')
 
 
@@ -145,17 +137,27 @@ def truncate(path: Path, rounds: int) -> None:
         atomic_io.write(path, content)
 
 
-# The running totals of a trial: what its summary reports about the rounds so far, including traffic and simulated
-# time.
-#
-# They are kept in the checkpoints, never read back from metrics.jsonl, so edits to that file do not reach later lines
-# or the summary.
+def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """T lines of metrics.jsonl -> {name: [T]}: integers where every line has one, else float64, NaN for none."""
+    names = dict.fromkeys(name for record in records for name in record)
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return {
+        name: np.array([math.nan if value is None else value for value in column], np.float64)
+        if None in column
+        else np.array(column)
+        for name, column in columns.items()
+    }
 
-_LAST = 10  # evaluations that are averaged
+
+# --- totals
 
 
 class RunTotals(NamedTuple):
-    """Totals of a trial after some rounds; scores are those of the method's headline."""
+    """Totals of a trial after some rounds; scores are those of the method's headline.
+
+    They are kept in the checkpoints, never read back from metrics.jsonl, so edits to that file do not reach later lines
+    or the summary.
+    """
 
     rounds: int = 0
     k_s: int = 0  # of the last round
@@ -165,45 +167,54 @@ class RunTotals(NamedTuple):
     last_scores: tuple[float | None, ...] = ()  # at most `_LAST`, oldest first; None where the images define none
     best_score: float | None = None
     scores: Mapping[str, float] = MappingProxyType({})  # of all tasks, in the last evaluation, by key of metrics.jsonl
-    metrics_sha256: str = ''  # `metrics.chain` over the lines of metrics.jsonl
 
 
 def update_totals(
-    account: RunTotals, bill: RoundCost, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
+    totals: RunTotals, bill: RoundCost, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
 ) -> RunTotals:
-    """The account after one more round.
+    """The totals after one more round.
 
     Args:
-      account: before that round.
+      totals: before that round.
       bill: of all rounds, including this one.
       record: its line of metrics.jsonl.
       headline: the number that counts.
       tasks: the keys of the scores of dense tasks.
     """
     scores = [record[headline.key]] if headline.key in record else []
-    known = [score for score in (account.best_score, *scores) if score is not None]
+    known = [score for score in (totals.best_score, *scores) if score is not None]
     return RunTotals(
         rounds=record['round'],
         k_s=record['k_s'],
         bill=bill,
-        wall_seconds=account.wall_seconds + record['wall_seconds'],
-        evaluations=account.evaluations + len(scores),
-        last_scores=(*account.last_scores, *scores)[-_LAST:],
+        wall_seconds=totals.wall_seconds + record['wall_seconds'],
+        evaluations=totals.evaluations + len(scores),
+        last_scores=(*totals.last_scores, *scores)[-_LAST:],
         best_score=headline.score.best(known) if known else None,
-        scores={key: record[key] for key in tasks} if scores else account.scores,
-        metrics_sha256=chain(account.metrics_sha256, line(record).encode()),
+        scores={key: record[key] for key in tasks} if scores else totals.scores,
     )
 
 
-def totals_to_json(account: RunTotals) -> dict[str, Any]:
-    """The account as stored in a checkpoint."""
-    return {**account._asdict(), 'scores': dict(account.scores)}
+def totals_to_json(totals: RunTotals) -> dict[str, Any]:
+    """The totals as stored in a checkpoint."""
+    return {**totals._asdict(), 'scores': dict(totals.scores)}
 
 
 def totals_from_json(value: Mapping[str, Any]) -> RunTotals:
-    """The inverse of `to_json`."""
-    converted = {'bill': RoundCost(*value['bill']), 'last_scores': tuple(value['last_scores'])}
-    return RunTotals(**{**value, **converted})
+    """The inverse of `totals_to_json`."""
+    return RunTotals(**{**value, 'bill': RoundCost(*value['bill']), 'last_scores': tuple(value['last_scores'])})
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error of the mean of n values, at least one, in their unit. The error of a single value is NaN.
+
+    As scipy.stats.sem has it; importing that takes longer than a table of runs.
+    """
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), error
+
+
+# --- summary.json
 
 
 def score_keys(score: Score) -> tuple[str, str, str]:
@@ -222,135 +233,52 @@ def read_headline(summary: Mapping[str, Any]) -> Headline:
     return Headline(summary['headline'], score, summary.get('eval_split', 'test'))
 
 
-def total_entries(account: RunTotals, headline: Headline, with_costs: bool) -> dict[str, Any]:
-    """The entries of summary.json for an account after the last round, which is always evaluated."""
-    known = [score for score in account.last_scores if score is not None]
-    values = account.last_scores[-1], float(np.mean(known)) if known else None, account.best_score
+def total_entries(totals: RunTotals, headline: Headline, with_costs: bool) -> dict[str, Any]:
+    """The entries of summary.json for the totals after the last round, which is always evaluated."""
+    known = [score for score in totals.last_scores if score is not None]
+    values = totals.last_scores[-1], float(np.mean(known)) if known else None, totals.best_score
     return {
         'headline': headline.output,
         **dict(zip(score_keys(headline.score), values, strict=True)),
-        **({'scores': dict(account.scores)} if account.scores else {}),
-        'evaluations': account.evaluations,
-        'rounds': account.rounds,
-        'k_s': account.k_s,
-        **(dict(zip(COSTS, account.bill, strict=True)) if with_costs else {}),
-        'wall_seconds': round(account.wall_seconds, 3),
-        'metrics_sha256': account.metrics_sha256,
+        **({'scores': dict(totals.scores)} if totals.scores else {}),
+        'evaluations': totals.evaluations,
+        'rounds': totals.rounds,
+        'k_s': totals.k_s,
+        **(totals.bill._asdict() if with_costs else {}),
+        'wall_seconds': round(totals.wall_seconds, 3),
     }
-
-
-def add_costs(
-    experiments: Sequence[Experiment],
-    index: int,
-    k_s: Sequence[int],
-    metrics_of_round: Sequence[Mapping[str, Any]],
-    previous: Sequence[RoundCost],
-) -> list[RoundCost]:
-    """The bills of several trials for all rounds up to round `index` (0-based).
-
-    Args:
-      experiments: R trials.
-      index: the round.
-      k_s: [R], its supervised steps.
-      metrics_of_round: [R], its metrics.
-      previous: [R], the bills before it.
-    """
-    return [
-        costs.add(old, costs.bill(experiment.costs, index, steps, inputs.participation(experiment, index), metrics_))
-        if experiment.costs.enabled
-        else old
-        for experiment, steps, metrics_, old in zip(experiments, k_s, metrics_of_round, previous, strict=True)
-    ]
-
-
-def cost_entries(experiment: Experiment, clients: Clients | None, cumulative: RoundCost) -> dict[str, Any]:
-    """The entries of a line of metrics.jsonl for the costs and, where clients can fail, for their numbers."""
-    lines = dict(zip(COSTS, cumulative, strict=True)) if experiment.costs.enabled else {}
-    if not failures.can_happen(experiment.config.failures):
-        return lines
-    counts = (0, 0) if clients is None else (int(np.sum(clients.survived)), int(np.sum(clients.failed)))
-    return {**lines, 'clients': counts[0], 'clients_failed': counts[1]}
-
-
-# The mean of what several seeds or evaluations gave, and its uncertainty.
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error of the mean of n values, at least one, in their unit. The error of a single value is NaN.
-
-    As scipy.stats.sem has it; importing that takes longer than a table of runs.
-    """
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), error
-
-
-# What a run reports: the lines of metrics.jsonl, summary.json and the final message on the screen.
-
-
-# Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
-FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
-
-
-def make_record(
-    number: int,
-    k_s: int,
-    measured: dict[str, np.ndarray],
-    scores: Scores,
-    entries: dict[str, Any],
-    seconds: float,
-    images: int,
-    marks: Mapping[str, bool],
-) -> dict[str, Any]:
-    """A line of metrics.jsonl; see `metrics.plain` for the numbers.
-
-    `entries` come from `totals.entries`, `marks` from the function of that name. `seconds` and `images` are those of
-    the round, over all of its trials.
-    """
-    names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
-    return {
-        'round': number,
-        'k_s': k_s,
-        **{name: plain(measured.get(name)) for name in names},
-        **{
-            score_key(name, score): plain(value)
-            for name in sorted(scores, reverse=True)
-            for score, value in scores[name].items()
-        },
-        **entries,
-        'wall_seconds': round(seconds, 6),
-        'images_per_second': round(images / seconds, 6),
-        **marks,
-    }
-
-
-def data_marks(experiment: Experiment) -> dict[str, bool]:
-    """What every line of metrics.jsonl says where a reader might take its scores for others."""
-    dataset = experiment.dataset
-    chosen = {'fake': dataset.fake, 'validation': dataset.eval_split == 'validation'}
-    return {name: True for name, holds in chosen.items() if holds}
 
 
 def summarize_trial(
     experiment: Experiment,
-    account: RunTotals,
-    trivial_scores: Mapping[str, Mapping[str, float | None]],
+    totals: RunTotals,
+    trivial_scores: Mapping[str, Mapping[str, float]],
     compile_seconds: dict[str, float],
     num_trials: int,
 ) -> dict[str, Any]:
-    """The content of the summary.json of a trial, one of `num_trials` in a program, from its account after the last
+    """The content of the summary.json of a trial, one of `num_trials` in a program, from its totals after the last
     round. Memory and compile time are those of the last process of the run."""
-    config = experiment.config
+    config, headline = experiment.config, experiment.headline
+    trivial = {name: {key: plain(v) for key, v in scores.items()} for name, scores in trivial_scores.items()}
+    device = jax.devices()[0]
+    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
     return {
         'algorithm': config.algorithm,
         'data': experiment.dataset.name,
         'fake': experiment.dataset.fake,
-        **({} if experiment.headline.split == 'test' else {'eval_split': experiment.headline.split}),
+        **({} if headline.split == 'test' else {'eval_split': headline.split}),
         **({} if config.pseudo_labels == 'method' else {'pseudo_labels': config.pseudo_labels}),
         'seed': config.seed,
-        **total_entries(account, experiment.headline, experiment.costs.enabled),
-        **({'trivial_scores': dict(trivial_scores)} if trivial_scores else {}),
+        **total_entries(totals, headline, experiment.costs.enabled),
+        **({'trivial_scores': trivial} if trivial else {}),
         'trials_in_program': num_trials,  # seconds and memory are those of all of them
-        **_process(compile_seconds),
+        'compile_seconds': round(compile_seconds['round'], 3),
+        'compile_seconds_evaluation': round(compile_seconds['evaluation'], 3),
+        'peak_memory_bytes': on_device or resident,
+        'peak_memory_of': 'device' if on_device else 'process',
+        'device': f'{device.platform} ({device.device_kind})',
+        'versions': {'python': platform.python_version(), **checkpoint.installed_versions()},
         'devices': experiment.mesh.size if experiment.mesh else 1,
         'processes': jax.process_count(),
         'config_hash': config_lib.identity_hash(config),
@@ -364,7 +292,7 @@ def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dic
     first = summaries[0]
     means = (*score_keys(read_headline(first).score), *(name for name in COSTS if name in first))
     of_tasks = [name for name in ('scores', 'trivial_scores') if name in first]
-    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *of_tasks, *means}
+    excluded = {'seed', 'k_s', 'trials_in_program', 'sha256', *of_tasks, *means}
     if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # no split shared by all
         excluded |= {'partition_seed', 'partition_hash'}
     shared = {key: value for key, value in first.items() if key not in excluded}
@@ -432,18 +360,3 @@ def _scores_text(scores: dict[str, Any], of_trials: bool) -> str:
         assert task is not None  # of a run
         texts.append(f'{task.text} {_mean_text(task.score, value) if of_trials else task.score.text(value)}')
     return ', '.join(texts)
-
-
-def _process(compile_seconds: dict[str, float]) -> dict[str, Any]:
-    """Measurements and versions of this process."""
-    device = jax.devices()[0]
-    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
-    return {
-        'compile_seconds': round(compile_seconds['round'], 3),
-        'compile_seconds_evaluation': round(compile_seconds['evaluation'], 3),
-        'peak_memory_bytes': on_device or resident,
-        'peak_memory_of': 'device' if on_device else 'process',
-        'device': f'{device.platform} ({device.device_kind})',
-        'versions': {'python': platform.python_version(), **checkpoint.installed_versions()},
-    }
