@@ -160,7 +160,7 @@ def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
     assert len(runs.records(tmp_path / 'run')) == 1
 
 
-@pytest.mark.parametrize('folder', [3, b'runs/a', '', 'runs/\0', 'a' * 300])
+@pytest.mark.parametrize('folder', [3, b'runs/a', ''])
 def test_what_is_no_folder_says_so_and_writes_nothing(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(sfl.UserError, match=r'^folder='):

@@ -2,8 +2,9 @@
 
 Every `config.diagnostics_every` rounds, and after the last one, a file `diagnostics/round_000100.npz` is written. It is
 computed separately from the round, from the state after it, and does not affect the numbers of the run. All entries
-that are not names, except `distance` and `norm`, are counts, from which `tables` computes rates. Letters as in `types`;
-row or column K of true classes is for images of unknown class. MODEL is each of `types.MODELS` that the method has.
+that are not names, except `distance` and `norm`, are counts, from which `class_rates` and `client_rates` follow.
+Letters as in `types`; row or column K of true classes is for images of unknown class. MODEL is each of `types.MODELS`
+that the method has.
 
     round            []              rounds completed
     unlabeled        [N, K+1]        unlabeled images of each client by class; all its images if it knows all labels
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,22 +57,8 @@ from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from semisfl_jax.training.experiment import Experiment
 
-__all__ = [
-    'Rates',
-    'build',
-    'class_rates',
-    'client_rates',
-    'count_labels',
-    'count_slots',
-    'cut_back',
-    'load',
-    'rounds_written',
-    'save',
-]
-
-
-# Diagnostics as files: one .npz per round, without pickles, written atomically.
-
+Arrays = dict[str, np.ndarray]
+LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}  # policy: those of its queue
 _NAME = 'round_{:06d}.npz'
 
 
@@ -125,7 +112,7 @@ def _path(folder: Path, round_number: int) -> Path:
     return folder / 'diagnostics' / _NAME.format(round_number)
 
 
-# Counts of pseudo-labels, and the rates that follow from them. NumPy, on the host.
+# --- counts, and the rates that follow from them
 
 
 class Rates(NamedTuple):
@@ -198,9 +185,7 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)
 
 
-# Computes diagnostics from the state after a round, in separate programs, so that the round stays one call.
-
-Arrays = dict[str, np.ndarray]
+# --- from the state after a round, in separate programs, so that the round stays one call
 
 
 def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
@@ -211,7 +196,7 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
       jit: `compilation.jit`, possibly with settings applied.
 
     Returns:
-      diagnose(trial, state, number, k_s) -> the arrays listed in the package docstring. `state` is that after round
+      diagnose(trial, state, number, k_s) -> the arrays listed in the module docstring. `state` is that after round
       `number` (1-based), `k_s` the supervised steps of that round. In a run of several processes, all must call it.
     """
     predict, hparams = experiment.algorithm.predict, experiment.hparams
@@ -244,48 +229,45 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
     return diagnose
 
 
-def _batches(images: np.ndarray, rows: np.ndarray, size: int) -> Iterator[tuple[int, np.ndarray, int]]:
-    """`rows` of `images` in batches of equal size: (number, images [B, H, W, C], how many are not padding)."""
-    size = min(size, len(rows))
+def _map_batches(trial: Experiment, images: np.ndarray, rows: np.ndarray, function: Callable[[int, Array], Any]) -> Any:
+    """What `function` of a number and a batch [B, H, W, C] returns for `rows` of `images`, joined on the host."""
+    size, parts = min(trial.config.eval_batch_size, len(rows)), []
     for number, start in enumerate(range(0, len(rows), size)):
-        part = rows[start : start + size]
-        yield number, images[np.resize(part, size)], len(part)
+        part = np.resize(rows[start : start + size], size)  # the last one is filled up
+        batch = core.replicate(trial.mesh, jnp.asarray(images[part]))
+        parts.append(jax.device_get(function(number, batch)))
+    return jax.tree.map(lambda *values: np.concatenate(values)[: len(rows)], *parts)
 
 
 def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) -> Arrays:
     """`unlabeled` and `MODEL_confident`."""
-    held = trial.partition.client_index
-    clients, classes = len(held), trial.dataset.num_classes
-    rows, owner = np.concatenate(held), np.repeat(np.arange(clients), [len(client_rows) for client_rows in held])
-    truth = trial.dataset.train_labels[rows]
-    parts = []
-    key = rng.fold(rng.root(trial.config.seed), 'diagnostics', number)
-    for batch, images, count in _batches(trial.dataset.train_images, rows, trial.config.eval_batch_size):
-        guesses = guess(state, *core.replicate(trial.mesh, (rng.fold(key, batch), jnp.asarray(images))))
-        parts.append(jax.tree.map(lambda x, count=count: x[:count], jax.device_get(guesses)))
-    mask = np.ones(len(rows), bool)
-    counts = {'unlabeled': count_labels(owner, truth, np.zeros_like(truth), mask, clients, classes)}
-    counts['unlabeled'] = counts['unlabeled'].sum(axis=-1, dtype=np.int32)
-    for model in sorted(parts[0], reverse=True):
-        labels, confident = (np.concatenate(values) for values in zip(*(part[model] for part in parts), strict=True))
-        counts[f'{model}_confident'] = count_labels(owner, truth, labels, confident, clients, classes)
-    return counts
+    dataset, held = trial.dataset, trial.partition.client_index
+    rows, owner = np.concatenate(held), np.repeat(np.arange(len(held)), [len(client_rows) for client_rows in held])
+    truth, key = dataset.train_labels[rows], rng.fold(rng.root(trial.config.seed), 'diagnostics', number)
+
+    def guess_batch(batch: int, images: Array) -> Any:
+        return guess(state, core.replicate(trial.mesh, rng.fold(key, batch)), images)
+
+    def count(labels: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        return count_labels(owner, truth, labels, counted, len(held), dataset.num_classes)
+
+    counts = {'unlabeled': count(np.zeros_like(truth), np.ones(len(rows), bool)).sum(axis=-1, dtype=np.int32)}
+    guesses = _map_batches(trial, dataset.train_images, rows, guess_batch)
+    return counts | {f'{model}_confident': count(*guesses[model]) for model in sorted(guesses, reverse=True)}
 
 
 def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays:
     """`MODEL_test` and `agreement`."""
-    dataset, parts = trial.dataset, []
-    rows = np.arange(len(dataset.test_labels))
-    for _, images, count in _batches(dataset.test_images, rows, trial.config.eval_batch_size):
-        predictions = jax.device_get(classify(state, core.replicate(trial.mesh, jnp.asarray(images))))
-        parts.append({model: labels[:count] for model, labels in predictions.items()})
-    predicted = {model: np.concatenate([part[model] for part in parts]) for model in sorted(parts[0], reverse=True)}
+    dataset, rows = trial.dataset, np.arange(len(trial.dataset.test_labels))
+    predicted = _map_batches(trial, dataset.test_images, rows, lambda _, images: classify(state, images))
 
     def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         groups, mask = np.zeros(len(rows), int), np.ones(len(rows), bool)
         return count_labels(groups, first, second, mask, 1, dataset.num_classes)[0, :-1]
 
-    counts = {f'{model}_test': pairs(dataset.test_labels, labels) for model, labels in predicted.items()}
+    counts = {
+        f'{model}_test': pairs(dataset.test_labels, predicted[model]) for model in sorted(predicted, reverse=True)
+    }
     if 'teacher' in predicted:
         counts['agreement'] = pairs(predicted['teacher'], predicted['student'])
     return counts
@@ -294,8 +276,7 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
 def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
     """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
-    memory = jax.eval_shape(experiment.algorithm.init, experiment.key).memory
-    if hparams.client_teacher_ema or not jax.tree.leaves(memory):
+    if hparams.client_teacher_ema or not jax.tree.leaves(experiment.state_shapes.memory):
         return None
     client_map = core.client_map(federation.client_chunk, federation.client_map)
     run = jit(build_replay(experiment.model, views, hparams, client_map))
@@ -304,13 +285,10 @@ def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callabl
         round_federation, cohort = _round_inputs(trial, number - 1)
         levels = jax.device_get(run(trial.key, state, round_federation, cohort, np.int32(k_s)))
         classes = trial.dataset.num_classes
-        slots, empty = zip(
-            *(
-                count_slots(level.labels, level.confident, level.keys[:, 0].astype(np.int64), classes)
-                for level in levels
-            ),
-            strict=True,
-        )
+        counts = [
+            count_slots(level.labels, level.confident, level.keys[:, 0].astype(np.int64), classes) for level in levels
+        ]
+        slots, empty = zip(*counts, strict=True)
         names = LEVELS[hparams.queue]
         return {'queue_levels': np.array(names), 'queue': np.stack(slots), 'queue_empty': np.array(empty, np.int32)}
 
@@ -339,14 +317,12 @@ def _gap(state: Any) -> tuple[Array, Array]:
     return jnp.stack([norm(piece) for piece in difference]), jnp.stack([norm(piece) for piece in student])
 
 
-# Reconstructs the content of the queue before it was emptied, from the state after the round.
+# --- the content of the queue before it was emptied, from the state after the round
 #
 # The labels of the supervised phase are those of the images it drew. The cross-entity phase does not change the
 # teacher, so its labels for the weak views of an iteration can be recomputed by a forward pass, without training: same
 # images, same views, same weights, equal up to rounding at the threshold. True classes take the place of the keys, and
 # the queue's own code determines what remains in it.
-
-LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}
 
 
 def build_replay(

@@ -37,18 +37,11 @@ def compile_evaluate(
     task_of: Callable[[str], Task],
     jit: Callable = compilation.jit,
 ) -> Callable[[Any, Any], Scores]:
-    """Compiles the evaluation.
-
-    Args:
-      predict: (state, images [B, H, W, C] uint8) -> {name: outputs of a task, as in `types.Predict`}.
-      like: a state, or its shapes.
-      inputs: what `batched` returns, or others of the same shapes.
-      task_of: name of an output -> its task.
-      jit: `compilation.jit`, possibly with settings applied.
+    """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes.
 
     Returns:
-      (what `batched` returns, state) -> {name: {score: value}}, computed from exact counts. Of several models, the mean
-      and the best.
+      (batches, state) -> {output: {score: value}}, computed from exact counts. Of several models, the mean and the
+      best.
     """
     compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
 
@@ -66,20 +59,18 @@ def batched(
     place: Callable[[np.ndarray], Array],
     sizes: np.ndarray | None = None,
 ) -> Batches:
-    """A set of images in batches, of which the last is filled with rows that do not count.
+    """Images [T, H, W, C] uint8 in batches, of which the last is filled with rows that do not count.
 
     Args:
-      images: [T, H, W, C] uint8.
+      images: of the set.
       truth: {name of a task: [T, ...]}, of all tasks that are scored.
       batch_size: B, at most T.
       place: puts an array on the devices of the state.
-      sizes: [T, 2] int32, height and width of the truths, if they have sizes of their own.
+      sizes: [T, 2] int32, height and width of the truths, if they are not those of the images.
     """
     count = len(images)
-    batch_size = min(batch_size, count)
-    batches = -(-count // batch_size)
-    filled = np.arange(batches * batch_size) % count
-    shape = (batches, batch_size)
+    shape = -(-count // min(batch_size, count)), min(batch_size, count)
+    filled = np.arange(shape[0] * shape[1]) % count
 
     def of_rows(rows: np.ndarray) -> Array:
         return place(rows[filled].reshape(*shape, *rows.shape[1:]))
@@ -90,7 +81,7 @@ def batched(
 
 
 def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
-    """The function to compile, arguments as in `compile_evaluate`: (state, what `batched` returns) -> counts."""
+    """The function that `compile_evaluate` compiles: (state, batches) -> counts."""
 
     def counts(state: Any, inputs: Batches) -> dict[str, list[Any]]:
         def one(batch: Batches) -> dict[str, list[Any]]:
@@ -98,16 +89,13 @@ def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[
             for name, outputs in predict(state, batch.images).items():
                 task = task_of(name)
                 of_batch = batch.truths[task.name], batch.valid, batch.sizes
-                counted[name] = [task.scorer.count(x, *of_batch) for x in _models(outputs)]
+                of_models = outputs if isinstance(outputs, tuple) else (outputs,)
+                counted[name] = [task.scorer.count(x, *of_batch) for x in of_models]
             return counted
 
         return jax.lax.map(one, inputs)
 
     return counts
-
-
-def _models(outputs: Any) -> tuple[Array, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
@@ -256,10 +244,8 @@ GLOBAL_LOSS = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluate
 def global_loss_weights(
     partition: data.Partition, held: np.ndarray, all_labels: bool, hparams: HParams
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The objective as a weighted sum over images.
-
-    It is F = sum_k w_k F_k, where F_k is the mean loss of the client's labeled images plus that of its unlabeled ones,
-    and w_k the weight of the client in the average.
+    """The objective as a weighted sum over images: F = sum_k w_k F_k, where F_k is the mean loss of the labeled images
+    of client k plus that of its unlabeled ones, and w_k its weight in the average.
 
     Args:
       partition: who holds which rows of the training set.
@@ -293,33 +279,25 @@ def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], floa
     if losses is None:
         return []
 
-    def batch(state: Any, images: Array, labels: Array, weight: Array) -> Array:
+    def batch_loss(state: Any, images: Array, labels: Array, weight: Array) -> Array:
         return jnp.sum(weight * jnp.stack(losses(state, images, labels), axis=1))
 
-    held = [
-        global_loss_weights(trial.partition, trial.held, config.data.client_labels == -1, trial.hparams)
-        for trial in trials
-    ]
+    all_labels, dataset, place = config.data.client_labels == -1, first.dataset, _place(first)
+    held = [global_loss_weights(trial.partition, trial.held, all_labels, trial.hparams) for trial in trials]
     size = min(config.eval_batch_size, len(held[0][0]))
-    image, label = first.dataset.train_images[:1], first.dataset.train_labels[:1]
-    shapes = (
-        jax.ShapeDtypeStruct((size, *image.shape[1:]), image.dtype),
-        jax.ShapeDtypeStruct((size,), label.dtype),
-        jax.ShapeDtypeStruct((size, 2), jnp.float32),
-    )
-    place = _place(first)
-    arguments = core.like(first.mesh, (first.state_shapes, *shapes))
-    compiled = compile_with(config)(batch).lower(*arguments).compile()
 
-    def measure(trial: Experiment, rows: np.ndarray, weight: np.ndarray, state: Any) -> float:
-        sums = []
-        for start in range(0, len(rows), size):
-            part = np.resize(rows[start : start + size], size)  # the last batch repeats images, with weight 0
-            of_part = np.zeros((size, 2), np.float32)
-            of_part[: len(rows) - start] = weight[start : start + size]
-            dataset = trial.dataset
-            inputs = dataset.train_images[part], dataset.train_labels[part], of_part
-            sums.append(compiled(state, *map(place, inputs)))
+    def part(rows: np.ndarray, weight: np.ndarray, start: int) -> tuple[np.ndarray, ...]:
+        """Images, labels and weights of a batch; the last one repeats images, with weight 0."""
+        batch = np.resize(rows[start : start + size], size)
+        weights = np.zeros((size, 2), np.float32)
+        weights[: len(rows) - start] = weight[start : start + size]
+        return dataset.train_images[batch], dataset.train_labels[batch], weights
+
+    arguments = core.like(first.mesh, (first.state_shapes, *part(*held[0], 0)))
+    compiled = compile_with(config)(batch_loss).lower(*arguments).compile()
+
+    def measure(rows: np.ndarray, weight: np.ndarray, state: Any) -> float:
+        sums = [compiled(state, *map(place, part(rows, weight, start))) for start in range(0, len(rows), size)]
         return float(np.sum(jax.device_get(sums), dtype=np.float64))
 
-    return [functools.partial(measure, trial, *of_trial) for trial, of_trial in zip(trials, held, strict=True)]
+    return [functools.partial(measure, *of_trial) for of_trial in held]

@@ -182,19 +182,14 @@ def build_federations(
     clients = algorithms.get(config.algorithm).clients
     residency = config.data.residency if clients else 'host'  # unread images stay on the host
     if config.pseudo_labels == 'true':
-        _check_truth(dataset, partitions)
+        held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
+        if unknown := int(np.sum(dataset.train_labels[held] < 0)):
+            raise UserError(
+                f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
+                f"images of {dataset.name} are unknown; use 'method', or another data set"
+            )
     all_labels, tasks = config.data.client_labels == -1, tuple(config.data.tasks)
     return data.build_federations(dataset, partitions, residency, all_labels, tasks)
-
-
-def _check_truth(dataset: data.Dataset, partitions: Sequence[data.Partition]) -> None:
-    """Raises UserError if clients hold images whose class is unknown, and `pseudo_labels` 'true' asks for it."""
-    held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
-    if unknown := int(np.sum(dataset.train_labels[held] < 0)):
-        raise UserError(
-            f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
-            f"images of {dataset.name} are unknown; use 'method', or another data set"
-        )
 
 
 def assemble(
@@ -206,32 +201,35 @@ def assemble(
     federation: Federation | data.HostFederation,
 ) -> Experiment:
     """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
-    method, hparams = parts.method, parts.hparams
-    may_fail, outputs = failures.can_happen(config.failures), [dataset.targets[n].outputs for n in config.data.tasks]
-    shape, held_out = dataset.train_images.shape[1:], partition.validation_index
-    dataset = data.evaluated(dataset, held_out, config.data.eval_split, config.data.tasks)
+    all_labels, unlabeled = config.data.client_labels == -1, [len(rows) for rows in partition.client_index]
+    labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
     controller = frequency.FrequencyOptions(
         # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
         rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
-        alpha=config.frequency.alpha,
-        beta=config.frequency.beta,
-        period=config.frequency.period,
-        horizon=config.frequency.horizon,
-        check_every=config.frequency.check_every,
         k_u=config.k_u,
-        labeled_share=len(partition.server_index) / _images_of(config, dataset, partition),
+        labeled_share=len(partition.server_index) / _num_images(config, dataset, partition),
         pre_rounds=config.pre_rounds,
+        **config.frequency.to_dict(),
     )
     frequency.check(controller)
+    price = costs.build(
+        config,
+        parts.method,
+        dataset.num_classes,
+        dataset.train_images.shape[1:],
+        parts.hparams,
+        failures.can_happen(config.failures),
+        [dataset.targets[name].outputs for name in config.data.tasks],
+    )
     return Experiment(
         config=config,
         key=key,
-        dataset=dataset,
+        dataset=data.evaluated(dataset, partition.validation_index, config.data.eval_split, config.data.tasks),
         partition=partition,
         federation=federation,
         frequency=controller,
-        costs=costs.build(config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
-        held=_held(partition, config.data.client_labels == -1),
+        costs=price,
+        held=np.array([unlabeled, labeled], np.int32),
         **parts._asdict(),
     )
 
@@ -241,18 +239,12 @@ def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identi
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
 
 
-def _images_of(config: ConfigDict, dataset: data.Dataset, partition: data.Partition) -> int:
+def _num_images(config: ConfigDict, dataset: data.Dataset, partition: data.Partition) -> int:
     """|D|: training images, without those held out for validation and those that `data.num_unlabeled` leaves out."""
     labeled = np.union1d(partition.server_index, np.concatenate([*partition.client_labeled_index, []]))
     if config.data.num_unlabeled:
         return len(labeled) + config.data.num_unlabeled
     return len(dataset.train_images) - len(partition.validation_index)
-
-
-def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
-    unlabeled = [len(rows) for rows in partition.client_index]
-    labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
-    return np.array([unlabeled, labeled], np.int32)
 
 
 def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, mesh: Mesh | None) -> None:

@@ -40,21 +40,13 @@ def folder_of(folder: object) -> Path | None:
     """The folder of a run, with ~ expanded, None for no files.
 
     Raises:
-      UserError: it is not a path, or no folder can have that name.
+      UserError: it is no path.
     """
     if folder is None:
         return None
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise UserError(f'folder={shorten(repr(folder))} names no folder; give a path, or None for no files')
-    path = user_files.expanded(os.fspath(folder), 'folder')
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        pass
-    except (ValueError, OSError) as error:  # ValueError: a null character
-        if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
-            raise UserError(f'folder={shorten(repr(path))} cannot be used ({error}); choose another') from error
-    return Path(path)
+    return Path(user_files.expanded(os.fspath(folder), 'folder'))
 
 
 def trial_folders(folder: Path, config: ConfigDict) -> list[Path]:
