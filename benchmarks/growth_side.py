@@ -18,7 +18,7 @@ from benchmarks.processes import Side
 from semisfl_jax import config as config_lib
 from semisfl_jax import core, data
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import trials
+from semisfl_jax.training.driver import Driver
 from semisfl_jax.training.experiment import Experiment
 
 LABELED = 100  # images at the server
@@ -91,20 +91,20 @@ def measure(point: Point) -> Side:
 
 def prepare(config: ConfigDict, experiments: list[Experiment], same: Rounds | None = None) -> Rounds:
     """Compiles the round of these trials, or reuses the program of others with the same shapes."""
-    batch = trials.batch(experiments, config.parallel.trials)
-    stream = batch.inputs(0)
+    driver = Driver(experiments, config.parallel.trials)
+    stream = driver.inputs(0)
     upcoming = next(stream)
     init = jax.jit(experiments[0].algorithm.init, out_shardings=core.replicated(experiments[0].mesh))
-    state = batch.stack([init(experiment.key) for experiment in experiments])
-    k_s = batch.stack([np.int32(config.k_s)] * len(experiments))
+    state = driver.stack([init(experiment.key) for experiment in experiments])
+    k_s = driver.stack([np.int32(config.k_s)] * len(experiments))
     if same:
         program, seconds = same.program, same.compile_s
     else:
-        program, seconds = programs.compiled(batch.round, config, batch.key, state, *upcoming, k_s)
+        program, seconds = programs.compiled(driver.round, config, driver.key, state, *upcoming[:2], k_s)
 
     def run() -> float:
         nonlocal state, upcoming
-        state, metrics = program(batch.key, state, *upcoming, k_s)
+        state, metrics = program(driver.key, state, *upcoming[:2], k_s)
         upcoming = next(stream)  # as in a run: gathered while the device computes
         jax.block_until_ready(state)
         return float(np.sum(metrics['loss_unlabeled']))

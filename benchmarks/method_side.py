@@ -66,11 +66,11 @@ def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
     upcoming = next(stream)
     state = jax.jit(experiment.algorithm.init)(experiment.key)
     k_s = np.int32(config.k_s)
-    program, seconds = programs.compiled(experiment.algorithm.round, config, experiment.key, state, *upcoming, k_s)
+    program, seconds = programs.compiled(experiment.algorithm.round, config, experiment.key, state, *upcoming[:2], k_s)
 
     def task() -> float:
         nonlocal state, upcoming
-        state, metrics = program(experiment.key, state, *upcoming, k_s)
+        state, metrics = program(experiment.key, state, *upcoming[:2], k_s)
         upcoming = next(stream)  # as in a run: gathered while the device computes
         jax.block_until_ready(state)
         losses = [float(metrics[name]) for name in LOSSES if name in metrics]
@@ -81,5 +81,5 @@ def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
         'compile_s': seconds,
         'temporary_bytes': memory.temp_size_in_bytes,
         'state_bytes': memory.alias_size_in_bytes,  # donated from one round to the next
-        'images': inputs.images_per_round(experiment, 0, config.k_s),
+        'images': inputs.images_per_round(experiment, inputs.participation(experiment, 0), config.k_s),
     }

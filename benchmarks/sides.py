@@ -78,7 +78,7 @@ def jax_side(case: Case) -> Side:
     hparams, model = experiment.hparams, experiment.model
     views = experiment_lib.views(config.augment, experiment.dataset)
     phase = core.build_cross_entity(model, views, hparams, core.client_axis(case.client_chunk, case.client_map))
-    inputs = next(inputs_lib.inputs(experiment, 0))
+    inputs = next(inputs_lib.inputs(experiment, 0))[:2]
 
     def cross_entity(key, state, federation, cohort):
         return phase(key, state, federation, cohort, learning_rate(hparams, state.round))

@@ -51,11 +51,10 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax.core.errors import UserError
     from semisfl_jax.studies import sweeps
     from semisfl_jax.training import diagnostics, loop
-    from semisfl_jax.training.console import console
+    from semisfl_jax.training.events import console
+    from semisfl_jax.training.load import Result, Trained, load_trained
     from semisfl_jax.training.loop import train
-    from semisfl_jax.training.result import Result
     from semisfl_jax.training.simulation import build
-    from semisfl_jax.training.trained import Trained, load_trained
 
 __all__ = [
     'Method',

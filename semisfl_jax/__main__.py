@@ -32,9 +32,9 @@ def _run(command: command_line.Command) -> None:
         command = command._replace(workdir=os.fspath(file_io.expand_home(command.workdir, '--workdir')))
     if definition := command.config.get(command_line.STUDY) or command.config.get(command_line.SWEEP):
         from semisfl_jax.studies import engine
-        from semisfl_jax.training.console import say
+        from semisfl_jax.training.events import print_lines
 
-        engine.run(definition, command.given, command.workdir, say=say)
+        engine.run(definition, command.given, command.workdir, say=print_lines)
     else:
         _train(command)
 
@@ -45,7 +45,7 @@ def _train(command: command_line.Command) -> None:
     from semisfl_jax.config import ignored_keys
     from semisfl_jax.core import hosts
     from semisfl_jax.training import events, loop
-    from semisfl_jax.training.console import console
+    from semisfl_jax.training.events import console
 
     config = command.config
     config_lib.check(config)

@@ -28,8 +28,8 @@ from semisfl_jax.config import commands
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run, folders, group, read, trials
-from semisfl_jax.training import trivial
-from semisfl_jax.training.averages import mean_and_error
+from semisfl_jax.training import evaluation
+from semisfl_jax.training.metrics import mean_and_error
 
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
 Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}
@@ -78,7 +78,7 @@ def trivial_scores(groups: Groups) -> list[Mean]:
         rows = []
         for name in next(iter(members.values())).trivial_scores:
             scored = {run.folder: scores(run.trivial(name), 1) for run in members.values()}
-            rows += means({trivial.NAMES[name]: members}, scored)
+            rows += means({evaluation.TRIVIAL_NAMES[name]: members}, scored)
         same = tuple((row.group, row.key, row.split, row.mean) for row in rows)
         found.setdefault(same, rows)
         sharing.setdefault(same, []).append(f'[{label}]')

@@ -17,8 +17,8 @@ from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import commands, keys
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.tasks import ACCURACY, OUTPUTS, Score, score_key, split_key
-from semisfl_jax.training import metrics, totals
+from semisfl_jax.tasks import ACCURACY, Score, score_key
+from semisfl_jax.training import metrics
 
 
 class Run(NamedTuple):
@@ -66,7 +66,7 @@ def trials(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def read(folder: str | os.PathLike[str]) -> Run:
-    """Reads a finished run of one seed. Warns on stderr about modified files, if the run recorded checksums.
+    """Reads a finished run of one seed. Warns if its config.json or summary.json is not what the run wrote.
 
     Raises:
       UserError: `folder` holds no finished run, or several.
@@ -79,44 +79,33 @@ def read(folder: str | os.PathLike[str]) -> Run:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
     if config.get('seeds'):
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N, which runs.trials lists')
-    for name, content, rules in (
-        ('config.json', config, {'seed': _is_count, 'algorithm': _is_text}),
-        ('summary.json', summary, {'rounds': _is_count, 'headline': OUTPUTS.__contains__}),
-        ('summary.json', {'trivial_scores': {}} | summary, {'trivial_scores': _are_trivial}),
-    ):
-        if wrong := [key for key, test in rules.items() if key not in content or not test(content[key])]:
-            raise UserError(f'{folder / name} was not written by a run: its {wrong[0]} is missing or invalid')
-    rounds, headline = summary['rounds'], totals.headline(summary)
+    try:
+        seed, rounds, headline = config['seed'], summary['rounds'], metrics.read_headline(summary)
+    except KeyError as error:
+        raise UserError(f'{folder} was not written by a run: it has no {error}; restore it from a copy') from error
     records = metrics.read(folder / 'metrics.jsonl')[:rounds]
     if len(records) < rounds or not any(headline.key in record for record in records):
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
-    if fault := _modified(folder, config, summary):
+    fault = ''
+    if file_io.has_seal(summary) and not file_io.is_sealed(summary):
+        fault = f'{folder / "summary.json"} was modified after the run wrote it'
+    elif summary.get('config_hash') not in (None, config_lib.identity_hash(config)):
+        fault = f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'
+    if fault:
         warn(fault)
     settings = {key: value for key, value in keys.completed(config).items() if key not in config_lib.INERT | {'seed'}}
     settings['rounds'] = rounds
     return Run(
         folder,
         settings,
-        config['seed'],
+        seed,
         headline.output,
         records,
         headline.score,
         bool(fault),
         summary.get('trivial_scores', {}),
     )
-
-
-def _modified(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Which file differs from what the run wrote, '' if none. Runs of earlier versions have no checksums."""
-    if not file_io.has_seal(summary):
-        return ''
-    if not file_io.is_sealed(summary):
-        return f'{folder / "summary.json"} was modified after the run wrote it'
-    hash_ = summary.get('config_hash')
-    if hash_ and hash_ != config_lib.identity_hash(config):
-        return f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'
-    return metrics.fault(folder / 'metrics.jsonl', summary['rounds'], summary['metrics_sha256'])
 
 
 def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -126,21 +115,6 @@ def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
         return settings
     meant = config_lib.of_method(method)
     return {key: keys.AUTO if value == meant.get(key, keys.AUTO) else value for key, value in settings.items()}
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _are_trivial(value: Any) -> bool:
-    if not isinstance(value, dict) or not all(isinstance(scores, dict) for scores in value.values()):
-        return False
-    entries = [entry for scores in value.values() for entry in scores.items()]
-    return all(split_key(key) and (score is None or file_io.is_number(score)) for key, score in entries)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:

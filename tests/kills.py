@@ -4,11 +4,11 @@ KILL = 'import os, signal; kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL
 KILLED_AT = {
     'before any line': 'from semisfl_jax.training import metrics; metrics.append = kill',
     'after line 1, before any checkpoint': """
-from semisfl_jax.training import tensorboard
-tensorboard.log_events = kill""",
+from semisfl_jax.training import outputs
+outputs.log_events = kill""",
     'after line 3': """
-from semisfl_jax.training import tensorboard
-tensorboard.log_events = lambda events, record: record['round'] == 3 and kill()""",
+from semisfl_jax.training import outputs
+outputs.log_events = lambda events, record: record['round'] == 3 and kill()""",
     'while line 3 is written': """
 from semisfl_jax.training import metrics
 append = metrics.append
@@ -18,7 +18,7 @@ def cut_short(path, record):
         kill()
     append(path, record)
 metrics.append = cut_short""",
-    'while checkpoint 2 is described': 'from semisfl_jax.core import atomic_io; atomic_io.seal = kill',
+    'while checkpoint 2 is described': 'from semisfl_jax.training import checkpoint; checkpoint._shapes = kill',
     'between the arrays of checkpoint 4 and its commit': """
 import os
 rename = os.rename
@@ -31,5 +31,5 @@ os.rename = lambda old, new, **kw: (rename(old, new, **kw), str(new).endswith('c
 from semisfl_jax.training import checkpoint
 save = checkpoint.save
 checkpoint.save = lambda manager, number, *rest: kill() if number == 4 else save(manager, number, *rest)""",
-    'before the summary': 'from semisfl_jax.training import summary; summary.of_trial = kill',
+    'before the summary': 'from semisfl_jax.training import metrics; metrics.summarize_trial = kill',
 }

@@ -252,7 +252,7 @@ DENSE = [
         ('a curve that is not interpolated', 'prepend=0.0) * best', 'prepend=0.0) * precision'),
     ),
     *of(
-        'training/trivial.py',
+        'training/evaluation.py',
         'trivial',
         ('maps of clients of other tasks', '[names.index(task.name) :: len(names)]', ''),
         ('pixels without truth are objects', ' & (maps != tasks.IGNORED)', ''),
@@ -375,7 +375,7 @@ OTHERS = [
         ),
     ),
     *of(
-        'training/global_loss.py',
+        'training/evaluation.py',
         'global_loss',
         (
             'clients weigh alike',

@@ -94,7 +94,7 @@ def initial(family, algorithm):
 def inputs(family, algorithm, devices, partition):
     """Federation and cohort of the first round. Both partitions have tables of one shape, so one program takes both."""
     built = build(family, algorithm, devices, partition)
-    federation, cohort = next(inputs_lib.inputs(built, 0))
+    federation, cohort, _ = next(inputs_lib.inputs(built, 0))
     count = len(built.dataset.train_images)
 
     def wide(table):

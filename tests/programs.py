@@ -122,7 +122,7 @@ class Made:
         self.built = experiment.build(config_lib.resolve(config))
         self.read = READS.names  # at first by what builds the programs
         stream = inputs.inputs(self.built, 0)
-        self.rounds = [next(stream) for _ in range(ROUNDS)]
+        self.rounds = [next(stream)[:2] for _ in range(ROUNDS)]
 
     @functools.cached_property
     def programs(self):

@@ -13,8 +13,9 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import sampling
 from semisfl_jax.plots import collect
-from semisfl_jax.training import diagnostics, experiment, inputs, trials
+from semisfl_jax.training import diagnostics, experiment, inputs
 from semisfl_jax.training.describe import describe
+from semisfl_jax.training.driver import Driver
 from tests import runs
 from tests.marks import slow_but
 
@@ -31,7 +32,7 @@ METHODS = {
 
 def images_read(built):
     """Rows of the training set that the first round reads, each of them with its label."""
-    key, cohort, batches = built.key, next(inputs.cohorts(built, 0)), built.hparams.batches
+    key, cohort, batches = built.key, next(inputs.cohorts(built, 0))[0], built.hparams.batches
     tables = built.federation.tables
     rows, labeled = sampling.rows(built.method.reads, key, tables, cohort, batches)
     made = np.arange(rows.shape[1]) < np.asarray(sampling.client_steps(tables, cohort, batches))[:, None]
@@ -81,7 +82,7 @@ def test_everything_beside_the_training_knows_it(tmp_path, capsys):
 def test_trials_without_images_at_the_server_share_the_rest(residency):
     config = config_lib.resolve(runs.config(**METHODS['fedavg'], **ALL, seeds='0,1', data__residency=residency))
     built = experiment.build_trials(config_lib.trials(config))
-    federation, _ = next(trials.batch(built, 'loop').inputs(0))
+    federation, *_ = next(Driver(built, 'loop').inputs(0))
     assert federation.server_index.shape == (2, 0)
     assert federation.size.sum(axis=1).tolist() == federation.labeled_size.sum(axis=1).tolist() == [1437, 1437]
 

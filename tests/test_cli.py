@@ -18,7 +18,7 @@ from semisfl_jax.config import command_line
 from semisfl_jax.core import errors
 from semisfl_jax.core.errors import Diverged, UserError
 from semisfl_jax.plots import __main__ as plots_command
-from semisfl_jax.training import loop, workdir
+from semisfl_jax.training import loop, outputs
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -306,9 +306,9 @@ def test_a_folder_of_another_configuration_is_left_alone(reference, capsys):
 def test_more_seeds_go_into_a_folder_of_their_own(tmp_path, capsys):
     config = config_lib.resolve(runs.config(seeds=(0, 1, 2)))
     tmp_path.joinpath('config.json').write_text(json.dumps(config.to_dict(), default=list))
-    workdir.check(tmp_path, config)
+    outputs.check_folder(tmp_path, config)
     with pytest.raises(UserError, match=r'seeds: .*; train the new seeds alone in another --workdir, and give both'):
-        workdir.check(tmp_path, config_lib.resolve(runs.config(seeds=(0, 1, 2, 3))))
+        outputs.check_folder(tmp_path, config_lib.resolve(runs.config(seeds=(0, 1, 2, 3))))
 
 
 def test_a_folder_whose_split_is_another_one_is_left_alone(reference, tmp_path, capsys):

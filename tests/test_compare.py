@@ -8,7 +8,7 @@ import math
 import pytest
 
 from semisfl_jax import compare
-from semisfl_jax.training.averages import mean_and_error
+from semisfl_jax.training.metrics import mean_and_error
 from tests.one_line import assert_one_line
 
 

@@ -9,7 +9,8 @@ import pytest
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import devices as devices_lib
 from semisfl_jax.core import rng
-from semisfl_jax.training import experiment, trials
+from semisfl_jax.training import experiment
+from semisfl_jax.training.driver import Driver
 from tests import eight_devices, runs
 
 
@@ -138,14 +139,14 @@ def test_trials_divided_over_devices_are_single_runs_to_the_byte(tmp_path, resid
 def test_every_device_holds_its_own_trials(tmp_path):
     """States are divided, images are copied, and no device says a word to another."""
     configs = config_lib.trials(config_lib.resolve(runs.config(seeds=tuple(range(8)), parallel__devices=8)))
-    batch = trials.batch(experiment.build_trials(configs), 'loop', 8)
+    driver = Driver(experiment.build_trials(configs), 'loop', 8)
     init = jax.jit(experiment.build(configs[0]).algorithm.init)
-    state = batch.stack([init(rng.root(trial_config.seed)) for trial_config in configs])
+    state = driver.stack([init(rng.root(trial_config.seed)) for trial_config in configs])
     assert {len(shard.data) for shard in jax.tree.leaves(state.student)[0].addressable_shards} == {1}
-    federation, cohorts = next(batch.inputs(0))
+    federation, cohorts, _ = next(driver.inputs(0))
     assert federation.server_images.sharding.is_fully_replicated
     assert len(federation.index.sharding.device_set) == 8
-    arguments = batch.key, state, federation, cohorts, batch.stack([jnp.int32(2)] * 8)
-    text = jax.jit(batch.round).lower(*arguments).compile().as_text()
+    arguments = driver.key, state, federation, cohorts, driver.stack([jnp.int32(2)] * 8)
+    text = jax.jit(driver.round).lower(*arguments).compile().as_text()
     for word in ('all-reduce', 'all-gather', 'collective-permute', 'all-to-all'):
         assert word not in text

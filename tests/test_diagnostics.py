@@ -13,7 +13,6 @@ from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.core.queue import Queue
 from semisfl_jax.training import diagnostics, experiment, load
-from semisfl_jax.training.diagnostics import replay
 from tests import runs, toy
 from tests.kills import KILL, KILLED_AT
 
@@ -204,7 +203,9 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
         state, _ = jax.jit(algorithm.round)(key, algorithm.init(key), federation, cohort, jnp.int32(k_s))
         jax.block_until_ready(state)
         jax.effects_barrier()
-    levels = jax.jit(replay.build_replay(model, toy.VIEWS, hparams))(key, state, federation, cohort, jnp.int32(k_s))
+    levels = jax.jit(diagnostics.build_replay(model, toy.VIEWS, hparams))(
+        key, state, federation, cohort, jnp.int32(k_s)
+    )
 
     supervised = Ring(hparams.queue_size)
     unlabeled = Ring(hparams.queue_size) if policy == 'two_level' else supervised
@@ -218,7 +219,7 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
                 supervised.push(labels, confident, labels)
     assert {phase for phase, *_ in pushes} == {'S', 'U'}
     expected = [supervised, unlabeled] if policy == 'two_level' else [supervised]
-    assert len(levels) == len(expected) == len(replay.LEVELS[policy])
+    assert len(levels) == len(expected) == len(diagnostics.LEVELS[policy])
     for level, ring in zip(levels, expected, strict=True):
         slots = sorted((int(x), bool(y)) for x, y in zip(level.labels, level.confident, strict=True) if x >= 0)
         assert slots == sorted(slot[:2] for slot in ring.slots if slot)
@@ -232,7 +233,7 @@ def test_truths_stay_with_their_labels():
     federation, key = toy.federation(labels_at_clients=True), jax.random.key(3)
     algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams)
     state = algorithm.init(key).replace(round=jnp.int32(1), step=jnp.int32(2))
-    run = replay.build_replay(toy.model(), toy.VIEWS, hparams)
+    run = diagnostics.build_replay(toy.model(), toy.VIEWS, hparams)
     _, level = run(key, state, federation, toy.cohort([2, 4]), jnp.int32(2))
     assert (level.labels >= 0).all()
     assert level.confident.all()
@@ -250,7 +251,7 @@ def test_before_the_clients_take_part_the_server_alone_fills_the_queue(policy, s
     hparams = dataclasses.replace(toy.HPARAMS, pre_rounds=3, queue=policy, queue_size=size)
     federation, key = toy.federation(), jax.random.key(3)
     state = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams).init(key)
-    run = jax.jit(replay.build_replay(toy.model(), toy.VIEWS, hparams))
+    run = jax.jit(diagnostics.build_replay(toy.model(), toy.VIEWS, hparams))
     inputs = federation, toy.cohort([2, 4]), jnp.int32(1)
     filled = []
     for number in (3, 4, 5):  # the last round of the server alone, and two with clients; one step in each
@@ -261,6 +262,6 @@ def test_before_the_clients_take_part_the_server_alone_fills_the_queue(policy, s
 
 def test_only_iterations_that_leave_a_slot_are_replayed():
     hparams = dataclasses.replace(toy.HPARAMS, k_u=50, queue_size=1024, queue_stride=10)
-    assert replay.iterations_kept(hparams, 640).tolist() == [39, 48, 49]
-    assert replay.iterations_kept(hparams, 2000).tolist() == [49]
-    assert replay.iterations_kept(hparams, 100).tolist() == [9, 19, 29, *range(39, 50)]
+    assert diagnostics.iterations_kept(hparams, 640).tolist() == [39, 48, 49]
+    assert diagnostics.iterations_kept(hparams, 2000).tolist() == [49]
+    assert diagnostics.iterations_kept(hparams, 100).tolist() == [9, 19, 29, *range(39, 50)]

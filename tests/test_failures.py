@@ -271,17 +271,16 @@ def test_weights_visits_and_images():
     built = experiment_lib.build(config)
     visits, seen = np.zeros(10, int), 0
     stream = inputs.cohorts(built, 0)
-    for index, cohort in zip(range(8), stream, strict=False):
-        participants = inputs.participation(built, index)
+    for index, (cohort, participants) in zip(range(8), stream, strict=False):
         np.testing.assert_array_equal(cohort.ids, data.draw_cohort(0, index, 10, 3))
         np.testing.assert_array_equal(cohort.weight, ~participants.failed)
         np.testing.assert_array_equal(cohort.participations, visits[participants.ids])
         visits[participants.ids[participants.started]] += 1
         seen += int(participants.failed.sum())
-        count = inputs.images_per_round(built, index, 5)
+        count = inputs.images_per_round(built, participants, 5)
         assert count == 5 * 4 + int(np.sum(~participants.failed)) * 2 * 4
     assert seen
-    later = next(inputs.cohorts(built, 8))
+    later, _ = next(inputs.cohorts(built, 8))
     expected = visits[data.draw_cohort(0, 8, 10, 3)]
     np.testing.assert_array_equal(later.participations, expected)
 

@@ -6,7 +6,7 @@ import pytest
 import semisfl_jax as sfl
 from semisfl_jax.core.hparams import HParams, Local
 from semisfl_jax.data import Partition
-from semisfl_jax.training import global_loss, load
+from semisfl_jax.training import evaluation, load
 from tests import runs
 
 # Clients hold different numbers of images, some no label; the last batch of an evaluation is not full.
@@ -81,9 +81,10 @@ def test_weights_of_images_by_hand():
     held = np.array([[3, 1, 0], [1, 0, 0]], np.int32)
     for weighting, shares in (('samples', (4 / 5, 1 / 5)), ('uniform', (1 / 2, 1 / 2))):
         hparams = HParams(batch_size=4, labeled_rows=2, local=Local(weighting=weighting))
-        found, weight = global_loss.weights(partition, held, False, hparams)
+        found, weight = evaluation.global_loss_weights(partition, held, False, hparams)
         assert found.tolist() == [9, 5, 6, 7, 8]
         a, b = shares
         np.testing.assert_allclose(weight, [[a, 0], [0, a / 3], [0, a / 3], [0, a / 3], [0, b]])
-    found, weight = global_loss.weights(partition, held, False, HParams(labeled_rows=0))  # labels are not used
+    # labels are not used
+    found, weight = evaluation.global_loss_weights(partition, held, False, HParams(labeled_rows=0))
     assert found.tolist() == [5, 6, 7, 8]

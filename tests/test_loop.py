@@ -1,5 +1,6 @@
 """Training from Python: arrays and states in place of files, events in place of prints."""
 
+import collections
 import json
 
 import jax
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 import semisfl_jax as sfl
+from semisfl_jax import algorithms
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import events, finite, interrupt, loop
-from semisfl_jax.training.arguments import folder_of
+from semisfl_jax.training import checks, events, experiment, inputs, interrupt, loop
+from semisfl_jax.training.outputs import folder_of
 from tests import runs
 
 
@@ -158,33 +160,27 @@ def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
     assert len(runs.records(tmp_path / 'run')) == 1
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        ((3,), 'folder=3 is not a path; give a str or a Path, or None for no files'),
-        ((b'runs/a',), "folder=b'runs/a' is not a path"),
-        (('',), "folder='' would write into the current folder; name one"),
-        (('runs/\0',), r"folder='runs/.x00' cannot be the name of a folder \(.*null .*\); choose another"),
-        (('a' * 300,), 'File name too long: a+.* choose a shorter one'),
-        ((None, 3), 'on_event=3 cannot be called; give a function of an event, or None'),
-        ((None, sfl.console), 'on_event=console cannot be called with an event .* `with console.. as show:`'),
-        ((None, sfl.console()), 'on_event is a block that was not entered; write `with console.. as show:`'),
-        (
-            (None, None, True),
-            'interrupts=True cannot be called without an argument .* or leave it out',
-        ),
-        (
-            (None, None, lambda key: key),
-            'interrupts=<function .* cannot be called without an argument .*',
-        ),
-        ((None, None, interrupt.listen()), 'interrupts is a block already; give the function that makes it'),
-    ],
-)
-def test_wrong_arguments_say_so_and_write_nothing(arguments, message, tmp_path, monkeypatch):
+@pytest.mark.parametrize('folder', [3, b'runs/a', ''])
+def test_what_is_no_folder_says_so_and_writes_nothing(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(sfl.UserError, match=f'^{message}'):
-        sfl.train(config(), *arguments)
+    with pytest.raises(sfl.UserError, match=r'^folder='):
+        sfl.train(config(), folder)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('seeds', [(), (0, 1)])
+def test_everything_is_made_once(seeds, monkeypatch):
+    """The model and the method in a run, the participation of the clients in a round of each seed."""
+    counts = collections.Counter()
+
+    def count(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, **kw: (counts.update([name]), function(*args, **kw))[1])
+
+    for module, name in ((algorithms, 'build'), (experiment, 'build_model'), (inputs, 'participation')):
+        count(module, name)
+    sfl.train(config(algorithm='fedavg', rounds=3, seeds=seeds, eval_every=3))
+    assert counts == {'build': 1, 'build_model': 1, 'participation': 3 * max(1, len(seeds))}
 
 
 def test_a_folder_at_home(monkeypatch, tmp_path):
@@ -226,7 +222,7 @@ def test_a_temperature_below_the_default_may_be_why():
     with pytest.raises(
         sfl.UserError, match=r'stopped\. A higher config\.temperature \(it is 1e-30\) or a lower config'
     ):
-        finite.check_losses('', None, 0, {'loss_supervised': np.nan}, None, config(temperature=1e-30))
+        checks.check_losses('', None, 1, {'loss_supervised': np.nan}, None, config(temperature=1e-30))
 
 
 def test_experiments_in_ten_lines(trained):

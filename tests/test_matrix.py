@@ -249,7 +249,7 @@ def test_a_round_at_true_size(algorithm, model):
     config.update(k_s=2, k_u=2, batch_size=2, server_batch_size=4, queue_size=16)
     built = experiment.build(config_lib.resolve(config))
     before = jax.jit(built.algorithm.init)(built.key)
-    federation, cohort = next(inputs.inputs(built, 0))
+    federation, cohort, _ = next(inputs.inputs(built, 0))
     after, metrics = jax.jit(built.algorithm.round)(built.key, before, federation, cohort, np.int32(2))
     check_moves(Result(*jax.device_get((before, after, metrics)), np.asarray(cohort.ids)), ROWS[algorithm].round, '')
     losses = metrics['loss_supervised'], metrics['loss_unlabeled']
@@ -279,7 +279,7 @@ def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
     def convolutions(convolution, client_map):
         built = narrow.build('alexnet', algorithm, convolution=convolution, client_map=client_map)
         state = jax.eval_shape(built.algorithm.init, built.key)
-        jaxpr = jax.make_jaxpr(built.algorithm.round)(built.key, state, *next(inputs.inputs(built, 0)), np.int32(2))
+        jaxpr = jax.make_jaxpr(built.algorithm.round)(built.key, state, *next(inputs.inputs(built, 0))[:2], np.int32(2))
         parameters = [e.params for e in equations(jaxpr.jaxpr) if e.primitive.name == 'conv_general_dilated']
         fast = jax.lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
         return [

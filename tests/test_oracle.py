@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import types
 
 import chex
 import jax
@@ -20,7 +21,7 @@ from semisfl_jax.core.teacher import PSEUDO_LABELS, assign_pseudo_labels, hard_l
 from semisfl_jax.data import sources
 from semisfl_jax.plots import style
 from semisfl_jax.runs import group, read
-from semisfl_jax.training import experiment, inputs, simulation
+from semisfl_jax.training import driver, experiment, inputs
 from tests import golden, needs, runs
 from tests.marks import slow_but
 
@@ -70,7 +71,7 @@ def poisoned(federation):
 def trained(built, round_, federation):
     """State and metrics after the rounds."""
     state, k_s = built.algorithm.init(built.key), np.int32(built.config.k_s)
-    for federation_of_round, cohort in itertools.islice(
+    for federation_of_round, cohort, _ in itertools.islice(
         inputs.inputs(built._replace(federation=federation), 0), ROUNDS
     ):
         state, metrics = round_(built.key, state, federation_of_round, cohort, k_s)
@@ -214,10 +215,11 @@ def test_an_oracle_needs_the_truth(monkeypatch):
 def test_without_pseudo_labels_k_s_stays(source, k_s):
     """Their loss, always 0, falls faster than a supervised one that rises: 20 / 1.5 = 13.3."""
     run = built('semisfl', pseudo_labels=source, k_s=20)  # windows of one round, compared after two
-    controller = simulation.init_controller(run)
+    rounds, controller = driver.Driver([run]), driver.init_controller(run)
     for loss in (1.0, 2.0):
         measured = {'loss_supervised': np.float32(loss), 'loss_unlabeled': np.float32(0), 'lr': np.float32(0.02)}
-        _, controller = simulation.after_round(run, controller, measured, None)
+        after = types.SimpleNamespace(round=np.int32(controller.rounds + 1))
+        (controller,), _ = rounds.finish(int(controller.rounds), [controller], after, measured, [None])
     assert controller.k_s == k_s
 
 

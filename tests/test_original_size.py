@@ -11,7 +11,7 @@ from semisfl_jax import tasks
 from semisfl_jax.data import maps
 from semisfl_jax.tasks import IGNORED
 from semisfl_jax.tasks.scores import bilinear, nearest
-from semisfl_jax.training import evaluate as evaluate_lib
+from semisfl_jax.training import evaluation as evaluate_lib
 
 SIZES = np.array([[7, 11], [12, 5], [3, 4], [12, 11]], np.int32)
 LARGEST = 12, 11

@@ -7,7 +7,7 @@ import pytest
 
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import workdir
+from semisfl_jax.training import outputs
 from tests import runs
 
 
@@ -36,10 +36,10 @@ def test_what_another_folder_would_help_against_says_so(tmp_path):
 def test_a_run_on_a_full_disk_keeps_its_folder(tmp_path, monkeypatch):
     """Once there is room, the same command goes on there."""
     monkeypatch.setattr(os, 'fsync', full)
-    with pytest.raises(OSError, match='No space left'), workdir.hold(tmp_path, runs.config(), None):
+    with pytest.raises(OSError, match='No space left'), outputs.lock_folder(tmp_path, runs.config(), None):
         pass
     monkeypatch.undo()
     (tmp_path / '.lock').unlink()
     (tmp_path / '.lock').mkdir()
-    with pytest.raises(UserError, match='choose another --workdir'), workdir.hold(tmp_path, runs.config(), None):
+    with pytest.raises(UserError, match='choose another --workdir'), outputs.lock_folder(tmp_path, runs.config(), None):
         pass

@@ -11,7 +11,8 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect, report
-from semisfl_jax.training import experiment, trials
+from semisfl_jax.training import experiment
+from semisfl_jax.training.driver import Driver
 from tests import runs, studies_toy
 from tests.partitions import SKEWED, config_of, dataset_of
 from tests.studies_cells import CELLS
@@ -38,7 +39,7 @@ def test_trials_share_the_split_and_nothing_else(tmp_path):
     config = config_lib.resolve(runs.config(**SAME, seeds='0,1'))
     built = experiment.build_trials(config_lib.trials(config))
     assert built[0].partition.content_hash == built[1].partition.content_hash
-    federation, cohorts = next(trials.batch(built, 'loop').inputs(0))
+    federation, cohorts, _ = next(Driver(built, 'loop').inputs(0))
     assert federation.server_images.shape[0] == len(built[0].dataset.train_images)  # one copy of all images, as ever
     for name in ('server_index', 'index', 'size'):
         first, second = np.asarray(getattr(federation, name))
@@ -46,7 +47,7 @@ def test_trials_share_the_split_and_nothing_else(tmp_path):
     other = [experiment.build(config_lib.resolve(runs.config(algorithm='fedavg', seed=seed))) for seed in (0, 1)]
     for trial, alone in zip(built, other, strict=True):  # what is drawn from the seed of the run is what it was
         chex.assert_trees_all_equal(*(x.algorithm.init(x.key).student for x in (trial, alone)))
-    alone = [next(trials.batch([trial], 'loop').inputs(0))[1].ids.tolist() for trial in other]
+    alone = [next(Driver([trial], 'loop').inputs(0))[1].ids.tolist() for trial in other]
     assert [ids.tolist() for ids in cohorts.ids] == alone
 
 

@@ -14,8 +14,9 @@ from semisfl_jax.preview import program, requirements, targets
 from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import inputs, simulation
-from semisfl_jax.training.evaluate import batched
+from semisfl_jax.training import inputs
+from semisfl_jax.training.driver import init_state
+from semisfl_jax.training.evaluation import batched
 from tests import needs, runs
 from tests.one_line import assert_one_line
 
@@ -62,8 +63,8 @@ SETTINGS = {
 def test_shapes_are_those_of_a_run(name):
     config = tiny(SETTINGS[name])
     real, hollow = experiment_lib.build(config), program.shape_experiment(config, None)
-    state = simulation.init_state(real)(real.key)
-    federation, cohort = next(inputs.inputs(real, 0))
+    state = init_state(real)(real.key)
+    federation, cohort, _ = next(inputs.inputs(real, 0))
     arguments = program.round_shapes(hollow, ONE)
     assert of_shapes(tuple(arguments)) == described((real.key, state, federation, cohort, np.int32(1)))
     assert all(leaf.sharding.device_set == {ONE.first} for leaf in jax.tree.leaves(arguments))
@@ -86,9 +87,9 @@ def test_images_of_hollow_data_take_no_memory():
 
 def test_memory_is_that_of_the_program_of_a_run(compiled):
     real = experiment_lib.build(tiny())
-    state = simulation.init_state(real)(real.key)
-    jit = simulation.compile_with(real.config)
-    arguments = real.key, state, *next(inputs.inputs(real, 0)), np.int32(8)
+    state = init_state(real)(real.key)
+    jit = experiment_lib.compile_with(real.config)
+    arguments = real.key, state, *next(inputs.inputs(real, 0))[:2], np.int32(8)
     analysis = jit(real.algorithm.round, donate_argnums=1).lower(*arguments).compile().memory_analysis()
     _, round_, evaluation = compiled
     assert round_.memory.arguments == analysis.argument_size_in_bytes

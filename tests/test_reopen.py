@@ -111,7 +111,7 @@ def test_a_damaged_checkpoint_is_named_and_left_as_it_is(folder, tmp_path):
     for path in (damaged / 'checkpoints' / '2').rglob('*'):
         if path.is_file() and path.stat().st_size:
             os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(UserError, match=r'checkpoint of round 2 .* cannot be used: its description is damaged'):
+    with pytest.raises(UserError, match=r'checkpoint of round 2 .* cannot be used: it cannot be read'):
         load.state(damaged, load.experiment(damaged))
     assert checkpoint.rounds_saved(damaged / 'checkpoints') == [2]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.training import evaluate as evaluate_lib
+from semisfl_jax.training import evaluation as evaluate_lib
 
 
 def make_evaluate(predict, like, images, labels, batch_size, task=None):

@@ -9,8 +9,8 @@ import pytest
 from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import RoundCost
-from semisfl_jax.training import metrics, totals
-from semisfl_jax.training.progress import Progress
+from semisfl_jax.training import metrics
+from semisfl_jax.training.events import Progress
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_a_line_cut_short_is_not_read(path):
 def test_cutting_back_keeps_the_first_lines_byte_for_byte(path, rounds):
     expected = ''.join(f'{{"round": {number}, "x": {number * 0.5}}}\n' for number in range(1, rounds + 1))
     metrics.check_rounds(path, rounds)
-    metrics.cut_back(path, rounds)
+    metrics.truncate(path, rounds)
     assert path.read_text() == expected
     assert [file.name for file in path.parent.iterdir()] == ['metrics.jsonl']
 
 
 def test_cutting_back_nothing_makes_no_file(tmp_path):
-    metrics.cut_back(tmp_path / 'metrics.jsonl', 0)
+    metrics.truncate(tmp_path / 'metrics.jsonl', 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -84,17 +84,17 @@ def test_the_mean_is_over_the_last_ten_evaluations():
     for i, value in accuracy.items():
         records[i - 1]['student_accuracy'] = value
         records[i - 1]['teacher_accuracy'] = 0.0
-    account = totals.RunTotals()
+    account = metrics.RunTotals()
     for record in records:
-        account = totals.update(account, RoundCost(1, 2, 3.0), record, STUDENT)
-    assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
-    summary = totals.figures(account, STUDENT, with_costs=True)
+        account = metrics.update_totals(account, RoundCost(1, 2, 3.0), record, STUDENT)
+    assert metrics.totals_from_json(json.loads(json.dumps(metrics.totals_to_json(account)))) == account
+    summary = metrics.total_entries(account, STUDENT, with_costs=True)
     assert summary['final_accuracy'] == accuracy[30]
     assert summary['best_accuracy'] == max(accuracy.values())
     assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy[i] for i in range(12, 31, 2)) / 10)
     assert (summary['evaluations'], summary['rounds'], summary['k_s'], summary['wall_seconds']) == (15, 30, 70, 15.0)
     assert [summary[key] for key in metrics.COSTS] == [1, 2, 3.0]
-    assert not set(metrics.COSTS) & totals.figures(account, STUDENT, with_costs=False).keys()
+    assert not set(metrics.COSTS) & metrics.total_entries(account, STUDENT, with_costs=False).keys()
 
 
 def test_of_several_trials_the_progress_shows_means(capsys):
@@ -135,7 +135,7 @@ def test_a_server_that_does_not_train_is_not_mentioned(k_s, said, capsys):
 
 def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
     depth = tasks.Headline('depth', tasks.RMSE)
-    account = totals.RunTotals()
+    account = metrics.RunTotals()
     for number, value in enumerate((0.5, 0.25, None, 0.375), start=1):  # None: no image defines the score
         record = {
             'round': number,
@@ -144,23 +144,23 @@ def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
             'depth_rmse': value,
             'semseg_miou': value and 2 * value,
         }
-        account = totals.update(account, RoundCost(), record, depth, ['depth_rmse', 'semseg_miou'])
-    summary = totals.figures(account, depth, with_costs=False)
+        account = metrics.update_totals(account, RoundCost(), record, depth, ['depth_rmse', 'semseg_miou'])
+    summary = metrics.total_entries(account, depth, with_costs=False)
     assert (summary['final_rmse'], summary['best_rmse'], summary['mean_of_last_10_evaluations']) == (0.375, 0.25, 0.375)
     assert (summary['scores'], summary['evaluations']) == ({'depth_rmse': 0.375, 'semseg_miou': 0.75}, 4)
-    assert totals.headline(summary) == depth
-    assert totals.from_json(json.loads(json.dumps(totals.to_json(account)))) == account
+    assert metrics.read_headline(summary) == depth
+    assert metrics.totals_from_json(json.loads(json.dumps(metrics.totals_to_json(account)))) == account
 
 
 def test_a_last_score_that_nothing_defines_is_not_an_earlier_one(capsys):
-    depth, account, progress = tasks.Headline('depth', tasks.RMSE), totals.RunTotals(), Progress(0, 2, STUDENT)
+    depth, account, progress = tasks.Headline('depth', tasks.RMSE), metrics.RunTotals(), Progress(0, 2, STUDENT)
     for number, value in enumerate((0.5, None), start=1):
         record = {'round': number, 'k_s': 0, 'wall_seconds': 0.5, 'depth_rmse': value}
-        account = totals.update(account, RoundCost(), record, depth)
-    found = totals.figures(account, depth, with_costs=False)
+        account = metrics.update_totals(account, RoundCost(), record, depth)
+    found = metrics.total_entries(account, depth, with_costs=False)
     assert (found['final_rmse'], found['best_rmse'], found['mean_of_last_10_evaluations']) == (None, 0.5, 0.5)
-    nothing = totals.update(totals.RunTotals(), RoundCost(), record, depth)
-    assert totals.figures(nothing, depth, with_costs=False)['mean_of_last_10_evaluations'] is None
+    nothing = metrics.update_totals(metrics.RunTotals(), RoundCost(), record, depth)
+    assert metrics.total_entries(nothing, depth, with_costs=False)['mean_of_last_10_evaluations'] is None
     progress = Progress(0, 2, depth)
     progress.update(record)
     assert 'depth RMSE n/a' in capsys.readouterr().out

@@ -8,8 +8,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from semisfl_jax import algorithms
-from semisfl_jax.training import metrics
-from semisfl_jax.training.diagnostics import files
+from semisfl_jax.training import diagnostics, metrics
 from tests import runs
 from tests.trials import state_of
 
@@ -140,7 +139,7 @@ def test_costs_touch_nothing_else(reference, tmp_path):
     for folder in ('off', 'slow'):
         ours, theirs = state_of(tmp_path / folder), state_of(reference)
         assert ours.round == theirs.round == 4
-        for a, b in zip(jax.tree.leaves(ours.state), jax.tree.leaves(theirs.state), strict=True):
+        for a, b in zip(jax.tree.leaves(ours.states), jax.tree.leaves(theirs.states), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -174,16 +173,16 @@ def test_a_finished_run_is_left_alone(reference, capsys):
     )
     assert runs.run(reference, diagnostics_every=3) == 0
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f'warning: {reference} is finished without diagnostics of round 3 and 1 more, for which ')
+    assert warning.startswith(f'warning: {reference} is finished without diagnostics of round 3, 4, for which ')
     assert runs.files(reference) == before
 
 
 def test_which_diagnostics_a_folder_lacks(tmp_path):
-    assert files.missing(tmp_path, 5, 2) == [2, 4, 5]
+    assert diagnostics.missing(tmp_path, 5, 2) == [2, 4, 5]
     for number in (2, 5):
-        files.save(tmp_path, number, {})
-    assert files.missing(tmp_path, 5, 2) == [4]
-    assert files.missing(tmp_path, 2, 2) == []
+        diagnostics.save(tmp_path, number, {})
+    assert diagnostics.missing(tmp_path, 5, 2) == [4]
+    assert diagnostics.missing(tmp_path, 2, 2) == []
 
 
 def test_supervised_only_reads_no_client_and_names_its_missing_losses(tmp_path):

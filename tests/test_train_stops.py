@@ -14,7 +14,7 @@ import pytest
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.training import checkpoint, experiment, interrupt, simulation, workdir
+from semisfl_jax.training import checkpoint, evaluation, experiment, interrupt, outputs
 from tests import runs
 from tests.kills import KILL, KILLED_AT
 from tests.marks import slow_but
@@ -43,8 +43,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
 def test_a_first_signal_saves_and_stops(reference, tmp_path, signum):
     prelude = f"""
 import os
-from semisfl_jax.training import tensorboard
-tensorboard.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
+from semisfl_jax.training import outputs
+outputs.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
     stopped = runs.run_process(tmp_path, prelude, rounds=200)
     assert stopped.returncode == 128 + signum
     assert 'Traceback' not in stopped.stderr
@@ -56,7 +56,7 @@ tensorboard.log_events = lambda events, record: record['round'] == 1 and os.kill
 
 
 def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, capsys):
-    compile_evaluation, listen, requests = simulation.compile_evaluate, interrupt.listen, []
+    compile_evaluation, listen, requests = evaluation.compile_evaluate, interrupt.listen, []
 
     @contextmanager
     def listening():
@@ -72,7 +72,7 @@ def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, 
         return compiled
 
     monkeypatch.setattr(interrupt, 'listen', listening)
-    monkeypatch.setattr(simulation, 'compile_evaluate', interrupted)
+    monkeypatch.setattr(evaluation, 'compile_evaluate', interrupted)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 130
     assert 'stopped before round 1: nothing to save' in capsys.readouterr().out
     assert not (tmp_path / 'run').exists()
@@ -114,7 +114,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, tmp_path, c
             os.truncate(path, path.stat().st_size // 2)
     assert runs.run(folder) == 0
     printed = capsys.readouterr()
-    assert printed.err.startswith('warning: the checkpoint of round 3 in ')
+    assert printed.err.startswith('warning: a checkpoint is passed over: ')
     assert printed.err.count('\n') == 1
     assert 'resuming from the checkpoint of round 2' in printed.out
     assert runs.lines(folder) == runs.lines(reference)
@@ -175,7 +175,7 @@ def test_a_loss_of_the_clients_may_be_missing_only_where_no_client_takes_part(tm
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
     config = config_lib.resolve(runs.config())
     partition = experiment.build(config).partition
-    with workdir.hold(tmp_path, config, partition):
+    with outputs.lock_folder(tmp_path, config, partition):
         assert runs.run(tmp_path) == 2
     assert 'another process is running in' in capsys.readouterr().err
     assert not (tmp_path / 'metrics.jsonl').exists()

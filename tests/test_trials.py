@@ -59,7 +59,7 @@ def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
         assert json.loads((trial_folder / 'config.json').read_text())['seed'] == seed
         ours, theirs = state_of(trial_folder), state_of(single_folder)
         assert ours.round == theirs.round == 4
-        for a, b in zip(jax.tree.leaves(ours.state), jax.tree.leaves(theirs.state), strict=True):
+        for a, b in zip(jax.tree.leaves(ours.states), jax.tree.leaves(theirs.states), strict=True):
             np.testing.assert_array_equal(a, b)
         k_s.add(tuple(record['k_s'] for record in runs.records(trial_folder)))
     assert len(k_s) >= 2, 'the trials should differ in K_s'
@@ -72,7 +72,7 @@ def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
     assert runs.run(tmp_path, seeds=SEEDS, parallel__trials='vmap') == 0
     for trial_folder in seeds_of(tmp_path).values():
         assert_lines_close(trial_folder, single / trial_folder.name)
-        state, expected = state_of(trial_folder).state, state_of(single / trial_folder.name).state
+        (state,), (expected,) = (state_of(home).states for home in (trial_folder, single / trial_folder.name))
         for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
         assert state['algorithm'].step == sum(record['k_s'] for record in runs.records(trial_folder))
@@ -196,7 +196,7 @@ def test_a_process_of_its_own_and_the_comparison_of_its_trials(single, tmp_path)
 
 KILL = """
 import os, signal
-from semisfl_jax.training import checkpoint, metrics, summary
+from semisfl_jax.training import checkpoint, metrics
 def kill_at(module, name, call):
     real, count = getattr(module, name), []
     def function(*arguments):
@@ -214,7 +214,7 @@ KILLED_AT = {
     'after the first of the three lines of round 3': ("metrics, 'append', 8", CHEAP),
     'at the first save, after that of the first trial': ("checkpoint, 'save', 2", CHEAP),
     'at the second save, after that of the second trial': ("checkpoint, 'save', 6", {'checkpoints_kept': 1}),
-    'after the first summary': ("summary, 'of_trial', 2", CHEAP),
+    'after the first summary': ("metrics, 'summarize_trial', 2", CHEAP),
 }
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import core
-from semisfl_jax.training import experiment, trials
+from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
+from semisfl_jax.training.driver import Driver
 from tests import runs
 from tests.trials import SEEDS, WITHOUT_VIEWS
 
@@ -17,10 +18,14 @@ def prepared(trial_map, **changes):
     """Experiments of SEEDS, and the program of their round as equations, not compiled."""
     config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
     experiments = experiment.build_trials(config_lib.trials(config))
-    batch = trials.batch(experiments, trial_map)
-    state = jax.eval_shape(lambda: batch.stack([trial.algorithm.init(trial.key) for trial in experiments]))
-    inputs = next(batch.inputs(0))
-    return experiments, inputs, jax.make_jaxpr(batch.round)(batch.key, state, *inputs, jnp.ones(len(SEEDS), jnp.int32))
+    driver = Driver(experiments, trial_map)
+    state = jax.eval_shape(lambda: driver.stack([trial.algorithm.init(trial.key) for trial in experiments]))
+    inputs = next(driver.inputs(0))[:2]
+    return (
+        experiments,
+        inputs,
+        jax.make_jaxpr(driver.round)(driver.key, state, *inputs, jnp.ones(len(SEEDS), jnp.int32)),
+    )
 
 
 def equations(jaxpr):
@@ -55,12 +60,12 @@ def test_images_are_held_once_and_never_copied(trial_map):
 def test_streamed_images_are_those_of_each_trial():
     config = config_lib.resolve(runs.config(seeds=SEEDS, data__residency='host'))
     experiments = experiment.build_trials(config_lib.trials(config))
-    federation, cohorts = next(trials.batch(experiments, 'loop').inputs(3))
+    federation, cohorts, _ = next(Driver(experiments, 'loop').inputs(3))
     assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
     labeled = set().union(*(trial.partition.server_index.tolist() for trial in experiments))
     assert federation.server_images.shape == (len(labeled), 8, 8, 1)
     for r, trial_config in enumerate(config_lib.trials(config)):
-        single_federation, cohort = next(inputs_lib.inputs(experiment.build(trial_config), 3))
+        single_federation, cohort, _ = next(inputs_lib.inputs(experiment.build(trial_config), 3))
         np.testing.assert_array_equal(federation.client_images[r], single_federation.client_images)
         np.testing.assert_array_equal(federation.client_labels[r], single_federation.client_labels)
         np.testing.assert_array_equal(cohorts.participations[r], cohort.participations)

@@ -1,10 +1,8 @@
 """Folders of several seeds: their states, and that their lines are close."""
 
-import jax
 import pytest
 
-from semisfl_jax.core import frequency
-from semisfl_jax.training import checkpoint, experiment, load
+from semisfl_jax.training import load, outputs
 from tests import runs
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
@@ -17,14 +15,9 @@ def seeds_of(folder):
 
 
 def state_of(folder):
-    """The last checkpoint of a tiny run."""
+    """The last checkpoint of a tiny run, of one trial."""
     built = load.experiment(folder)
-    template = {
-        'algorithm': jax.eval_shape(built.algorithm.init, built.key),
-        'frequency': frequency.init(built.config.k_s, built.frequency),
-    }
-    identity = experiment.identity(load.config(folder), built.partition)
-    return checkpoint.restore(folder / 'checkpoints', template, identity)
+    return load.restore(outputs.RunFolder(folder, load.config(folder), [built]), [built])
 
 
 def assert_lines_close(folder, expected, tolerance=TOLERANCE):

@@ -18,7 +18,7 @@ from semisfl_jax.runs import Run
 from semisfl_jax.tasks import Score, Task
 from semisfl_jax.training import diagnostics, load, metrics
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.averages import mean_and_error
+from semisfl_jax.training.metrics import mean_and_error
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as returned by `runs.group`
 SCORE = 'score'  # in place of a key of metrics.jsonl: that of the headline

@@ -22,9 +22,9 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Federation
 from semisfl_jax.preview.targets import Devices, Target
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import inputs, memory, simulation
-from semisfl_jax.training.evaluate import Batches, batched, counting
-from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training import inputs, memory
+from semisfl_jax.training.evaluation import Batches, batched, counting
+from semisfl_jax.training.experiment import Experiment, compile_with
 from semisfl_jax.training.memory import Memory
 
 Shape = jax.ShapeDtypeStruct
@@ -81,7 +81,7 @@ def compile_evaluation(experiment: Experiment, target: Target, devices: Devices)
 
 def _compiled(experiment: Experiment, function: Callable, arguments: Any, target: Target, **options: Any) -> Program:
     start = time.monotonic()
-    traced = simulation.compile_with(experiment.config)(function, **options).trace(*arguments)
+    traced = compile_with(experiment.config)(function, **options).trace(*arguments)
     lowered = traced.lower(lowering_platforms=(_LOWERED_FOR[target.platform],))
     try:
         compiled = lowered.compile(compiler_options=_OPTIONS.get(target.platform))
@@ -127,7 +127,7 @@ def round_shapes(experiment: Experiment, devices: Devices) -> Round:
     """The arguments of the round after `pre_rounds`, when all phases run, placed as by `inputs.inputs`: the cohort and
     the images that it reads are divided among devices, the rest is copied."""
     federation, method = experiment.federation, experiment.method
-    cohort = next(inputs.cohorts(experiment, 0))
+    cohort, _ = next(inputs.cohorts(experiment, 0))
     if isinstance(federation, data.HostFederation):
         federation = _streamed(experiment, federation, cohort) if method.clients else federation.tables
     copies = _copies(devices)

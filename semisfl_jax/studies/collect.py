@@ -16,7 +16,7 @@ from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.studies.spec import Measure, Study
-from semisfl_jax.training import workdir
+from semisfl_jax.training import outputs
 
 PROVENANCE = 'provenance.json'  # in the folder of a run
 CellKey = tuple[str, str, str]  # title of a table, row, column
@@ -90,7 +90,7 @@ def damaged(found: Mapping[CellKey, CellResult]) -> dict[str, str]:
 
 def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]], str]:
     """The runs of a job by seed, their provenance, and what is wrong with them; all empty until the job is finished."""
-    summary = workdir.finished(folder, job.rounds)
+    summary = outputs.finished(folder, job.rounds)
     if summary is None:
         return {}, [], ''
     try:

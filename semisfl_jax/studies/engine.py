@@ -31,7 +31,7 @@ from semisfl_jax.studies.plan import Job
 from semisfl_jax.studies.spec import Study
 from semisfl_jax.studies.sweeps import Sweep, search
 from semisfl_jax.studies.sweeps import report as sweeps_report
-from semisfl_jax.training import interrupt, workdir
+from semisfl_jax.training import interrupt, outputs
 
 LOGS = 'logs'
 NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2', 'filelock')
@@ -192,7 +192,7 @@ class Session:
 
     def finished(self, job: Job) -> bool:
         """Whether a run has all its rounds."""
-        return workdir.finished(self.home / plan.RUNS / job.name, job.rounds) is not None
+        return outputs.finished(self.home / plan.RUNS / job.name, job.rounds) is not None
 
     def free_first(self, jobs: Sequence[Job]) -> Iterator[Job]:
         """`jobs`, each time the first in whose folder no other process is: studies that share runs divide them so."""

@@ -16,7 +16,7 @@ from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import NOTHING, Grid
 from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.studies.spec import Study, Table
-from semisfl_jax.training.averages import mean_and_error
+from semisfl_jax.training.metrics import mean_and_error
 
 CONFIDENCE = 0.95  # of intervals
 POWER, LEVEL = 0.8, 0.05  # with which a difference is to be found, and the two-sided level of the test

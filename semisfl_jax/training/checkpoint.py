@@ -1,13 +1,9 @@
-"""Checkpoints, written atomically by Orbax, each with a description of its origin and contents.
-
-The description is part of what Orbax commits, so a checkpoint never exists without it. It holds a checksum of every
-array and one of itself: a restored checkpoint is exactly the one that was written, for this round of this run.
-"""
+"""Checkpoints, written atomically by Orbax, each with a description of the run that it is from in the same commit."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
+import importlib.metadata
 import logging
 import shutil
 import sys
@@ -22,15 +18,20 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
-from semisfl_jax.core import file_io
+import semisfl_jax
 from semisfl_jax.core.errors import UserError, first_line, warn
-from semisfl_jax.training import versions
 
-FORMAT = 2  # 1: without a description
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
-_STATE_OF_FORMAT_1 = 'default'
 _SECONDS_FOR_OTHERS = 0.2  # for reads that run concurrently with a failed one to finish
 _ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # without waiting for other processes
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')  # that the numbers of a run may depend on
+_UNFIT = {  # entry of the description -> what is wrong if it is another one
+    'round': 'it is a checkpoint of round {}',
+    'seed': 'it comes from a run of seed {}',
+    'config_hash': 'it comes from a run of another configuration',
+    'partition_hash': 'it comes from a run on other data, or on another split of the data',
+    'leaves': 'its arrays are not those of this version of the method',
+}
 
 
 class Identity(NamedTuple):
@@ -42,11 +43,11 @@ class Identity(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A checkpoint that was read back."""
+    """The checkpoints of R trials after the same round."""
 
     round: int  # rounds completed
-    state: Any  # structured as the template, leaves on the host
-    notes: Any  # as passed to `save`
+    states: list[Any]  # [R], structured as the template, leaves on the host
+    notes: list[Any]  # [R], as passed to `save`
 
 
 def open_manager(folder: Path, max_to_keep: int) -> CheckpointManager:
@@ -76,16 +77,15 @@ def save(
     """
     leaves = _named(jax.device_get(state))
     about = {
-        'format': FORMAT,
         'round': round_number,
         **identity._asdict(),
-        'versions': versions.installed(),
+        'leaves': _shapes(leaves),
+        'versions': installed_versions(),
         'notes': notes,
-        'leaves': {name: _digest(leaf) for name, leaf in leaves.items()},
     }
-    items = {_STATE: ocp.args.StandardSave(leaves), _ABOUT: ocp.args.JsonSave(file_io.seal(about))}
+    items = {_STATE: ocp.args.StandardSave(leaves), _ABOUT: ocp.args.JsonSave(about)}
     try:
-        with _quietly():
+        with _quiet():
             manager.save(round_number, args=ocp.args.Composite(**items))
     except (OSError, ValueError) as error:  # the latter from tensorstore
         full = 'RESOURCE_EXHAUSTED' in str(error) or getattr(error, 'errno', None) in (errno.ENOSPC, errno.EDQUOT)
@@ -96,72 +96,47 @@ def save(
         ) from error
 
 
-def restore(folder: Path, template: Any, identity: Identity) -> Restored | None:
-    """The newest intact checkpoint of this run; None if there is none at all. See `restore_all`."""
-    restored = restore_all([folder], template, [identity])
-    return restored and Restored(restored.round, restored.state[0], restored.notes[0])
+def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identity]) -> Restored | None:
+    """The newest round for which every trial has a usable checkpoint; None if some trial has none at all.
 
-
-def restore_all(folders: Sequence[Path], template: Any, identities: Sequence[Identity]) -> Restored | None:
-    """The newest round for which every folder holds a usable checkpoint; None if some folder has no checkpoint at all.
-
-    A run of several trials saves them one after another, so a kill may leave the last ones a save behind. Checkpoints
-    that are damaged, or of another round or run, are renamed to damaged-N so that the run can resume, with one warning
-    on stderr for each. Another warning lists package versions that differ from those the checkpoint was made with.
+    Trials are saved one after another, so a kill may leave the last ones a save behind. Checkpoints that are damaged,
+    or of another round or run, are passed over with a warning. Another one lists packages whose versions differ from
+    those that the checkpoint was made with.
 
     Args:
-      folders: of the checkpoints of each trial.
+      folders: [R], of the checkpoints of each trial.
       template: the state of one trial: a pytree with the structure, shapes and types of what was saved.
-      identities: of each trial.
-
-    Returns:
-      The round, with `state` and `notes` as lists over trials.
+      identities: [R].
 
     Raises:
-      UserError: no round is in all folders, or no checkpoint is usable. Nothing is renamed in that case.
+      UserError: no round has a usable checkpoint of every trial.
     """
     saved = [rounds_saved(folder) for folder in folders]
     if not all(saved):
         return None
-    common = sorted(set.intersection(*map(set, saved)))
-    if not common:
-        rounds_by_folder = '; '.join(
-            f'{folder}: {", ".join(map(str, rounds))}' for folder, rounds in zip(folders, saved, strict=True)
-        )
-        raise UserError(
-            f'no round has a checkpoint of every trial ({rounds_by_folder}); resume each seed in a run of its own'
-        )
-    useless: list[tuple[Path, str]] = []
-    for number in reversed(common):
+    unfit: list[str] = []
+    for number in sorted(set.intersection(*map(set, saved)), reverse=True):
         paths = [folder / str(number) for folder in folders]
-        checkpoints = [_read(path, template, identity) for path, identity in zip(paths, identities, strict=True)]
-        if not any(fault for *_, fault in checkpoints):
-            for bad, why in useless:
-                aside = file_io.set_aside(bad)
-                warn(f'the checkpoint of round {bad.name} in {bad.parent} is renamed to {aside.name}: {why}')
-            states, abouts, _ = zip(*checkpoints, strict=True)
-            if differing := versions.differing(abouts[0]['versions']):
+        states, abouts, faults = zip(*map(_read, paths, [template] * len(paths), identities), strict=True)
+        if not any(faults):
+            for passed_over in unfit:
+                warn(f'a checkpoint is passed over: {passed_over}')
+            if differing := _differing_versions(abouts[0]['versions']):
                 warn(
                     f'the checkpoint of round {number} in {folders[0]} was made with {", ".join(differing)}; '
                     'later rounds may differ in their last digits from those of an uninterrupted run'
                 )
             return Restored(number, list(states), [about['notes'] for about in abouts])
-        useless += [(path, fault) for path, (*_, fault) in zip(paths, checkpoints, strict=True) if fault]
-    faults = '; '.join(f'round {bad.name}: {why}' for bad, why in useless)
-    where = ', '.join(dict.fromkeys(str(bad.parent) for bad, _ in useless))
+        unfit += [f'{path}: {fault}' for path, fault in zip(paths, faults, strict=True) if fault]
+    reason = '; '.join(unfit) or f'rounds {saved}, of which no one has a checkpoint of every trial'
     raise UserError(
-        f'no checkpoint in {where} can be used ({faults}); restore one from a copy, or start in another --workdir'
+        f'no checkpoint in {", ".join(map(str, folders))} can be used ({reason}); restore one from a copy, or start '
+        'in another --workdir'
     )
 
 
 def read(folder: Path, round_number: int, template: Any, identity: Identity) -> Any:
-    """The state of one checkpoint, for readers other than the run itself: nothing is modified, even on errors.
-
-    Args:
-      folder: of the checkpoints.
-      round_number: one of `rounds_saved`.
-      template: as in `restore_all`.
-      identity: of the run.
+    """The state of one checkpoint of `rounds_saved`; the others as in `restore`.
 
     Raises:
       UserError: the checkpoint is damaged, or not of this round of this run.
@@ -172,59 +147,43 @@ def read(folder: Path, round_number: int, template: Any, identity: Identity) -> 
     return state
 
 
-def cut_back(folder: Path, round_number: int) -> None:
+def remove_after(folder: Path, round_number: int) -> None:
     """Removes the checkpoints after round `round_number`; a run that resumes from there writes them again."""
     for number in rounds_saved(folder):
         if number > round_number:
             shutil.rmtree(folder / str(number))
 
 
+def installed_versions() -> dict[str, str]:
+    """Versions of this package and of those that it computes and saves with."""
+    return {'semisfl_jax': semisfl_jax.__version__} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def _differing_versions(recorded: dict[str, str]) -> list[str]:
+    """Packages whose installed version is another one: 'jax 0.9 (now 0.10)'."""
+    now = installed_versions()
+    names = sorted(name for name in now.keys() | recorded.keys() if now.get(name) != recorded.get(name))
+    return [f'{name} {recorded.get(name, "unknown")} (now {now.get(name, "unknown")})' for name in names]
+
+
 def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[str, Any], str]:
     """State and description of the checkpoint `folder`, and why it is unusable, '' if it is usable."""
-    if (folder / _STATE_OF_FORMAT_1).is_dir() and not (folder / _ABOUT).exists():
-        return None, {}, 'it was written by an earlier version of this package, and this version cannot resume from it'
-    if any(not path.is_file() and not path.is_dir() for path in folder.rglob('*')):  # a pipe: reading it might hang
-        return None, {}, 'it holds something that is neither a file nor a folder'
+    leaves = _named(template)
+    wanted = {'round': int(folder.name), **identity._asdict(), 'leaves': _shapes(leaves)}
     try:
-        with _checkpointer(ocp.JsonCheckpointHandler) as checkpointer:
-            about = checkpointer.restore(folder.absolute() / _ABOUT)
-    except (OSError, ValueError, RecursionError):  # missing, a folder, not UTF-8, not JSON
-        about = None
-    if not file_io.is_sealed(about):
-        return None, {}, 'its description is damaged'
-    template_leaves = _named(template)
-    if fault := _foreign(about, int(folder.name), identity, template_leaves):
-        return None, {}, fault
-    try:
-        with _quietly(), _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
-            abstract = {name: _abstract(leaf) for name, leaf in template_leaves.items()}
-            leaves = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
+        with _quiet():
+            with _checkpointer(ocp.JsonCheckpointHandler) as checkpointer:
+                about = checkpointer.restore(folder.absolute() / _ABOUT)
+            for key, value in wanted.items():
+                if about[key] != value:
+                    return None, {}, _UNFIT[key].format(about[key])
+            abstract = {name: np.empty(np.shape(leaf), leaf.dtype) for name, leaf in leaves.items()}
+            with _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
+                read = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
     except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
-        return None, {}, f'its arrays cannot be read ({first_line(error)[:100]})'
-    for name, leaf in leaves.items():
-        if _digest(leaf) != about['leaves'][name]:
-            return None, {}, f'{name} is not as it was written'
-        if leaf.shape != np.shape(template_leaves[name]):
-            return None, {}, f'{name} has shape {leaf.shape} instead of {np.shape(template_leaves[name])}'
-    restored_leaves = [leaves[name] if name in leaves else _abstract(leaf) for name, leaf in _paths(template)]
-    return jax.tree.unflatten(jax.tree.structure(template), restored_leaves), about, ''
-
-
-def _foreign(about: dict[str, Any], number: int, identity: Identity, template_leaves: dict[str, Any]) -> str:
-    """Why an intact checkpoint is not the one wanted, '' if it is."""
-    if about['format'] != FORMAT:
-        return f'it was written by another version of this package (format {about["format"]}, this one reads {FORMAT})'
-    if about['round'] != number:
-        return f'it is a checkpoint of round {about["round"]}'
-    if about['seed'] != identity.seed:
-        return f'it comes from a run of seed {about["seed"]}'
-    if about['config_hash'] != identity.config_hash:
-        return 'it comes from a run of another configuration'
-    if about['partition_hash'] != identity.partition_hash:
-        return 'it comes from a run on other data, or on another split of the data'
-    if about['leaves'].keys() != template_leaves.keys():
-        return 'its arrays are not those of this version of the method'
-    return ''
+        return None, {}, f'it cannot be read ({first_line(error)[:100]})'
+    state = [read[name] if name in read else np.empty(np.shape(leaf), leaf.dtype) for name, leaf in _paths(template)]
+    return jax.tree.unflatten(jax.tree.structure(template), state), about, ''
 
 
 def _checkpointer(handler: type) -> ocp.Checkpointer:
@@ -232,7 +191,7 @@ def _checkpointer(handler: type) -> ocp.Checkpointer:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Context for reading and writing arrays. When one fails, Orbax logs a traceback from each of its threads, and
     closes its event loop while others are still in progress, each of which would print another one on completion."""
     previous_hook, logger = sys.unraisablehook, logging.getLogger('absl')
@@ -263,14 +222,5 @@ def _named(tree: Any) -> dict[str, Any]:
     return {name: leaf for name, leaf in _paths(tree) if np.size(leaf)}
 
 
-def _abstract(leaf: Any) -> np.ndarray:
-    """An array of the leaf's shape and type; for an empty leaf, the leaf itself."""
-    return np.empty(np.shape(leaf), leaf.dtype)
-
-
-def _digest(leaf: Any) -> str:
-    """SHA-256 over type, shape and bytes of an array."""
-    array = np.asarray(leaf)
-    digest = hashlib.sha256(f'{array.dtype.name} {array.shape} '.encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def _shapes(leaves: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f'{np.dtype(leaf.dtype).name} {list(np.shape(leaf))}' for name, leaf in leaves.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.core import trees
 from semisfl_jax.core.errors import size
-from semisfl_jax.training import split_words
+from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
 
 _PSEUDO_LABELS = {
@@ -25,8 +25,10 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]
     seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
-    clients = split_words.clients([trial.partition for trial in trials], config.data.client_labels == -1)
-    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    tasks = config.data.tasks
+    kinds = f'{len(tasks)} task{"s" if len(tasks) > 1 else ""}: {", ".join(tasks)}' if tasks else ''
+    labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
+    clients = describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
     devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
@@ -34,26 +36,22 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     lines = [
         f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
-        f'images of {height}x{width}x{channels}, {_task_words(config) or f"{dataset.num_classes} classes"}',
-        f'split      {_count(len(partition.server_index))} at the server; {partition.num_clients} clients, '
-        f'{clients}, {config.federation.num_active} active in a round, {_origin(trials)}',
-        f'model      {config.model.name}, {_model_words(state.student, config)}',
+        f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
+        f'split      {labeled} at the server; {partition.num_clients} clients, '
+        f'{clients}, {config.federation.num_active} active in a round, {_origin(config, len(trials))}',
+        f'model      {config.model.name}, {_parameters(experiment.state_shapes.student, tasks)}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
-    if kept := trees.nbytes(getattr(state, 'clients', ())):
+    if kept := trees.nbytes(getattr(experiment.state_shapes, 'clients', ())):
         each, total = size(kept / partition.num_clients), size(kept * len(trials))
         lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
     if experiment.costs.price is None:
         lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
-    if said := _PSEUDO_LABELS.get(config.pseudo_labels):
-        lines.insert(0, f'*** {said} (pseudo_labels={config.pseudo_labels}) ***')
+    if warning := _PSEUDO_LABELS.get(config.pseudo_labels):
+        lines.insert(0, f'*** {warning} (pseudo_labels={config.pseudo_labels}) ***')
     if dataset.fake:
         lines.insert(0, '*** FAKE DATA: the images are synthetic, and the accuracies mean nothing ***')
     return lines
-
-
-def _count(images: int) -> str:
-    return f'{images:,} labeled images' if images else 'no images'
 
 
 def _evaluated(experiment: Experiment) -> str:
@@ -65,36 +63,71 @@ def _evaluated(experiment: Experiment) -> str:
     return f'{unused}{len(experiment.dataset.test_images):,} test'
 
 
-def _origin(trials: Sequence[Experiment]) -> str:
-    """Describes where the split of these trials comes from."""
-    config = trials[0].config
+def _origin(config: ConfigDict, trials: int) -> str:
+    """Where the split of these trials comes from."""
     if config.data.partition_file:
         return f'the split of {config.data.partition_file}'
     if config.data.partition_seed != -1:
         return f'one split for all seeds (partition_seed={config.data.partition_seed})'
-    return 'each seed draws its own split' if len(trials) > 1 else f'drawn from seed {config.seed}'
+    return 'each seed draws its own split' if trials > 1 else f'drawn from seed {config.seed}'
 
 
-def _task_words(config: ConfigDict) -> str:
-    """'2 tasks: semseg, depth', '' for classification."""
-    names = config.data.tasks
-    return f'{len(names)} task{"s" if len(names) > 1 else ""}: {", ".join(names)}' if names else ''
-
-
-def _model_words(student: Any, config: ConfigDict) -> str:
+def _parameters(student: Any, tasks: Sequence[str]) -> str:
     """The numbers of parameters of a model and of its pieces; with dense tasks those of a client."""
-
-    def count(tree: Any) -> int:
-        return sum(leaf.size for leaf in jax.tree.leaves(tree))
-
-    if not config.data.tasks:
-        pieces = {name: count(piece['params']) for name, piece in student._asdict().items()}
+    if not tasks:
+        pieces = {name: _size(piece['params']) for name, piece in student._asdict().items()}
         return (
             f'{sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, top {pieces["top"]:,}, '
             f'projection head {pieces["proj"]:,}'
         )
-    encoder = count(student.bottom['params'][config.data.tasks[0]])
-    decoders = [count(student.top['params'][name]) for name in config.data.tasks]
-    least, most = min(decoders), max(decoders)
-    decoder = f'{least:,} to {most:,}' if least < most else f'{least:,}'
+    encoder = _size(student.bottom['params'][tasks[0]])
+    decoder = _range(_size(student.top['params'][name]) for name in tasks)
     return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
+
+
+def _size(tree: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
+    """By which rules the clients got their images, and how many: 'uniform, 139 to 140 images each'.
+
+    Args:
+      partitions: of all trials, which differ in their seeds alone.
+      all_labels: clients know the labels of all their images.
+    """
+    first = partitions[0]
+    settings = first.settings
+    parts = [_rule(first), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']
+    if 'mismatch' in settings:
+        parts.insert(1, f'mismatch {settings["mismatch"]}')
+    if tasks := settings.get('tasks'):
+        parts.insert(0, f'{first.num_clients // len(tasks)} of each task')
+        parts.append(f'{settings["task_images"]} between tasks')
+    if all_labels:
+        parts.append('all of them labeled')
+        if 'all_labels' in settings:
+            parts.append(f'{settings["num_labeled"]:,} by {_rule(first, labeled=True)}')
+    elif labeled := sum(map(len, first.client_labeled_index)):
+        by_rule = settings.get('labeled_partition', 'same') != 'same'
+        parts.append(f'{labeled:,} more with labels' + (f' by {_rule(first, labeled=True)}' if by_rule else ''))
+        held = (len(rows) for split in partitions for rows in split.client_labeled_index)
+        parts.append(f'{_range(held)} images each')
+    return ', '.join(parts)
+
+
+def _rule(partition: Partition, labeled: bool = False) -> str:
+    """A rule and its parameter: 'dirichlet(alpha=0.1)', 'classes(2 per client)'."""
+    settings = partition.settings
+    rule, alpha = settings.get('partition', 'a rule of its own'), settings.get('alpha')  # a file may have none
+    if labeled:
+        rule, alpha = settings['labeled_partition'], settings.get('labeled_alpha', alpha)
+    if rule == 'classes':
+        return f'classes({settings["classes_per_client"]} per client)'
+    return f'{rule}(alpha={alpha})' if rule.startswith('dirichlet') else rule
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """'139 to 140', or '140'."""
+    counts = sorted(set(numbers))
+    return f'{counts[0]:,}' if len(counts) == 1 else f'{counts[0]:,} to {counts[-1]:,}'

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from tqdm import tqdm
 
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.tasks import Headline
-from semisfl_jax.training.totals import RunTotals
+from semisfl_jax.training import metrics
+from semisfl_jax.training.metrics import RunTotals
 
 
 class Described(NamedTuple):
@@ -82,3 +87,111 @@ Event: TypeAlias = (
     Described | Resumed | Compiling | Compiled | Started | RoundDone | Diagnosed | Snapshot | Finished
 )  # fmt: skip
 Listener: TypeAlias = Callable[[Event], None]
+
+
+# The progress of a run: a bar on a terminal, an occasional plain line in a log file.
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class Progress:
+    """Shows round, losses, the headline score, K_s if the server trains, and the time remaining."""
+
+    def __init__(self, done: int, rounds: int, headline: Headline):
+        self._headline = headline
+        self._rounds, self._first = rounds, done
+        self._score = ''
+        self._start = self._last_line = time.monotonic()
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False)
+
+    def update(self, *trials: dict[str, Any]) -> None:
+        """Shows a round, given a line of metrics.jsonl for each trial; scores are means over the trials."""
+        record = trials[0]
+
+        def mean(key: str) -> float | None:
+            known = [trial[key] for trial in trials if trial.get(key) is not None]  # a trial may have lost all clients
+            return sum(known) / len(known) if known else None
+
+        headline = self._headline
+        evaluated = headline.key in record
+        if evaluated:
+            over = f' (mean of {len(trials)})' if len(trials) > 1 else ''
+            self._score = f' {headline.text} {headline.score.text(mean(headline.key))}{over}'
+        losses = ' '.join(
+            f'{name} {value:.3f}'
+            for name, key in (
+                ('sup', 'loss_supervised'),
+                ('cons', 'loss_consistency'),
+                ('clust', 'loss_clustering'),
+                ('client', 'loss_local'),
+            )
+            if (value := mean(key)) is not None
+        )
+        k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
+        text = f'{losses}{self._score}' + (f' K_s {k_s}' if k_s != '0' else '')
+        for trial in trials:
+            if trial.get('clients_failed') and not trial['clients']:
+                tqdm.write(
+                    f'round {record["round"]}: all clients failed; '
+                    f'{"the model was updated by the server alone" if trial["k_s"] else "the model stays as it was"}'
+                    f'{f" (trial {trials.index(trial) + 1} of {len(trials)})" if len(trials) > 1 else ""}'
+                )
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update()
+            return
+        now, done = time.monotonic(), record['round']
+        if evaluated or now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            remaining = (now - self._start) / (done - self._first) * (self._rounds - done)
+            print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(remaining)} left', flush=True)
+
+    def close(self) -> None:
+        """Removes the bar from the screen."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+# The listener of the command: prints what a run reports, and shows its progress.
+
+
+@contextmanager
+def console() -> Iterator[Listener]:
+    """A listener that prints to stdout. At the end of the block, the progress bar is removed."""
+    progress = None
+
+    def listen(event: Event) -> None:
+        nonlocal progress
+        match event:
+            case Described(lines, folder):
+                print_lines(*lines, f'workdir    {folder}' if folder else 'workdir    none: nothing is written')
+            case Resumed(completed):
+                print_lines(f'resuming from the checkpoint of round {completed}')
+            case Compiling(program):
+                print(f'compiling the {program} …', end=' ', flush=True)
+            case Compiled(_, seconds, cached):
+                print_lines(f'{seconds:.1f} s{" (cached by an earlier run)" if cached else ""}')
+            case Started(completed, rounds, headline):
+                progress = Progress(completed, rounds, headline)
+            case RoundDone(records):
+                if progress:
+                    progress.update(*records)
+            case Finished(content, folder, earlier):
+                if progress:
+                    progress.close()
+                if earlier:
+                    print_lines(f'{content["rounds"]} rounds are already done')
+                print_lines(metrics.final_message(content, folder))
+
+    try:
+        yield listen
+    finally:
+        if progress:
+            progress.close()
+
+
+def print_lines(*lines: str) -> None:
+    """Prints lines at once, also into a pipe."""
+    print('\n'.join(lines), flush=True)

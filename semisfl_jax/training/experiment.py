@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,15 +12,16 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, core, costs, data
+from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
+from semisfl_jax.algorithms.task_model import TaskModel
 from semisfl_jax.config import devices, failures
-from semisfl_jax.core import frequency, rng
+from semisfl_jax.core import frequency, machine, rng
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Algorithm, Array, Federation, Views
-from semisfl_jax.training import checkpoint, contract, networks
+from semisfl_jax.training import checkpoint, checks
 
 
 class Experiment(NamedTuple):
@@ -34,6 +35,7 @@ class Experiment(NamedTuple):
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
+    state_shapes: Any  # of the state of the algorithm
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
     mesh: Mesh | None  # of several devices, else None
@@ -111,6 +113,7 @@ class Parts(NamedTuple):
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
+    state_shapes: Any
     hparams: hparams_lib.HParams
     mesh: Mesh | None  # of several devices, else None
 
@@ -123,14 +126,54 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
         builds no Algorithm.
     """
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    model = networks.build(config, dataset.outline, axes=(core.AXIS,) if mesh else ())
+    model = build_model(config, dataset.outline, axes=(core.AXIS,) if mesh else ())
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     axis = core.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
     built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
-    algorithm = contract.checked(method.name, built)
+    algorithm = checks.check_algorithm(method.name, built)
     algorithm = algorithm._replace(round=core.shard_round(mesh, algorithm.round))
-    return Parts(model, method, algorithm, hparams, mesh)
+    return Parts(model, method, algorithm, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
+
+
+def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
+    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
+
+    Args:
+      config: resolved.
+      outline: shapes of the data set.
+      axes: names of the device axes over which BatchNorm statistics are averaged.
+
+    Raises:
+      UserError: the model does not fit the images, or a file of weights does not fit the model.
+    """
+    net, dtype = config.model, 'bfloat16' if config.precision == 'bfloat16' else 'float32'
+    if not config.data.tasks:
+        return models.build(
+            net.name,
+            outline.classes,
+            outline.image,
+            net.split_index,
+            net.projection,
+            net.projection_dim,
+            net.convolution,
+            dtype,
+            axes=axes,
+            batch_norm_variance=net.batch_norm_variance,
+            recompute=net.recompute,
+        )
+    of_tasks = []
+    for name in config.data.tasks:
+        outputs = outline.outputs[name]
+        options = net.convolution, dtype, net.batch_norm_variance, net.output_stride, net.recompute
+        model = models.build_dense(net.name, outputs, outline.image, *options)
+        of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
+    if net.weights:  # of the encoder; all tasks begin with that of the first model (`core.init_models`)
+        init = of_tasks[0].model.init
+        encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom)
+        model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))
+        of_tasks[0] = of_tasks[0]._replace(model=model)
+    return tuple(of_tasks)
 
 
 def build_federations(
@@ -140,19 +183,14 @@ def build_federations(
     clients = algorithms.get(config.algorithm).clients
     residency = config.data.residency if clients else 'host'  # unread images stay on the host
     if config.pseudo_labels == 'true':
-        _check_truth(dataset, partitions)
+        held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
+        if unknown := int(np.sum(dataset.train_labels[held] < 0)):
+            raise UserError(
+                f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
+                f"images of {dataset.name} are unknown; use 'method', or another data set"
+            )
     all_labels, tasks = config.data.client_labels == -1, tuple(config.data.tasks)
     return data.build_federations(dataset, partitions, residency, all_labels, tasks)
-
-
-def _check_truth(dataset: data.Dataset, partitions: Sequence[data.Partition]) -> None:
-    """Raises UserError if clients hold images whose class is unknown, and `pseudo_labels` 'true' asks for it."""
-    held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
-    if unknown := int(np.sum(dataset.train_labels[held] < 0)):
-        raise UserError(
-            f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
-            f"images of {dataset.name} are unknown; use 'method', or another data set"
-        )
 
 
 def assemble(
@@ -164,32 +202,35 @@ def assemble(
     federation: Federation | data.HostFederation,
 ) -> Experiment:
     """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
-    method, hparams = parts.method, parts.hparams
-    may_fail, outputs = failures.can_happen(config.failures), [dataset.targets[n].outputs for n in config.data.tasks]
-    shape, held_out = dataset.train_images.shape[1:], partition.validation_index
-    dataset = data.evaluated(dataset, held_out, config.data.eval_split, config.data.tasks)
+    all_labels, unlabeled = config.data.client_labels == -1, [len(rows) for rows in partition.client_index]
+    labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
     controller = frequency.FrequencyOptions(
         # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
         rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
-        alpha=config.frequency.alpha,
-        beta=config.frequency.beta,
-        period=config.frequency.period,
-        horizon=config.frequency.horizon,
-        check_every=config.frequency.check_every,
         k_u=config.k_u,
-        labeled_share=len(partition.server_index) / _images_of(config, dataset, partition),
+        labeled_share=len(partition.server_index) / _num_images(config, dataset, partition),
         pre_rounds=config.pre_rounds,
+        **config.frequency.to_dict(),
     )
     frequency.check(controller)
+    price = costs.build(
+        config,
+        parts.method,
+        dataset.num_classes,
+        dataset.train_images.shape[1:],
+        parts.hparams,
+        failures.can_happen(config.failures),
+        [dataset.targets[name].outputs for name in config.data.tasks],
+    )
     return Experiment(
         config=config,
         key=key,
-        dataset=dataset,
+        dataset=data.evaluated(dataset, partition.validation_index, config.data.eval_split, config.data.tasks),
         partition=partition,
         federation=federation,
         frequency=controller,
-        costs=costs.build(config, method, dataset.num_classes, shape, hparams, may_fail, outputs),
-        held=_held(partition, config.data.client_labels == -1),
+        costs=price,
+        held=np.array([unlabeled, labeled], np.int32),
         **parts._asdict(),
     )
 
@@ -199,18 +240,12 @@ def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identi
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
 
 
-def _images_of(config: ConfigDict, dataset: data.Dataset, partition: data.Partition) -> int:
+def _num_images(config: ConfigDict, dataset: data.Dataset, partition: data.Partition) -> int:
     """|D|: training images, without those held out for validation and those that `data.num_unlabeled` leaves out."""
     labeled = np.union1d(partition.server_index, np.concatenate([*partition.client_labeled_index, []]))
     if config.data.num_unlabeled:
         return len(labeled) + config.data.num_unlabeled
     return len(dataset.train_images) - len(partition.validation_index)
-
-
-def _held(partition: data.Partition, all_labels: bool) -> np.ndarray:
-    unlabeled = [len(rows) for rows in partition.client_index]
-    labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
-    return np.array([unlabeled, labeled], np.int32)
 
 
 def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, mesh: Mesh | None) -> None:
@@ -261,3 +296,8 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
         together=partial(augment.together, options=settings),
         normalize=lambda images: (images.astype(jnp.float32) / 255.0 - mean) / std,
     )
+
+
+def compile_with(config: ConfigDict) -> Callable:
+    """`machine.jit` with the precision and determinism of a configuration."""
+    return partial(machine.jit, precision=config.precision, deterministic=config.deterministic)

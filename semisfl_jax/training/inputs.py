@@ -1,4 +1,4 @@
-"""Inputs of the rounds of an experiment: the cohort, its failures, and the images that it draws."""
+"""Inputs of the rounds of an experiment: the images, the cohort that draws from them, and who of it takes part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,55 +21,59 @@ from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.training.experiment import Experiment
 
 
-def inputs(experiment: Experiment, first: int) -> Iterator[tuple[Federation, Cohort]]:
-    """The inputs of the jitted round besides its state, for round `first` (0-based) and all later ones.
+class RoundInputs(NamedTuple):
+    """What a round takes besides its state; of R trials with leading axes [R], see `trials`."""
+
+    federation: Federation
+    cohort: Cohort
+    clients: Any  # participation of the active clients, `costs.Clients`, None in a round without; [R] of trials
+
+
+def inputs(experiment: Experiment, first: int) -> Iterator[RoundInputs]:
+    """The inputs of round `first` (0-based) and of all later ones.
 
     If the client images are on the host, each federation holds the images that its round will draw.
     """
     federation, mesh = experiment.federation, experiment.mesh
     if isinstance(federation, data.HostFederation):
         placed = dataclasses.replace(federation, tables=core.replicate(mesh, federation.tables))
-    for cohort in cohorts(experiment, first):
+    for cohort, clients in cohorts(experiment, first):
         sharded = jax.tree.map(lambda x: core.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         if not isinstance(federation, data.HostFederation):
-            yield federation, sharded
+            yield RoundInputs(federation, sharded, clients)
         elif experiment.method.clients:
             reads, place = experiment.method.reads, partial(core.shard, mesh)
-            yield placed.streamed(rows(experiment, cohort), reads, place=place), sharded
+            streamed = placed.streamed(rows(experiment, cohort), reads, place=place)
+            yield RoundInputs(streamed, sharded, clients)
         else:
-            yield placed.tables, sharded
+            yield RoundInputs(placed.tables, sharded, clients)
 
 
-def cohorts(experiment: Experiment, first: int) -> Iterator[Cohort]:
-    """The cohorts of round `first` (0-based) and all later ones, padded to a multiple of the devices."""
+def cohorts(experiment: Experiment, first: int) -> Iterator[tuple[Cohort, costs.Clients | None]]:
+    """The cohorts of round `first` (0-based) and all later ones, padded to a multiple of the devices, and their
+    participation, None in rounds without clients."""
     config = experiment.config
     clients, active = config.federation.num_clients, config.federation.num_active
     tasks = max(1, len(config.data.tasks))
     padded = core.padded_size(experiment.mesh, active, tasks)
     if not experiment.method.clients:
-        yield from itertools.repeat(data.make_cohort(np.arange(active), np.zeros(clients, np.int32)))
+        yield from itertools.repeat((data.make_cohort(np.arange(active), np.zeros(clients, np.int32)), None))
 
-    visits = data.participations_before(
-        config.seed, first, clients, active, first=config.pre_rounds, started=partial(_started, experiment), tasks=tasks
-    )
-    for index in itertools.count(first):
-        ids = data.draw_cohort(config.seed, index, clients, active, tasks)
+    participations = np.zeros(clients, np.int32)  # of each client, in the rounds so far
+    for index in itertools.count(min(first, config.pre_rounds)):
         participants = participation(experiment, index)
-        yield data.make_cohort(ids, visits, padded, participants.failed if participants else None, tasks)
-        if participants:
-            visits = data.add_participation(visits, _started(experiment, index))
-
-
-def _started(experiment: Experiment, index: int) -> np.ndarray:
-    """Active clients of round `index` (0-based) that drew batches: all except those that failed before the round."""
-    clients = participation(experiment, index)
-    assert clients is not None  # only asked for rounds with clients
-    return clients.ids[clients.started | ~clients.failed]
+        if index >= first:
+            ids = data.draw_cohort(config.seed, index, clients, active, tasks)
+            failed = participants.failed if participants else None
+            yield data.make_cohort(ids, participations, padded, failed, tasks), participants
+        if participants:  # all draw batches but those that failed before the round
+            drew = participants.ids[participants.started | ~participants.failed]
+            participations = data.add_participation(participations, drew)
 
 
 def participation(experiment: Experiment, index: int) -> costs.Clients | None:
     """Participation of the active clients in round `index` (0-based); None for a server-only round."""
-    if not has_cross_entity_phase(experiment, index):
+    if not experiment.method.clients or index < experiment.config.pre_rounds:
         return None
     config, hparams = experiment.config, experiment.hparams
     fed, tasks = config.federation, max(1, len(config.data.tasks))
@@ -104,14 +108,17 @@ def _rows(
 
 
 def images_per_round(
-    experiment: Experiment, index: int, k_s: int, measured: Mapping[str, Any] = MappingProxyType({})
+    experiment: Experiment,
+    clients: costs.Clients | None,
+    k_s: int,
+    measured: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Images that the student sees in round `index` (0-based): labeled ones and those of the active clients.
+    """Images that the student sees in a round of K_s steps: labeled ones and those of the active `clients`.
 
     `measured` are the metrics of that round, the only source where clients choose their number of steps or sit out.
     Without them, all clients that have images and did not fail are counted.
     """
-    clients, count = participation(experiment, index), k_s * experiment.config.server_batch_size
+    count = k_s * experiment.config.server_batch_size
     if clients is None or failures.lost_all(clients):
         return count
     steps = int(np.sum(clients.made[clients.survived]))
@@ -132,8 +139,3 @@ def _steps(experiment: Experiment, ids: np.ndarray) -> np.ndarray:
     federation = federation.replace(size=experiment.held[0], labeled_size=experiment.held[1])
     cohort = data.make_cohort(ids, np.zeros(experiment.config.federation.num_clients, np.int32))
     return np.asarray(sampling.client_steps(federation, cohort, experiment.hparams.batches))
-
-
-def has_cross_entity_phase(experiment: Experiment, index: int) -> bool:
-    """Whether clients take part in round `index` (0-based)."""
-    return experiment.method.clients and index >= experiment.config.pre_rounds

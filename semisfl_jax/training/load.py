@@ -1,22 +1,30 @@
-"""Loads a run from its folder: its experiment, rebuilt, and its state. The folder is not modified."""
+"""What is read from the folder of a run: its experiment, rebuilt, its state, its models and its result. Nothing is
+modified."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, data, models
+from semisfl_jax import algorithms, core, data, models
+from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
-from semisfl_jax.core import file_io, frequency
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checkpoint
+from semisfl_jax.core import file_io, hosts, machine
+from semisfl_jax.core.errors import UserError, shorten
+from semisfl_jax.training import checkpoint, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.driver import init_controller
+from semisfl_jax.training.experiment import Experiment, compile_with
+
+Records = list[dict[str, Any]]  # the lines of metrics.jsonl
 
 
 def config(folder: Path) -> ConfigDict:
@@ -47,22 +55,10 @@ def experiment(folder: Path) -> Experiment:
       UserError: no run, one of several seeds or of another version of this package, its method or model is a user's
         that no import has registered, or its data are missing.
     """
-    run_config = config(folder)
-    if run_config.get('seeds'):
+    run_config = _checked(folder)
+    if run_config.seeds:
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N')
-    with _of_this_version(folder):
-        for what, name, known in (
-            ('method', run_config.algorithm, algorithms.METHODS),
-            ('model', run_config.model.name, models.EVERY_ARCHITECTURE),
-        ):
-            if name not in known:
-                raise UserError(
-                    f"{folder} has the {what} '{name}', which is not registered here; if it is yours, call this from a "
-                    'program that imports it (for plots: --import=FILE)'
-                )
-        run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
-        run_config.data.residency = 'host'
-        return experiment_lib.build(run_config)
+    return experiment_lib.build(run_config)
 
 
 def dataset(folder: Path) -> data.Dataset:
@@ -71,22 +67,28 @@ def dataset(folder: Path) -> data.Dataset:
     Raises:
       UserError: no run, one of another version of this package, or its data are missing.
     """
+    return data.load(_checked(folder).data)
+
+
+def _checked(folder: Path) -> ConfigDict:
+    """The configuration of a run, for this process and one device."""
     run_config = config(folder)
-    with _of_this_version(folder):
-        return data.load(run_config.data)
-
-
-@contextmanager
-def _of_this_version(folder: Path) -> Iterator[None]:
-    """Context for reading the configuration of a run, which may lack keys or have values that this version rejects."""
+    for what, name, known in (
+        ('method', run_config.get('algorithm'), algorithms.METHODS),
+        ('model', run_config.get('model', {}).get('name'), models.EVERY_ARCHITECTURE),
+    ):
+        if name not in known:
+            raise UserError(
+                f"{folder} has the {what} '{name}', which is not registered here; if it is yours, call this from a "
+                'program that imports it (for plots: --import=FILE)'
+            )
+    run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
+    run_config.data.residency = 'host'
     try:
-        yield
-    except (AttributeError, KeyError) as error:
-        if 'object has no attribute' in str(error):  # a value in place of a group of keys
-            raise UserError(f'{folder}/config.json has a value that this version does not accept ({error})') from error
-        raise UserError(f'{folder} was made by another version of this package, which had no {error}') from error
-    except (TypeError, ValueError) as error:
-        raise UserError(f'{folder}/config.json has a value that this version does not accept ({error})') from error
+        config_lib.check(run_config)
+    except UserError as error:
+        raise UserError(f'{folder}/config.json: {error}') from error
+    return run_config
 
 
 def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
@@ -110,9 +112,155 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
     if number not in saved:
         available = f'it has those of rounds {", ".join(map(str, saved))}' if saved else 'it has none'
         raise UserError(f'{folder} has no checkpoint of round {number or "1 or later"}: {available}')
-    template = {
-        'algorithm': jax.eval_shape(built.algorithm.init, built.key),
-        'frequency': frequency.init(built.config.k_s, built.frequency),
-    }
+    template = {'algorithm': built.state_shapes, 'frequency': init_controller(built)}
     identity = experiment_lib.identity(config(folder), built.partition)
     return number, checkpoint.read(folder / 'checkpoints', number, template, identity)['algorithm']
+
+
+class Trained:
+    """The models of one trial after a round.
+
+    Attributes:
+      experiment: of the trial: configuration, data, split, model and method.
+      state: of the method, `core.State` in those of the package.
+    """
+
+    def __init__(self, experiment: Experiment, state: Any):
+        self.experiment, self.state = experiment, state
+
+    @property
+    def round(self) -> int:
+        """After which the models are."""
+        return int(self.state.round)
+
+    @property
+    def headline(self) -> str:
+        """The output by which the method is judged: of the model, or in dense tasks of the task, that has this name."""
+        return self.experiment.algorithm.headline
+
+    def predict(self, images: np.ndarray) -> dict[str, Any]:
+        """What the method evaluates, computed for other images.
+
+        Args:
+          images: [N, H, W, C] uint8, of the size that the data of the run have, not normalized.
+
+        Returns:
+          {name: float array}. In classification the names are of models, such as 'teacher', and the arrays are logits
+          [N, K]. In dense tasks the names are of tasks, and the arrays [N, H, W, outputs], or a tuple of them where
+          every client has a model of its own.
+
+        Raises:
+          UserError: images of another shape or type.
+        """
+        images = self._checked(images)
+        size = min(len(images), self.experiment.config.eval_batch_size)
+        rows = np.arange(-(-len(images) // size) * size) % len(images)  # the last batch is filled with others
+        batches = [jax.device_get(self._predict(self.state, images[of])) for of in rows.reshape(-1, size)]
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(images)], *batches)
+
+    def _checked(self, images: Any) -> np.ndarray:
+        shape = self.experiment.dataset.test_images.shape[1:]
+        try:
+            images = np.asarray(images)
+        except ValueError as error:  # lists of different lengths
+            raise UserError(f'images: {shorten(error)}') from error
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != shape or not len(images):
+            numbers = ', '.join(map(str, shape))
+            raise UserError(
+                f'images is an array {list(images.shape)} of {images.dtype}; give [N, {numbers}] of uint8, 0 to 255, '
+                'with N at least 1'
+            )
+        return images
+
+    @functools.cached_property
+    def _predict(self) -> jax.stages.Wrapped:
+        return compile_with(self.experiment.config)(self.experiment.algorithm.predict)
+
+
+def load_trained(folder: str | os.PathLike[str], round_number: int | None = None) -> Trained:
+    """The models that a run saved, on one device. The folder is not modified.
+
+    Args:
+      folder: of a run of one seed; of several, its seed_N.
+      round_number: of a checkpoint, or 0 for the initial models; None: the last one.
+
+    Raises:
+      UserError: no run, no such checkpoint, its data are missing, or its method or model is a user's that is not
+        registered here.
+    """
+    path = outputs.folder_of(folder)
+    if path is None:
+        raise UserError('folder=None holds no run; give the folder of one')
+    built = experiment(path)
+    return Trained(built, state(path, built, round_number)[1])
+
+
+class Result:
+    """What a run produced. With several seeds, arrays have a leading axis of trials, and the state is a list.
+
+    Attributes:
+      summary: the content of summary.json.
+    """
+
+    def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
+        self.summary = summary
+        self._records, self._state = records, state
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """{name: [T]} or {name: [R, T]} of the T rounds: the entries of metrics.jsonl, NaN where there is none."""
+        arrays = [metrics.as_arrays(records) for records in self._records()]
+        if 'trials' not in self.summary:
+            return arrays[0]
+        return {name: np.stack([of_trial[name] for of_trial in arrays]) for name in arrays[0]}
+
+    @functools.cached_property
+    def state(self) -> Any:
+        """The final state of the method: `core.State` in those of the package. That of a run which an earlier call
+        finished is read from its checkpoint, which takes the time to build the experiment."""
+        return self._state()
+
+
+def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Result:
+    """The result of a run of `config` (resolved) that an earlier call finished, from its summary.json."""
+    homes = outputs.trial_folders(folder, config)
+
+    def records() -> list[Records]:
+        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', summary['rounds']) for home in homes])
+
+    def state() -> Any:
+        trials = build_trials(config, folder)
+        restored = restore(outputs.RunFolder(folder, config, trials), trials)
+        if restored is None:
+            raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
+        states = place_states(trials[0], restored)
+        return states if config.seeds else states[0]
+
+    return Result(summary, records, state)
+
+
+@machine.without_collecting()
+def build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
+    """The trials of `config` (resolved), each with a folder that was checked to be usable. For all processes."""
+    configs = config_lib.trials(config)
+    folders = outputs.trial_folders(folder, config) if folder else []
+    for home, trial_config in zip(folders, configs, strict=False):
+        hosts.on_first(functools.partial(outputs.check_folder, home, trial_config))
+    with hosts.together():
+        trials = experiment_lib.build_trials(configs)
+    for home, trial in zip(folders, trials, strict=False):
+        hosts.on_first(functools.partial(outputs.check_partition, home, trial.partition))
+    hosts.check_same('the data or their split', [trial.partition.content_hash for trial in trials])
+    return trials
+
+
+def restore(folder: outputs.RunFolder, trials: Sequence[Experiment]) -> checkpoint.Restored | None:
+    """The last checkpoints of these trials, as read by process 0; None if there are none. For all processes."""
+    first = trials[0]
+    template = {'algorithm': first.state_shapes, 'frequency': init_controller(first)}
+    return hosts.from_first(lambda: folder.restore(template))
+
+
+def place_states(experiment: Experiment, restored: checkpoint.Restored) -> list[Any]:
+    """The restored state of the method of every trial, on every device."""
+    return [core.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.states]

@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -27,32 +25,27 @@ from semisfl_jax.config import devices
 from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
-from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.training import (
-    contract,
+    checks,
     diagnostics,
+    evaluation,
     events,
-    files,
-    finite,
-    global_loss,
     inputs,
     interrupt,
+    load,
     memory,
     metrics,
-    result,
-    resume,
-    simulation,
-    summary,
-    totals,
+    outputs,
 )
-from semisfl_jax.training import trials as trials_lib
-from semisfl_jax.training.arguments import check_interrupts, check_listener, folder_of
 from semisfl_jax.training.describe import describe
-from semisfl_jax.training.evaluate import Scores
-from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.driver import Driver, init_controller, init_state
+from semisfl_jax.training.evaluation import Scores
+from semisfl_jax.training.experiment import Experiment, compile_with
+from semisfl_jax.training.inputs import RoundInputs
 from semisfl_jax.training.interrupt import Request, Stopped
-from semisfl_jax.training.result import Records, Result
-from semisfl_jax.training.totals import RunTotals
+from semisfl_jax.training.load import Result
+from semisfl_jax.training.metrics import RunTotals
+from semisfl_jax.training.outputs import RunFolder
 
 
 @memory.explained
@@ -80,9 +73,7 @@ def train(
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
     config_lib.check(config)
-    folder = folder_of(folder)
-    check_listener(on_event)
-    check_interrupts(interrupts)
+    folder = outputs.folder_of(folder)
     if config.diagnostics_every and folder is None and on_event is None:
         raise UserError(
             f'config.diagnostics_every={config.diagnostics_every}: diagnostics are written to the folder of the run; '
@@ -91,230 +82,218 @@ def train(
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     config = config_lib.resolve(config)
     listeners = [on_event] if on_event else []
-    tell = partial(_tell, listeners)
-    if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
-        tell(events.Finished(finished, folder, earlier=True))
-        return result.read(folder, config, finished)
+    if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
+        _emit(listeners, events.Finished(finished, folder, earlier=True))
+        return load.read_result(folder, config, finished)
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
+    trials = load.build_trials(config, folder)
     of_trials = devices.count(config) if config.seeds else 1
-    trials = resume.build(config, folder)
-    tell(events.Described(describe(trials, of_trials), folder))
-    batch = trials_lib.batch(trials, config.parallel.trials, of_trials)
-    run = Training(trials, batch, resume.homes(trials, folder, config), config, folder, listeners)
-    progress = _start(run)
-    seen = files.contents(run.homes)
-    stream = batch.inputs(progress.round)
+    _emit(listeners, events.Described(describe(trials, of_trials), folder))
+    driver = Driver(trials, config.parallel.trials, of_trials)
+    run = Run(driver, config, RunFolder(folder, config, trials) if folder else None, listeners)
     with interrupts() as request:
-        return _train(run, progress, seen, stream, request)
+        return _train(run, request)
 
 
-class Training(NamedTuple):
+class Run(NamedTuple):
     """A run that is about to train."""
 
-    trials: list[Experiment]  # [R]
-    batch: trials_lib.Batch  # of them
-    homes: list[files.Home]  # [R], or [] without a folder
+    driver: Driver  # of its R trials
     config: ConfigDict  # resolved
-    folder: Path | None
+    folder: RunFolder | None
     listeners: list[events.Listener]
 
-    def tell(self, event: events.Event) -> None:
+    @property
+    def trials(self) -> Sequence[Experiment]:
+        """[R]."""
+        return self.driver.trials
+
+    @property
+    def places(self) -> list[tuple[str, Path | None]]:
+        """[R], what messages about each trial begin with: 'seed 3: ', or '' for a single one; and its folder."""
+        names = [f'seed {seed}: ' for seed in self.config.seeds] or ['']
+        return list(zip(names, self.folder.homes if self.folder else [None] * len(names), strict=True))
+
+    def emit(self, event: events.Event) -> None:
         """Reports an event."""
-        _tell(self.listeners, event)
+        _emit(self.listeners, event)
 
 
 class LoopState(NamedTuple):
     """Where a run stands between two rounds."""
 
     round: int  # rounds completed
-    state: Any  # of all trials, see `trials.Batch`
+    state: Any  # of all trials, see `Driver`
     controllers: list[FrequencyState]  # [R], of K_s
-    accounts: list[RunTotals]  # [R]
-    records: list[Records]  # [R], so far
+    totals: list[RunTotals]  # [R]
+    records: list[load.Records]  # [R], so far
 
 
 class Programs(NamedTuple):
     """What a run compiles before its first round."""
 
-    round: Callable[..., tuple[Any, Any]]  # as `Batch.round`
+    round: Callable[..., tuple[Any, Any]]  # as `Driver.round`
     evaluate: list[Callable[[Any], Scores]]  # [R], of the state of each trial
     global_loss: list[Callable[[Any], float]]  # likewise, [] if the method has none
-    trivial_scores: list[dict[str, dict[str, float | None]]]  # [R], which depend on no state
+    trivial_scores: list[dict[str, dict[str, float]]]  # [R], which depend on no state
     diagnose: Callable[..., dict[str, np.ndarray]] | None
     seconds: dict[str, float]  # {program: duration of its compilation}
 
 
-def _train(
-    run: Training,
-    progress: LoopState,
-    seen: list[tuple[list[int], bool]],
-    stream: Iterator[tuple[Federation, Cohort]],
-    request: Request,
-) -> Result:
-    """Trains up to the last round; `seen` is what the folder held when the run was restored."""
-    config, batch = run.config, run.batch
+def _emit(listeners: Sequence[events.Listener], event: events.Event) -> None:
+    """Reports an event in process 0, where an error ends all processes."""
+    hosts.on_first(lambda: [listen(event) for listen in listeners])
+
+
+def _train(run: Run, request: Request) -> Result:
+    """Trains up to the last round."""
+    config, driver, folder = run.config, run.driver, run.folder
+    progress = _start(run)
+    stream = driver.inputs(progress.round)
     upcoming = next(stream)
     programs = _compile(run, progress, upcoming)
     if signum := hosts.largest(request.signum):
         raise Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
     with ExitStack() as stack:
-        folder = run.folder
         if folder:
-            writer = files.writer(run.homes, folder, config, progress.round, seen)
+            writer = folder.writer(progress.round)
             if write := hosts.on_first(lambda: stack.enter_context(writer)):
                 run = run._replace(listeners=[write, *run.listeners])
-        run.tell(events.Started(progress.round, config.rounds, run.trials[0].headline))
+        run.emit(events.Started(progress.round, config.rounds, run.trials[0].headline))
         for index in range(progress.round, config.rounds):
-            start = time.monotonic()
-            state, measured = programs.round(batch.key, progress.state, *upcoming, _iterations(run, progress))
+            start, clients = time.monotonic(), upcoming.clients
+            state, measured = programs.round(*driver.arguments(progress.state, progress.controllers, upcoming))
             if index + 1 < config.rounds:
                 upcoming = next(stream)  # gathered while the device computes
-            measured, counted = jax.device_get((measured, state.round))
+            controllers, of_trials = driver.finish(index, progress.controllers, state, measured, clients)
             seconds = time.monotonic() - start
-            contract.check_counted(run.trials[0].method.name, counted, index + 1)
-            progress = _after_round(run, programs, progress._replace(state=state), measured, seconds)
+            progress = _report(run, programs, progress, state, of_trials, clients, seconds)
+            progress = progress._replace(controllers=controllers)
             _save(run, progress, request)
         summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
         if folder:
-            hosts.on_first(lambda: files.write_summaries(run.homes, folder, summaries, run_summary))
-    run.tell(events.Finished(run_summary, folder, earlier=False))
-    states = _parts(run, progress.state)
-    records = progress.records
-    return Result(run_summary, lambda: records, lambda: states if config.seeds else states[0])
-
-
-def _tell(listeners: Sequence[events.Listener], event: events.Event) -> None:
-    """Reports an event in process 0, where an error ends all processes."""
-    hosts.on_first(lambda: [listen(event) for listen in listeners])
+            hosts.on_first(lambda: folder.write_summaries(summaries, run_summary))
+    run.emit(events.Finished(run_summary, folder.path if folder else None, earlier=False))
+    states = driver.split(progress.state)
+    return Result(run_summary, lambda: progress.records, lambda: states if config.seeds else states[0])
 
 
 @machine.without_collecting()
-def _start(run: Training) -> LoopState:
+def _start(run: Run) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
-    first = run.trials[0]
-    controller = simulation.init_controller(first)
-    restored = resume.restore(run.homes, run.config.rounds) if run.homes else None
-    if restored is None:
-        init = simulation.init_state(first).lower(first.key).compile()
+    driver, first = run.driver, run.trials[0]
+    restored = load.restore(run.folder, run.trials) if run.folder else None
+    if run.folder is None or restored is None:
+        init = init_state(first).lower(first.key).compile()
         with hosts.together():
             memory.check('initial state', init, run.config)
         states = [init(trial.key) for trial in run.trials]
-        controllers, accounts = [controller for _ in states], [RunTotals() for _ in states]
-        return LoopState(0, run.batch.stack(states), controllers, accounts, [[] for _ in states])
-    run.tell(events.Resumed(restored.round))
-    states = resume.on_devices(first, restored)
-    controllers = [tree['frequency'] for tree in restored.state]
-    accounts = list(map(totals.from_json, restored.notes))
-    records = hosts.from_first(lambda: [metrics.read(home.lines, restored.round) for home in run.homes])
-    return LoopState(restored.round, run.batch.stack(states), controllers, accounts, records)
+        controllers, totals = [init_controller(first) for _ in states], [RunTotals() for _ in states]
+        return LoopState(0, driver.stack(states), controllers, totals, [[] for _ in states])
+    run.emit(events.Resumed(restored.round))
+    number, homes = restored.round, run.folder.homes
+    return LoopState(
+        number,
+        driver.stack(load.place_states(first, restored)),
+        [tree['frequency'] for tree in restored.states],
+        list(map(metrics.totals_from_json, restored.notes)),
+        hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', number) for home in homes]),
+    )
 
 
 @machine.without_collecting()
-def _compile(run: Training, progress: LoopState, inputs_of_round: tuple) -> Programs:
+def _compile(run: Run, progress: LoopState, upcoming: RoundInputs) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
-    batch, config, first = run.batch, run.config, run.trials[0]
-    jit = simulation.compile_with(config)
+    driver, config, trials, first = run.driver, run.config, run.trials, run.trials[0]
+    jit = compile_with(config)
     seconds: dict[str, float] = {}
-    with _compiling('round', seconds, run.tell):
-        arguments = batch.key, progress.state, *inputs_of_round, _iterations(run, progress)
-        lowered = jit(batch.round, donate_argnums=1).lower(*arguments)
-        named = first.method.name, first.method.metrics, lowered.out_info[1]
-        hosts.on_first(lambda: contract.warn_misspelt(*named))
+    with _compiling('round', seconds, run):
+        arguments = driver.arguments(progress.state, progress.controllers, upcoming)
+        lowered = jit(driver.round, donate_argnums=1).lower(*arguments)
         with ThreadPoolExecutor(1) as beside:  # XLA leaves Python free
             beside.submit(costs.prepare, first.costs)
             round_ = lowered.compile()
     with hosts.together():
         memory.check('compiled round', round_, config)
-    with _compiling('evaluation', seconds, run.tell):
-        like = jax.eval_shape(lambda state: batch.part(state, 0), progress.state)
-        images = simulation.evaluated(run.trials)
-        evaluate = simulation.build_evaluate(run.trials, like, images)
-        trivial_scores = simulation.trivial_scores(run.trials, images)
-        of_clients = global_loss.build(run.trials, like, jit)
+    with _compiling('evaluation', seconds, run):
+        images = evaluation.evaluated(trials)
+        evaluate = evaluation.build_evaluate(trials, images)
+        trivial_scores = evaluation.trivial_scores(trials, images)
+        global_loss = evaluation.build_global_loss(trials)
     if first.costs.enabled:  # a price that cannot be billed says so before anything is written
         index = max(progress.round, config.pre_rounds)
-        costs.price_round(first.costs, index, 1, inputs.participation(first, index))
+        costs.price_round(first.costs, index, 1, upcoming.clients[0] or inputs.participation(first, index))
     diagnose = diagnostics.build(first, jit) if config.diagnostics_every else None
-    return Programs(round_, evaluate, of_clients, trivial_scores, diagnose, seconds)
+    return Programs(round_, evaluate, global_loss, trivial_scores, diagnose, seconds)
 
 
 @contextmanager
-def _compiling(program: str, seconds: dict[str, float], tell: events.Listener) -> Iterator[None]:
+def _compiling(program: str, seconds: dict[str, float], run: Run) -> Iterator[None]:
     """Reports a compilation and records its duration in seconds."""
-    tell(events.Compiling(program))
+    run.emit(events.Compiling(program))
     start = time.monotonic()
     with machine.count_compilations() as programs:
         yield
     seconds[program] = time.monotonic() - start
-    tell(events.Compiled(program, seconds[program], cached=programs.hits > 0))
+    run.emit(events.Compiled(program, seconds[program], cached=programs.hits > 0))
 
 
-def _iterations(run: Training, progress: LoopState) -> Array | np.int32:
-    """K_s of the next round, [R] for R trials."""
-    return run.batch.stack([np.int32(controller.k_s) for controller in progress.controllers])
-
-
-def _parts(run: Training, tree: Any) -> list[Any]:
-    """What belongs to each of the R trials."""
-    return [run.batch.part(tree, r) for r in range(len(run.trials))]
-
-
-def _after_round(
-    run: Training,
+def _report(
+    run: Run,
     programs: Programs,
     progress: LoopState,
-    measured: dict[str, np.ndarray],
+    state: Any,
+    measured: list[dict[str, Any]],
+    clients: Sequence[costs.Clients | None],
     seconds: float,
 ) -> LoopState:
     """Checks, evaluates and reports a round.
 
     Args:
       run, programs: of the run.
-      progress: before the round, except for the state, which is that after it.
-      measured: the metrics of the round, of all trials.
+      progress: before the round.
+      state: after it, of all trials.
+      measured: [R], its metrics.
+      clients: [R], participation in it.
       seconds: its duration.
     """
-    config, trials, index, number = run.config, run.trials, progress.round, progress.round + 1
-    last = number == config.rounds
-    clients = [inputs.participation(trial, index) for trial in trials]
-    results = map(simulation.after_round, trials, progress.controllers, _parts(run, measured), clients)
-    of_trials, controllers = map(list, zip(*results, strict=True))
-    for prefix, folder, values, cohort in zip(_names(run), _folders(run), of_trials, clients, strict=True):
-        finite.check_losses(prefix, folder, index, values, cohort, config)
-
+    config, trials, number = run.config, run.trials, progress.round + 1
     k_s = [int(controller.k_s) for controller in progress.controllers]
-    scores: list[Scores] = [{} for _ in trials]
-    if last or number % config.eval_every == 0:
-        states = _parts(run, progress.state)
-        scores = [evaluate(state) for evaluate, state in zip(programs.evaluate, states, strict=True)]
-        for values, measure, state in zip(of_trials, programs.global_loss, states, strict=False):
-            values[global_loss.NAME] = np.float32(measure(state))
-    if programs.diagnose and (last or number % config.diagnostics_every == 0):
-        states = _parts(run, progress.state)
-        arrays = [programs.diagnose(*trial, number, steps) for *trial, steps in zip(trials, states, k_s, strict=True)]
-        run.tell(events.Diagnosed(number, arrays))
+    for place, values, cohort in zip(run.places, measured, clients, strict=True):
+        checks.check_losses(*place, number, values, cohort, config)
 
-    images = sum(map(inputs.images_per_round, trials, [index] * len(trials), k_s, of_trials))
-    bills = totals.after_round(trials, index, k_s, of_trials, [account.bill for account in progress.accounts])
-    entries = map(totals.entries, trials, clients, bills)
-    marks = summary.marks(trials[0])
-    records = [
-        summary.record(number, *of_trial, seconds, images, marks)
-        for of_trial in zip(k_s, of_trials, scores, entries, strict=True)
-    ]
-    run.tell(events.RoundDone(records))
+    last = number == config.rounds
+    diagnosed = programs.diagnose and (last or number % config.diagnostics_every == 0)
+    scores: list[Scores] = [{} for _ in trials]
+    if last or diagnosed or number % config.eval_every == 0:
+        states = run.driver.split(state)
+        if last or number % config.eval_every == 0:
+            scores = [evaluate(of_trial) for evaluate, of_trial in zip(programs.evaluate, states, strict=True)]
+            for values, loss, of_trial in zip(measured, programs.global_loss, states, strict=False):
+                values[evaluation.GLOBAL_LOSS] = np.float32(loss(of_trial))
+        if programs.diagnose and diagnosed:
+            arrays = [programs.diagnose(trials[r], states[r], number, k_s[r]) for r in range(len(trials))]
+            run.emit(events.Diagnosed(number, arrays))
+
+    images = sum(map(inputs.images_per_round, trials, clients, k_s, measured))
+    records, totals = [], []
+    for trial, steps, values, of_trial, cohort, old in zip(
+        trials, k_s, measured, scores, clients, progress.totals, strict=True
+    ):
+        cost = old.bill
+        if trial.costs.enabled:
+            cost = costs.add(cost, costs.price_round(trial.costs, progress.round, steps, cohort, values))
+        record = metrics.make_record(trial, number, steps, values, of_trial, cost, cohort, seconds, images)
+        totals.append(metrics.update_totals(old, cost, record, trial.headline, trial.score_keys))
+        records.append(record)
+    run.emit(events.RoundDone(records))
     for lines, record in zip(progress.records, records, strict=True):
         lines.append(record)  # in place: copies of all lines in every round would add up
-    pay = partial(totals.update, headline=trials[0].headline, tasks=trials[0].score_keys)
-    return progress._replace(
-        round=number,
-        controllers=controllers,
-        accounts=list(map(pay, progress.accounts, bills, records)),
-    )
+    return progress._replace(round=number, state=state, totals=totals)
 
 
-def _save(run: Training, progress: LoopState, request: Request) -> None:
+def _save(run: Run, progress: LoopState, request: Request) -> None:
     """Saves the state if it is due, or if the run was asked to stop.
 
     Raises:
@@ -324,30 +303,21 @@ def _save(run: Training, progress: LoopState, request: Request) -> None:
     number, last = progress.round, progress.round == run.config.rounds
     signum = 0 if last else hosts.largest(request.signum)
     if last or signum or number % run.config.checkpoint_every == 0:
-        states = _parts(run, progress.state)
-        for prefix, folder, state in zip(_names(run), _folders(run), states, strict=True):
-            finite.check_weights(prefix, folder, number, state, run.config)
-        run.tell(events.Snapshot(number, states, progress.controllers, progress.accounts))
+        states = run.driver.split(progress.state)
+        for place, state in zip(run.places, states, strict=True):
+            checks.check_weights(*place, number, state, run.config)
+        run.emit(events.Snapshot(number, states, progress.controllers, progress.totals))
     if signum:
         advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
         raise Stopped(f'stopped after round {number}; {advice}', signum)
 
 
-def _names(run: Training) -> list[str]:
-    """What messages about each trial begin with: 'seed 3: ', or '' if there is only one."""
-    return [f'seed {seed}: ' for seed in run.config.seeds] or ['']
-
-
-def _folders(run: Training) -> list[Path | None]:
-    return [home.folder for home in run.homes] or [None for _ in run.trials]
-
-
-def _summarize(run: Training, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _summarize(run: Run, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
-        file_io.seal(summary.of_trial(trial, account, trivial_scores, programs.seconds, len(run.trials)))
-        for trial, account, trivial_scores in zip(run.trials, progress.accounts, programs.trivial_scores, strict=True)
+        file_io.seal(metrics.summarize_trial(trial, totals, trivial_scores, programs.seconds, len(run.trials)))
+        for trial, totals, trivial_scores in zip(run.trials, progress.totals, programs.trivial_scores, strict=True)
     ]
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, file_io.seal(summary.of_trials(run.config, run.batch.map, summaries))
+    return summaries, file_io.seal(metrics.summarize_trials(run.config, run.driver.map, summaries))

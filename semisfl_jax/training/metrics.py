@@ -1,25 +1,41 @@
-"""Writes and reads metrics.jsonl, the records of a run's rounds."""
+"""What a run reports: the lines of metrics.jsonl, their totals, summary.json and the final message on the screen."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import math
 import os
+import platform
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from ml_collections import ConfigDict
 
-from semisfl_jax import tasks
+from semisfl_jax import config as config_lib
+from semisfl_jax.config import failures
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.costs import Clients, RoundCost
+from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
+from semisfl_jax.training import checkpoint, evaluation
+from semisfl_jax.training.evaluation import Scores
+from semisfl_jax.training.experiment import Experiment
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
-COSTS = ('bytes_up', 'bytes_down', 'simulated_seconds')  # of all rounds so far
+COSTS = RoundCost._fields  # of all rounds so far
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
+# Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
+FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
+_LAST = 10  # evaluations that are averaged
+
+
+# --- lines of metrics.jsonl
 
 
 def plain(value: Any) -> Any:
@@ -33,80 +49,70 @@ def plain(value: Any) -> Any:
     return shortest if math.isfinite(shortest) else None
 
 
-def line(record: Mapping[str, Any]) -> str:
-    """A line of metrics.jsonl."""
-    return json.dumps(record) + '\n'
+def make_record(
+    experiment: Experiment,
+    number: int,
+    k_s: int,
+    measured: Mapping[str, Any],
+    scores: Scores,
+    cost: RoundCost,
+    clients: Clients | None,
+    seconds: float,
+    images: int,
+) -> dict[str, Any]:
+    """A line of metrics.jsonl.
+
+    Args:
+      experiment: the trial.
+      number: of the round, 1-based.
+      k_s: its supervised steps.
+      measured: its metrics.
+      scores: of its evaluation, {} without one.
+      cost: of all rounds so far.
+      clients: participation in the round, None without clients.
+      seconds, images: of the round, over all trials.
+    """
+    names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
+    record = {'round': number, 'k_s': k_s} | {name: plain(measured.get(name)) for name in names}
+    for name in sorted(scores, reverse=True):
+        record |= {score_key(name, score): plain(value) for score, value in scores[name].items()}
+    if experiment.costs.enabled:
+        record |= cost._asdict()
+    if failures.can_happen(experiment.config.failures):
+        survived, failed = (clients.survived, clients.failed) if clients else ((), ())
+        record |= {'clients': int(np.sum(survived)), 'clients_failed': int(np.sum(failed))}
+    record |= {'wall_seconds': round(seconds, 6), 'images_per_second': round(images / seconds, 6)}
+    if experiment.dataset.fake:  # a reader might take its scores for others
+        record['fake'] = True
+    if experiment.dataset.eval_split == 'validation':
+        record['validation'] = True
+    return record
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
     """Adds one line to metrics.jsonl."""
     with path.open('a') as file:
-        file.write(line(record))
-
-
-def chain(previous: str, text: bytes) -> str:
-    """The running checksum of metrics.jsonl after one more line: SHA-256 over the previous checksum and its bytes."""
-    return hashlib.sha256(previous.encode() + text).hexdigest()
-
-
-def fault(path: Path, rounds: int, expected: str) -> str:
-    """Why the first `rounds` lines of metrics.jsonl do not match the checksum `expected`, '' if they do.
-
-    Raises:
-      UserError: no such file.
-    """
-    lines = file_io.read(path).split(b'\n')[:rounds]
-    if functools.reduce(chain, (text + b'\n' for text in lines), '') == expected:
-        return ''
-    return f'{path} was modified after the run wrote it: its lines up to round {rounds} have changed'
+        file.write(json.dumps(record) + '\n')
 
 
 def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
-    """The complete lines of metrics.jsonl; a last line truncated by a kill is skipped. Empty if there is no file.
-
-    Args:
-      path: of the file.
-      rounds: how many of its lines are read; None for all.
+    """The complete lines of metrics.jsonl, at most `rounds`; a last line truncated by a kill is skipped. Empty if there
+    is no file.
 
     Raises:
       UserError: it is not a regular file, or a line is not one that a run writes.
     """
-    return [_record(text, f'{path}, line {number},') for number, text in enumerate(_lines(path)[:rounds], start=1)]
+    records = []
+    for number, text in enumerate(_lines(path)[:rounds], start=1):
+        record = file_io.parse_json(text, f'{path}, line {number},')
+        if not isinstance(record, dict) or type(record.get('round')) is not int:
+            raise UserError(f'{path}, line {number}, is not a line that a run writes: it has no round')
+        records.append(record)
+    return records
 
 
 def _lines(path: Path) -> list[bytes]:
     return file_io.read(path).split(b'\n')[:-1] if os.path.lexists(path) else []
-
-
-def _record(text: bytes, location: str) -> dict[str, Any]:
-    record = file_io.parse_json(text, location)
-    if not isinstance(record, dict) or type(record.get('round')) is not int:
-        raise UserError(f'{location} is not a line that a run writes: it has no round')
-    for key, value in record.items():
-        judged = tasks.split_key(key)
-        others: tuple[Any, ...] = (None, True, False)  # besides numbers
-        if judged:  # an accuracy is defined for any images, a score of a dense task not
-            others = () if judged.score.name == tasks.ACCURACY.name else (None,)
-        if not file_io.is_number(value) and value not in others:
-            raise UserError(f'{location} is not a line that a run writes: its {key} is not a number')
-    return record
-
-
-def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """T lines of metrics.jsonl -> {name: [T]}: integers where every line has one, else float64, NaN for none."""
-    names = dict.fromkeys(name for record in records for name in record)
-    return {name: _as_array([record.get(name) for record in records]) for name in names}
-
-
-def stack(trials: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """R times {name: [T]} -> {name: [R, T]}."""
-    return {name: np.stack([arrays[name] for arrays in trials]) for name in trials[0]}
-
-
-def _as_array(values: Sequence[Any]) -> np.ndarray:
-    if None in values:
-        return np.array([math.nan if value is None else value for value in values], np.float64)
-    return np.array(values)
 
 
 def check_rounds(path: Path, rounds: int) -> None:
@@ -116,17 +122,241 @@ def check_rounds(path: Path, rounds: int) -> None:
       UserError: it does not, or was not written by a run.
     """
     advice = 'restore the file, or start again in another --workdir'
-    lines = _lines(path)[: max(rounds, 1)]
     try:
-        round_numbers = [_record(text, f'line {number}')['round'] for number, text in enumerate(lines, start=1)]
+        numbers = [record['round'] for record in read(path, rounds)]
     except UserError as error:
-        raise UserError(f'{path}, rounds 1 to {max(rounds, 1)}: {error}; {advice}') from error
-    if rounds and round_numbers != list(range(1, rounds + 1)):
+        raise UserError(f'{path}, rounds 1 to {rounds}: {error}; {advice}') from error
+    if numbers != list(range(1, rounds + 1)):
         raise UserError(f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; {advice}')
 
 
-def cut_back(path: Path, rounds: int) -> None:
+def truncate(path: Path, rounds: int) -> None:
     """Truncates metrics.jsonl to its first `rounds` lines."""
     content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
     if os.path.lexists(path) and content != file_io.read(path):
         file_io.write(path, content)
+
+
+def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """T lines of metrics.jsonl -> {name: [T]}: integers where every line has one, else float64, NaN for none."""
+    names = dict.fromkeys(name for record in records for name in record)
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return {
+        name: np.array([math.nan if value is None else value for value in column], np.float64)
+        if None in column
+        else np.array(column)
+        for name, column in columns.items()
+    }
+
+
+# --- totals
+
+
+class RunTotals(NamedTuple):
+    """Totals of a trial after some rounds; scores are those of the method's headline.
+
+    They are kept in the checkpoints, never read back from metrics.jsonl, so edits to that file do not reach later lines
+    or the summary.
+    """
+
+    rounds: int = 0
+    k_s: int = 0  # of the last round
+    bill: RoundCost = RoundCost()
+    wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
+    evaluations: int = 0
+    last_scores: tuple[float | None, ...] = ()  # at most `_LAST`, oldest first; None where the images define none
+    best_score: float | None = None
+    scores: Mapping[str, float] = MappingProxyType({})  # of all tasks, in the last evaluation, by key of metrics.jsonl
+
+
+def update_totals(
+    totals: RunTotals, bill: RoundCost, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
+) -> RunTotals:
+    """The totals after one more round.
+
+    Args:
+      totals: before that round.
+      bill: of all rounds, including this one.
+      record: its line of metrics.jsonl.
+      headline: the number that counts.
+      tasks: the keys of the scores of dense tasks.
+    """
+    scores = [record[headline.key]] if headline.key in record else []
+    known = [score for score in (totals.best_score, *scores) if score is not None]
+    return RunTotals(
+        rounds=record['round'],
+        k_s=record['k_s'],
+        bill=bill,
+        wall_seconds=totals.wall_seconds + record['wall_seconds'],
+        evaluations=totals.evaluations + len(scores),
+        last_scores=(*totals.last_scores, *scores)[-_LAST:],
+        best_score=headline.score.best(known) if known else None,
+        scores={key: record[key] for key in tasks} if scores else totals.scores,
+    )
+
+
+def totals_to_json(totals: RunTotals) -> dict[str, Any]:
+    """The totals as stored in a checkpoint."""
+    return {**totals._asdict(), 'scores': dict(totals.scores)}
+
+
+def totals_from_json(value: Mapping[str, Any]) -> RunTotals:
+    """The inverse of `totals_to_json`."""
+    return RunTotals(**{**value, 'bill': RoundCost(*value['bill']), 'last_scores': tuple(value['last_scores'])})
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error of the mean of n values, at least one, in their unit. The error of a single value is NaN.
+
+    As scipy.stats.sem has it; importing that takes longer than a table of runs.
+    """
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), error
+
+
+# --- summary.json
+
+
+def score_keys(score: Score) -> tuple[str, str, str]:
+    """The keys of the headline's values in summary.json."""
+    return f'final_{score.name}', f'mean_of_last_{_LAST}_evaluations', f'best_{score.name}'
+
+
+def read_headline(summary: Mapping[str, Any]) -> Headline:
+    """The headline of a run, from its summary.json.
+
+    Raises:
+      KeyError: that has none.
+    """
+    names = (key.removeprefix('final_') for key in summary if key.startswith('final_'))
+    score = next((SCORES[name] for name in names if name in SCORES), ACCURACY)
+    return Headline(summary['headline'], score, summary.get('eval_split', 'test'))
+
+
+def total_entries(totals: RunTotals, headline: Headline, with_costs: bool) -> dict[str, Any]:
+    """The entries of summary.json for the totals after the last round, which is always evaluated."""
+    known = [score for score in totals.last_scores if score is not None]
+    values = totals.last_scores[-1], float(np.mean(known)) if known else None, totals.best_score
+    return {
+        'headline': headline.output,
+        **dict(zip(score_keys(headline.score), values, strict=True)),
+        **({'scores': dict(totals.scores)} if totals.scores else {}),
+        'evaluations': totals.evaluations,
+        'rounds': totals.rounds,
+        'k_s': totals.k_s,
+        **(totals.bill._asdict() if with_costs else {}),
+        'wall_seconds': round(totals.wall_seconds, 3),
+    }
+
+
+def summarize_trial(
+    experiment: Experiment,
+    totals: RunTotals,
+    trivial_scores: Mapping[str, Mapping[str, float]],
+    compile_seconds: dict[str, float],
+    num_trials: int,
+) -> dict[str, Any]:
+    """The content of the summary.json of a trial, one of `num_trials` in a program, from its totals after the last
+    round. Memory and compile time are those of the last process of the run."""
+    config, headline = experiment.config, experiment.headline
+    trivial = {name: {key: plain(v) for key, v in scores.items()} for name, scores in trivial_scores.items()}
+    device = jax.devices()[0]
+    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    return {
+        'algorithm': config.algorithm,
+        'data': experiment.dataset.name,
+        'fake': experiment.dataset.fake,
+        **({} if headline.split == 'test' else {'eval_split': headline.split}),
+        **({} if config.pseudo_labels == 'method' else {'pseudo_labels': config.pseudo_labels}),
+        'seed': config.seed,
+        **total_entries(totals, headline, experiment.costs.enabled),
+        **({'trivial_scores': trivial} if trivial else {}),
+        'trials_in_program': num_trials,  # seconds and memory are those of all of them
+        'compile_seconds': round(compile_seconds['round'], 3),
+        'compile_seconds_evaluation': round(compile_seconds['evaluation'], 3),
+        'peak_memory_bytes': on_device or resident,
+        'peak_memory_of': 'device' if on_device else 'process',
+        'device': f'{device.platform} ({device.device_kind})',
+        'versions': {'python': platform.python_version(), **checkpoint.installed_versions()},
+        'devices': experiment.mesh.size if experiment.mesh else 1,
+        'processes': jax.process_count(),
+        'config_hash': config_lib.identity_hash(config),
+        'partition_seed': experiment.partition.settings.get('seed'),  # None: from a file without it
+        'partition_hash': experiment.partition.content_hash,
+    }
+
+
+def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The content of the summary.json of several trials, from theirs: means, standard errors, and shared values."""
+    first = summaries[0]
+    means = (*score_keys(read_headline(first).score), *(name for name in COSTS if name in first))
+    of_tasks = [name for name in ('scores', 'trivial_scores') if name in first]
+    excluded = {'seed', 'k_s', 'trials_in_program', 'sha256', *of_tasks, *means}
+    if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # no split shared by all
+        excluded |= {'partition_seed', 'partition_hash'}
+    shared = {key: value for key, value in first.items() if key not in excluded}
+
+    def over_trials(key: str, among: Sequence[dict[str, Any]] = summaries) -> dict[str, Any]:
+        known = [trial_summary[key] for trial_summary in among if trial_summary[key] is not None]
+        mean, error = mean_and_error(known) if known else (math.nan, math.nan)
+        return {'mean': plain(mean), 'standard_error': plain(error)}
+
+    def of_each_task(among: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {key: over_trials(key, among) for key in among[0]}
+
+    trivially = {
+        name: of_each_task([trial['trivial_scores'][name] for trial in summaries])
+        for name in first.get('trivial_scores', {})
+    }
+    return {
+        **shared,
+        **{key: over_trials(key) for key in means},
+        **({'scores': of_each_task([trial['scores'] for trial in summaries])} if 'scores' in first else {}),
+        **({'trivial_scores': trivially} if trivially else {}),
+        'trials': [{key: trial[key] for key in ('seed', *means, 'k_s', *of_tasks)} for trial in summaries],
+        'trial_map': trial_map,
+        'config_hash': config_lib.identity_hash(config),
+    }
+
+
+def final_message(summary: dict[str, Any], folder: Path | None) -> str:
+    """The final message of a run, from its summary.json: two lines, or a small table of trials; and the scores of all
+    tasks where there are several, beside those of trivial predictions."""
+    marked = ' on FAKE data' if summary['fake'] else ''
+    marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
+    headline = read_headline(summary)
+    score, head = headline.score, f'{headline.text}{marked}'
+    keys = final, last, best = score_keys(score)
+    of_tasks = {'all tasks': summary['scores']} if 'scores' in summary else {}
+    of_tasks |= {evaluation.TRIVIAL_NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
+    others = [f'{name}: {_scores_text(scores, "trials" in summary)}' for name, scores in of_tasks.items()]
+    where = [*others, *([f'outputs in {folder}'] if folder else [])]
+    if 'trials' not in summary:
+        line = (
+            f'{head} {score.text(summary[final])} after {summary["rounds"]} rounds '
+            f'(mean of the last evaluations, 10 at most, {score.text(summary[last])}, best {score.text(summary[best])})'
+        )
+        return '\n'.join([line, *where])
+    table: list[tuple] = [('seed', 'final', 'mean of last', 'best', 'K_s')]
+    for trial in summary['trials']:
+        table.append((trial['seed'], *(score.text(trial[key]) for key in keys), trial['k_s']))
+    if len(summary['trials']) > 1:
+        table.append(('mean', *(_mean_text(score, summary[key]) for key in keys), ''))
+    rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
+    return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, *where])
+
+
+def _mean_text(score: Score, value: dict[str, Any]) -> str:
+    """Mean and standard error, of trials."""
+    error = value['standard_error']
+    return score.text(value['mean']) + ('' if error is None else f' ± {score.text(error)}')
+
+
+def _scores_text(scores: dict[str, Any], of_trials: bool) -> str:
+    texts = []
+    for key, value in scores.items():
+        task = split_key(key)
+        assert task is not None  # of a run
+        texts.append(f'{task.text} {_mean_text(task.score, value) if of_trials else task.score.text(value)}')
+    return ', '.join(texts)

@@ -24,7 +24,7 @@ from semisfl_jax.studies import collect, plan, sweeps, tuned
 from semisfl_jax.studies.measures import LAST
 from semisfl_jax.studies.sweeps import Entry, Sweep
 from semisfl_jax.tasks import Score
-from semisfl_jax.training import finite, metrics
+from semisfl_jax.training import checks, metrics
 
 if TYPE_CHECKING:
     from semisfl_jax.studies.engine import Failed, Session
@@ -165,7 +165,7 @@ def _ended(case: Case, failed: Failed | None) -> Trial:
         so_far = {number: value for number, value in curve.items() if number <= at}
         return Trial(case.values, PRUNED, None, so_far, at, name, key)
     if failed:
-        why = finite.without_advice(failed.line)
+        why = checks.without_advice(failed.line)
         return Trial(case.values, DIVERGED, None, {}, max(scores, default=0), name, key, why)
     if last not in scores:
         raise UserError(f'{case.name}: {case.folder} has no {key} after round {last}; remove that folder')
@@ -244,7 +244,7 @@ def open_journal(folder: Path, sweep: Sweep) -> Any:
     whole: list[bytes] = []
     if file.exists():
         *whole, _ = file_io.read(file).split(b'\n')
-        metrics.cut_back(file, len(whole))
+        metrics.truncate(file, len(whole))
     try:
         for line in whole:
             json.loads(line)  # Optuna forgives the last one, until it has written another behind it

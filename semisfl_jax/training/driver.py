@@ -1,16 +1,18 @@
-"""Several trials of one experiment, which differ in their seeds, in one compiled round.
+"""The driver of the rounds of a run: of one trial, or of several, which differ in their seeds, in one compiled round.
 
 A trial is equivalent to a run of its seed alone: its own data split, weights, cohorts, batches and K_s. Trials share
 the program and one copy of the images; everything else gains a leading axis [R], which lower-level modules never see.
-Several devices divide the trials, which are independent, and each hold a copy of the images.
+Several devices divide the trials, which are independent, and each hold a copy of the images. A single trial has no
+such axis on the device. On the host, what belongs to each trial is a list [R].
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,49 +20,109 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from semisfl_jax import core, data
+from semisfl_jax import core, costs, data
+from semisfl_jax.config import failures
+from semisfl_jax.core import frequency
+from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.core.types import Array, Cohort, Federation, Metrics
+from semisfl_jax.training import checks
 from semisfl_jax.training import inputs as inputs_lib
 from semisfl_jax.training.experiment import Experiment
+from semisfl_jax.training.inputs import RoundInputs
+
+_ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
 
 
-class Batch(NamedTuple):
-    """Trials that are computed together. A single trial is left unchanged, without a trial axis."""
+class Driver:
+    """Computes the rounds of R trials.
 
-    map: str  # 'vmap' | 'loop', '' for one trial
-    key: Array  # [R] root keys
-    round: Callable[..., tuple[Any, Metrics]]  # as Algorithm.round, arguments and results of R trials
-    inputs: Callable[[int], Iterator[tuple[Federation, Cohort]]]  # as inputs.inputs
-    stack: Callable[[Sequence[Any]], Any]  # R pytrees -> one, leaves [R, ...]
-    part: Callable[[Any, int], Any]  # the inverse: pytree, r -> pytree of trial r
-
-
-def batch(trials: Sequence[Experiment], trial_map: str, devices: int = 1) -> Batch:
-    """Combines trials into one batch.
-
-    Args:
-      trials: R trials, from `experiment.build_trials`.
-      trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`; for the trials of one device.
-      devices: number of devices that divide the trials, a divisor of R.
-
-    Raises:
-      UserError: there are fewer devices.
+    Attributes:
+      trials: [R].
+      map: how the trials of one device are computed: 'vmap' | 'loop', '' for one trial.
+      key: [R] root keys.
+      round: as `Algorithm.round`, arguments and results of R trials.
     """
-    first = trials[0]
-    if len(trials) == 1:
-        inputs = partial(inputs_lib.inputs, first)
-        return Batch('', first.key, first.algorithm.round, inputs, lambda trees: trees[0], lambda tree, r: tree)
-    name, mapped = core.trial_map(trial_map)
-    mesh = core.make_mesh(devices)
-    divided = partial(_place, mesh, divided=True)
-    return Batch(
-        map=name,
-        key=divided(stack([trial.key for trial in trials])),
-        round=build_round(first.algorithm.round, mapped, mesh),
-        inputs=partial(_inputs, trials, mesh),
-        stack=lambda trees: divided(stack(trees)),
-        part=partial(_part, mesh),
-    )
+
+    def __init__(self, trials: Sequence[Experiment], trial_map: str = 'auto', devices: int = 1):
+        """Combines trials.
+
+        Args:
+          trials: R trials, from `experiment.build_trials`.
+          trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`.
+          devices: number of devices that divide the trials, a divisor of R.
+
+        Raises:
+          UserError: there are fewer devices.
+        """
+        self.trials, self._mesh, first = trials, None, trials[0]
+        self.map, self.key, self.round = '', first.key, first.algorithm.round
+        if len(trials) > 1:
+            self.map, mapped = core.trial_map(trial_map)
+            self._mesh = core.make_mesh(devices)
+            self.key = self.stack([trial.key for trial in trials])
+            self.round = build_round(first.algorithm.round, mapped, self._mesh)
+
+    def stack(self, trees: Sequence[Any]) -> Any:
+        """R pytrees -> one with leaves [R, ...], divided over the devices; of one trial, its own."""
+        return trees[0] if len(self.trials) == 1 else _place(self._mesh, stack(trees), divided=True)
+
+    def split(self, tree: Any) -> list[Any]:
+        """The inverse of `stack`, of leaves on the host, or on devices: then to the first of these."""
+        if len(self.trials) == 1:
+            return [tree]
+        return [_part(self._mesh, tree, r) for r in range(len(self.trials))]
+
+    def inputs(self, first: int) -> Iterator[RoundInputs]:
+        """The inputs of round `first` (0-based) and of all later ones; `clients` is a list [R]."""
+        if len(self.trials) > 1:
+            return _inputs(self.trials, self._mesh, first)
+        return (inputs._replace(clients=[inputs.clients]) for inputs in inputs_lib.inputs(self.trials[0], first))
+
+    def arguments(self, state: Any, controllers: Sequence[FrequencyState], inputs: RoundInputs) -> tuple:
+        """The arguments of `round`."""
+        k_s = self.stack([np.int32(controller.k_s) for controller in controllers])
+        return self.key, state, inputs.federation, inputs.cohort, k_s
+
+    def finish(
+        self,
+        index: int,
+        controllers: Sequence[FrequencyState],
+        state: Any,
+        measured: Metrics,
+        clients: Sequence[costs.Clients | None],
+    ) -> tuple[list[FrequencyState], list[dict[str, np.ndarray]]]:
+        """What follows from what `round` returned.
+
+        Args:
+          index: of the round, 0-based.
+          controllers: [R], of K_s, before the round.
+          state, measured: returned, of all trials.
+          clients: [R], participation in the round.
+
+        Returns:
+          The controllers after it, and the metrics [R] on the host; those of clients are NaN if all were lost.
+
+        Raises:
+          UserError: the method does not count its rounds.
+        """
+        measured, counted = jax.device_get((measured, state.round))
+        checks.check_counted(self.trials[0].method.name, counted, index + 1)
+        of_trials = list(map(failures.of_survivors, self.split(measured), clients))
+        after = []
+        for trial, controller, values in zip(self.trials, controllers, of_trials, strict=True):
+            losses = (float(values.get(name, math.nan)) for name in _ADAPTS_TO)
+            after.append(frequency.update(controller, trial.frequency, *losses))
+        return after, of_trials
+
+
+def init_state(experiment: Experiment) -> jax.stages.Wrapped:
+    """The jitted function: root key -> state before the first round, on every device."""
+    return jax.jit(experiment.algorithm.init, out_shardings=core.replicated(experiment.mesh))
+
+
+def init_controller(experiment: Experiment) -> FrequencyState:
+    """The controller of K_s before the first round."""
+    return frequency.init(experiment.config.k_s, experiment.frequency)
 
 
 def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
@@ -69,11 +131,11 @@ def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
 
 
 def _part(mesh: Mesh | None, tree: Any, r: int) -> Any:
-    """Trial r of leaves [R, ...], which are on the host, traced, or on devices; then on the first of these."""
+    """Trial r of leaves [R, ...], which are on the host, or on devices; then on the first of these."""
     first = jax.tree.leaves(tree)[0]
     if not isinstance(first, jax.Array):
         return jax.tree.map(lambda x: x[r], tree)
-    if mesh is None or isinstance(first, jax.core.Tracer):
+    if mesh is None:
         return _take(tree, np.int32(r))
     device, place = divmod(r, first.shape[0] // mesh.size)
     here = mesh.devices[device]
@@ -148,8 +210,8 @@ def _shared(federation: Federation) -> tuple[str, ...]:
     return at_server if federation.streamed else (*at_server, 'client_images', 'client_labels', 'client_targets')
 
 
-def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[tuple[Federation, Cohort]]:
-    """The inputs of the round of R trials besides its state, for round `first` (0-based) and all later ones."""
+def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[RoundInputs]:
+    """The inputs of R trials, for round `first` (0-based) and all later ones."""
     federation = trials[0].federation
     stacked = stack_federations([data.tables(trial.federation) for trial in trials])
     shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
@@ -157,11 +219,12 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
     host = None
     if isinstance(federation, data.HostFederation):
         host = dataclasses.replace(federation, tables=stacked)
-    for cohorts in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
+    for of_trials in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
+        cohorts, clients = zip(*of_trials, strict=True)
         federation = stacked
         if host and trials[0].method.clients:
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
             place = partial(core.shard, mesh)
             federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
         cohort = jax.tree.map(lambda *leaves: np.stack(leaves), *cohorts)
-        yield federation, _place(mesh, cohort, divided=True)
+        yield RoundInputs(federation, _place(mesh, cohort, divided=True), list(clients))

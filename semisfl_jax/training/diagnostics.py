@@ -1,0 +1,400 @@
+"""Arrays about the pseudo-labels, queue and models of a run, written to the workdir in addition to the metrics.
+
+Every `config.diagnostics_every` rounds, and after the last one, a file `diagnostics/round_000100.npz` is written. It is
+computed separately from the round, from the state after it, and does not affect the numbers of the run. All entries
+that are not names, except `distance` and `norm`, are counts, from which `class_rates` and `client_rates` follow.
+Letters as in `types`; row or column K of true classes is for images of unknown class. MODEL is each of `types.MODELS`
+that the method has.
+
+    round            []              rounds completed
+    unlabeled        [N, K+1]        unlabeled images of each client by class; all its images if it knows all labels
+    MODEL_confident  [N, K+1, K]     of those, the confident pseudo-labels: client, true class, label. All images of all
+                                     clients, in separately drawn weak views, labeled in evaluation mode, whatever
+                                     `pseudo_labels` is
+    MODEL_test       [K, K]          test images: true class, predicted class
+    agreement        [K, K]          test images: class predicted by the teacher, by the student
+    queue_levels     [V]             names: 'supervised' and 'unlabeled', or 'ring'
+    queue            [V, 2, K+1, K]  slots before the queue was emptied at the end of the round: not confident or
+                                     confident, true class, label
+    queue_empty      [V]             slots never written in that round
+    pieces           [3]             names: 'bottom', 'top', 'proj'
+    distance         [3]             Euclidean distance of teacher and student parameters
+    norm             [3]             Euclidean norm of the student's parameters
+    eval_split       []              'validation' if the "test images" are validation images; otherwise absent
+
+In SemiSFL the teacher after a round is the one that labeled during it; the labeling models and times of other methods
+are given in their own documentation.
+
+`agreement`, `pieces`, `distance` and `norm` are present for methods with a teacher, the queue entries for methods with
+a queue. With `client_teacher_ema` the labels in the queue depend on how each client trained and cannot be recomputed
+afterwards, so the queue is left out.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from semisfl_jax import core, data
+from semisfl_jax.core import State, file_io, machine, queue, rng, sampling, teacher
+from semisfl_jax.core import cross_entity as cross_entity_phase
+from semisfl_jax.core import supervised as supervised_phase
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.losses import References
+from semisfl_jax.core.queue import Queue, Ring
+from semisfl_jax.core.state import trainable
+from semisfl_jax.core.teacher import assign_pseudo_labels
+from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, Views
+from semisfl_jax.models import SplitModel
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs
+from semisfl_jax.training.experiment import Experiment
+
+Arrays = dict[str, np.ndarray]
+LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}  # policy: those of its queue
+_NAME = 'round_{:06d}.npz'
+
+
+def rounds_written(folder: Path) -> list[int]:
+    """The rounds for which the workdir `folder` holds diagnostics, ascending."""
+    names = (path.stem.removeprefix('round_') for path in (folder / 'diagnostics').glob('round_*.npz'))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def missing(folder: Path, rounds: int, every: int) -> list[int]:
+    """The rounds, ascending, of which a run of `rounds` rounds with `diagnostics_every` writes diagnostics, but the
+    workdir `folder` holds none."""
+    return sorted({*range(every, rounds + 1, every), rounds} - set(rounds_written(folder)))
+
+
+def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None:
+    """Writes the diagnostics after `round_number` rounds into the workdir `folder`. Equal arrays give equal bytes."""
+    path = _path(folder, round_number)
+    path.parent.mkdir(exist_ok=True)
+    written = io.BytesIO()
+    np.savez_compressed(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
+    file_io.write(path, written.getvalue())
+
+
+def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:
+    """Reads what `save` wrote into the workdir `folder` after `round_number` rounds.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    path = _path(Path(folder).expanduser(), round_number)
+    if path.exists() and not path.is_file():
+        raise UserError(f'{path} is not a file; delete it')
+    try:
+        with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
+            return {name: entries[name] for name in entries.files}
+    except FileNotFoundError as error:
+        raise UserError(f'there are no diagnostics {path}; run with --config.diagnostics_every=ROUNDS') from error
+    except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
+        raise UserError(f'{path} cannot be read ({error}); delete it') from error
+
+
+def cut_back(folder: Path, rounds: int) -> None:
+    """Removes the diagnostics after round `rounds`; a run that resumes from there writes them again."""
+    for number in rounds_written(folder):
+        if number > rounds:
+            _path(folder, number).unlink()
+
+
+def _path(folder: Path, round_number: int) -> Path:
+    return folder / 'diagnostics' / _NAME.format(round_number)
+
+
+# --- counts, and the rates that follow from them
+
+
+class Rates(NamedTuple):
+    """Rates of pseudo-labels; NaN where the denominator is 0."""
+
+    mask: np.ndarray  # share of unlabeled images whose pseudo-label is confident
+    accuracy: np.ndarray  # share of correct ones among the confident pseudo-labels of images of known class
+
+
+def count_labels(
+    groups: np.ndarray, truth: np.ndarray, labels: np.ndarray, counted: np.ndarray, size: int, classes: int
+) -> np.ndarray:
+    """How often a label was given to a class, within each group.
+
+    Args:
+      groups: [T] in 0 .. size - 1, for example the client that holds an image.
+      truth: [T] true classes, -1 if unknown.
+      labels: [T] in 0 .. classes - 1.
+      counted: [T] bool.
+      size: number of groups.
+      classes: K.
+
+    Returns:
+      [size, K + 1, K] int32: group, true class (K for unknown), label.
+    """
+    flat_index = (groups * (classes + 1) + np.where(truth < 0, classes, truth)) * classes + labels
+    length = size * (classes + 1) * classes
+    return np.bincount(flat_index[counted], minlength=length).reshape(size, classes + 1, classes).astype(np.int32)
+
+
+def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, classes: int) -> tuple[np.ndarray, int]:
+    """The composition of one level of the queue.
+
+    Args:
+      labels: [Q], -1 for an empty slot.
+      confident: [Q] bool.
+      truth: [Q] true classes, -1 if unknown.
+      classes: K.
+
+    Returns:
+      [2, K + 1, K] int32: not confident or confident, true class (K for unknown), label; and the number of empty slots.
+    """
+    filled = labels >= 0
+    return count_labels(confident.astype(int), truth, labels, filled, 2, classes), int(np.sum(~filled))
+
+
+def class_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
+    """Rates by true class, [K].
+
+    Args:
+      confident: [N, K + 1, K], `MODEL_confident` of a file.
+      unlabeled: [N, K + 1].
+    """
+    labels, images = confident.sum(axis=0)[:-1], unlabeled.sum(axis=0)[:-1]
+    given = labels.sum(axis=1)
+    return Rates(_ratio(given, images), _ratio(np.diagonal(labels), given))
+
+
+def client_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
+    """Rates by client, [N]; arguments as in `class_rates`. Images of unknown class count only in the mask rate."""
+    evaluable = confident[:, :-1]
+    correct = np.diagonal(evaluable, axis1=1, axis2=2).sum(axis=1)
+    return Rates(
+        mask=_ratio(confident.sum(axis=(1, 2)), unlabeled.sum(axis=1)),
+        accuracy=_ratio(correct, evaluable.sum(axis=(1, 2))),
+    )
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)
+
+
+# --- from the state after a round, in separate programs, so that the round stays one call
+
+
+def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
+    """Builds the diagnostics of a run; they are compiled on first use.
+
+    Args:
+      experiment: one of its trials, which all share the programs.
+      jit: `machine.jit`, possibly with settings applied.
+
+    Returns:
+      diagnose(trial, state, number, k_s) -> the arrays listed in the module docstring. `state` is that after round
+      `number` (1-based), `k_s` the supervised steps of that round. In a run of several processes, all must call it.
+    """
+    predict, hparams = experiment.algorithm.predict, experiment.hparams
+    views = experiment_lib.views(experiment.config.augment, experiment.dataset)
+
+    def guess(state: Any, key: Array, images: Array) -> dict[str, tuple[Array, Array]]:
+        logits = predict(state, views.weak(key, images))
+        return {model: teacher.hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()}
+
+    def classify(state: Any, images: Array) -> dict[str, Array]:
+        return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}
+
+    guess, classify, gap = jit(guess), jit(classify), jit(_gap)
+    queued = _build_queue(experiment, views, jit)
+
+    def diagnose(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
+        arrays = {'round': np.array(number, np.int32), **_pseudo_labels(trial, guess, state, number)}
+        arrays |= _on_test_images(trial, classify, state)
+        if trial.dataset.eval_split != 'test':
+            arrays['eval_split'] = np.array(trial.dataset.eval_split)
+        if queued:
+            arrays |= queued(trial, state, number, k_s)
+        if state.teacher:
+            distance, norm = jax.device_get(gap(state))
+            arrays |= {'pieces': np.array(['bottom', 'top', 'proj']), 'distance': distance, 'norm': norm}
+        return arrays
+
+    return diagnose
+
+
+def _map_batches(trial: Experiment, images: np.ndarray, rows: np.ndarray, function: Callable[[int, Array], Any]) -> Any:
+    """What `function` of a number and a batch [B, H, W, C] returns for `rows` of `images`, joined on the host."""
+    size, parts = min(trial.config.eval_batch_size, len(rows)), []
+    for number, start in enumerate(range(0, len(rows), size)):
+        part = np.resize(rows[start : start + size], size)  # the last one is filled up
+        batch = core.replicate(trial.mesh, jnp.asarray(images[part]))
+        parts.append(jax.device_get(function(number, batch)))
+    return jax.tree.map(lambda *values: np.concatenate(values)[: len(rows)], *parts)
+
+
+def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) -> Arrays:
+    """`unlabeled` and `MODEL_confident`."""
+    dataset, held = trial.dataset, trial.partition.client_index
+    rows, owner = np.concatenate(held), np.repeat(np.arange(len(held)), [len(client_rows) for client_rows in held])
+    truth, key = dataset.train_labels[rows], rng.fold(rng.root(trial.config.seed), 'diagnostics', number)
+
+    def guess_batch(batch: int, images: Array) -> Any:
+        return guess(state, core.replicate(trial.mesh, rng.fold(key, batch)), images)
+
+    def count(labels: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        return count_labels(owner, truth, labels, counted, len(held), dataset.num_classes)
+
+    counts = {'unlabeled': count(np.zeros_like(truth), np.ones(len(rows), bool)).sum(axis=-1, dtype=np.int32)}
+    guesses = _map_batches(trial, dataset.train_images, rows, guess_batch)
+    return counts | {f'{model}_confident': count(*guesses[model]) for model in sorted(guesses, reverse=True)}
+
+
+def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays:
+    """`MODEL_test` and `agreement`."""
+    dataset, rows = trial.dataset, np.arange(len(trial.dataset.test_labels))
+    predicted = _map_batches(trial, dataset.test_images, rows, lambda _, images: classify(state, images))
+
+    def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        groups, mask = np.zeros(len(rows), int), np.ones(len(rows), bool)
+        return count_labels(groups, first, second, mask, 1, dataset.num_classes)[0, :-1]
+
+    counts = {
+        f'{model}_test': pairs(dataset.test_labels, predicted[model]) for model in sorted(predicted, reverse=True)
+    }
+    if 'teacher' in predicted:
+        counts['agreement'] = pairs(predicted['teacher'], predicted['student'])
+    return counts
+
+
+def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
+    """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
+    hparams, federation = experiment.hparams, experiment.config.federation
+    if hparams.client_teacher_ema or not jax.tree.leaves(experiment.state_shapes.queue):
+        return None
+    client_map = core.client_map(federation.client_chunk, federation.client_map)
+    run = jit(build_replay(experiment.model, views, hparams, client_map))
+
+    def queued(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
+        round_federation, cohort = _round_inputs(trial, number - 1)
+        levels = jax.device_get(run(trial.key, state, round_federation, cohort, np.int32(k_s)))
+        classes = trial.dataset.num_classes
+        counts = [
+            count_slots(level.labels, level.confident, level.keys[:, 0].astype(np.int64), classes) for level in levels
+        ]
+        slots, empty = zip(*counts, strict=True)
+        names = LEVELS[hparams.queue]
+        return {'queue_levels': np.array(names), 'queue': np.stack(slots), 'queue_empty': np.array(empty, np.int32)}
+
+    return queued
+
+
+def _round_inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
+    """Federation and cohort of round `index` (0-based), not divided over devices."""
+    federation, (cohort, _) = trial.federation, next(inputs.cohorts(trial, index))
+    cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
+    if isinstance(federation, data.HostFederation):
+        streamed = federation.streamed(inputs.rows(trial, cohort), trial.method.reads)
+        federation = core.replicate(trial.mesh, streamed)
+    return federation, core.replicate(trial.mesh, cohort)
+
+
+def _gap(state: Any) -> tuple[Array, Array]:
+    """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
+
+    def norm(piece: Any) -> Array:
+        leaves = jax.tree.leaves(piece)
+        return jnp.sqrt(sum((jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves), jnp.float32(0)))
+
+    student, teacher = trainable(state.student), trainable(state.teacher)
+    difference = jax.tree.map(jnp.subtract, student, teacher)
+    return jnp.stack([norm(piece) for piece in difference]), jnp.stack([norm(piece) for piece in student])
+
+
+# --- the content of the queue before it was emptied, from the state after the round
+#
+# The labels of the supervised phase are those of the images it drew. The cross-entity phase does not change the
+# teacher, so its labels for the weak views of an iteration can be recomputed by a forward pass, without training: same
+# images, same views, same weights, equal up to rounding at the threshold. True classes take the place of the keys, and
+# the queue's own code determines what remains in it.
+
+
+def build_replay(
+    model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap
+) -> Callable[..., tuple[Ring, ...]]:
+    """Builds the replay of SemiSFL's queue, without `client_teacher_ema`.
+
+    Args:
+      model: the split model.
+      views: augmentations.
+      hparams: settings.
+      client_map: a function with the semantics of `jax.vmap`.
+
+    Returns:
+      run(key, state, federation, cohort, k_s []) -> the levels of the queue, with true classes as keys [Q, 1]. `key`,
+      `federation`, `cohort` and `k_s` are those of the round, `state` is what it returned.
+    """
+    axis = ClientAxis(map=client_map)
+
+    def note(labels: Array, confident: Array, truth: Array) -> References:
+        return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
+
+    def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Queue:
+        def remember(step: Array, seen: Queue) -> Queue:
+            labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
+            return seen.push_supervised(note(labels, jnp.ones_like(labels, bool), labels))
+
+        first = state.step - k_s
+        if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
+            first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
+        return jax.lax.fori_loop(first, state.step, remember, queue.build(hparams, width=1))
+
+    def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, seen: Queue) -> Queue:
+        round_key = cross_entity_phase.round_key(key, state.round - 1)
+        rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
+        kept_iterations = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
+
+        def iteration(seen: Queue, inputs: tuple[Array, Array, Array]) -> tuple[Queue, None]:
+            t, rows, labeled = inputs  # [], [A, B], [A, B]
+            images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
+            keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)
+            x = views.normalize(axis.map(views.weak)(keys['weak'], images))
+            models = state.teacher, state.student
+            _, logits = cross_entity_phase.weak_rows(model, hparams, axis, *models, x, keys['teacher_dropout'], True)
+            labels, confident = assign_pseudo_labels(hparams, logits, truth)
+            labeled = labeled.reshape(-1)
+            references = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
+            return seen.push_unlabeled(references, t), None
+
+        per_iteration = (
+            jnp.asarray(kept_iterations),
+            jnp.swapaxes(rows, 0, 1)[kept_iterations],
+            jnp.swapaxes(labeled, 0, 1)[kept_iterations],
+        )
+        return jax.lax.scan(iteration, seen, per_iteration)[0]
+
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Ring, ...]:
+        seen = supervised(key, state, federation, k_s)
+        if hparams.pre_rounds:
+            warming_up = state.round <= hparams.pre_rounds
+            seen = jax.lax.cond(warming_up, lambda: seen, lambda: cross_entity(key, state, federation, cohort, seen))
+        else:
+            seen = cross_entity(key, state, federation, cohort, seen)
+        return seen.rings
+
+    return run
+
+
+def iterations_kept(hparams: HParams, rows: int) -> np.ndarray:
+    """Iterations (0-based, ascending) that may have rows in the queue at the end, if each adds `rows` of them."""
+    pushes = -(-hparams.queue_size // rows)
+    all_iterations = np.arange(hparams.k_u)
+    iterations = all_iterations[-pushes:]
+    if hparams.queue == 'two_level':
+        iterations = np.union1d(iterations, all_iterations[(all_iterations + 1) % hparams.queue_stride == 0][-pushes:])
+    return iterations

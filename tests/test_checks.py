@@ -1,0 +1,81 @@
+"""What the functions of a method return: what is right passes, anything else is one line that names the method."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from semisfl_jax import tasks
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.state import State
+from semisfl_jax.core.types import Algorithm
+from semisfl_jax.training import checks
+
+
+def shape(*sizes):
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+def state(**changes):
+    return State(
+        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'memory': ()}
+        | {'clients': (shape(5),)}
+        | changes
+    )
+
+
+RIGHT = {'depth': shape(), 'constant': 1.5}
+
+
+@pytest.mark.parametrize(
+    ('returned', 'message'),
+    [
+        (3, 'a round returns 3; return the state and a dict of metrics'),
+        ((state(), None), 'a round returns a tuple; return the state and a dict of metrics'),
+        ((state(), {'wall_seconds': shape()}), "the loop itself writes 'wall_seconds'"),
+        ((state(), {'student_accuracy': shape()}), "the loop itself writes 'student_accuracy'"),
+        ((state(), {'depths': shape(2)}), r"metric 'depths' is float32 \[2\]; return a scalar"),
+        ((state(), {'depths': None}), "metric 'depths' is None; return a scalar"),
+        (
+            (state(student={'w': jax.ShapeDtypeStruct((2, 3), jnp.bfloat16)}), RIGHT),
+            r"a round takes float32 \[2, 3\] as state\.student\['w'\] and returns bfloat16 \[2, 3\]; return a state of",
+        ),
+        ((state(student={}), RIGHT), r"a round takes float32 \[2, 3\] as state\.student\['w'\] and returns nothing"),
+        ((state(server={'sum': shape()}), RIGHT), r'a round takes a tuple as state\.server and returns nothing'),
+        ((state(teacher=None), RIGHT), r'a round takes a tuple as state\.teacher and returns None'),
+        ((state(clients=[shape(5)]), RIGHT), 'a round takes PyTreeDef.* and returns PyTreeDef'),
+    ],
+)
+def test_a_round_returns_a_state_like_the_one_before_and_scalars(returned, message):
+    checks.check_round('mine', state(), (state(), RIGHT))
+    with pytest.raises(UserError, match=f"method 'mine': {message}"):
+        checks.check_round('mine', state(), returned)
+
+
+@pytest.mark.parametrize('returned', [None, {'round': 0}, state(round=jnp.float32(0))])
+def test_init_returns_a_state(returned):
+    algorithm = checks.check_algorithm('mine', Algorithm(lambda key: returned, lambda key: None, None, 'student'))
+    with pytest.raises(UserError, match=r"method 'mine': init returns .*; return a state with round"):
+        algorithm.init(None)
+
+
+@pytest.mark.parametrize(
+    ('outputs', 'message'),
+    [
+        (None, 'predict returns None; return a dict of outputs, by some of teacher, student, after_server'),
+        ({'best': shape(2, 10)}, r"predict returns outputs \['best'\]; return"),
+        ({'teacher': shape(2, 10)}, "with the headline 'student'"),
+        ({'student': shape(2, 13)}, r"returns float32 \[2, 13\] for 'student' of 2 images; return \[2, 10\]"),
+        ({'student': None}, r"returns None for 'student' of 2 images; return \[2, 10\]"),
+    ],
+)
+def test_predict_returns_logits_and_the_headline_is_one_of_them(outputs, message):
+    def predict(outputs):
+        algorithm = Algorithm(None, None, lambda state, images: outputs, 'student')
+        checked = checks.check_predict('mine', algorithm, lambda name: tasks.classification(10))
+        return checked(None, np.zeros((2, 8, 8)))
+
+    right = {'student': shape(2, 10), 'teacher': (shape(2, 10), shape(2, 10))}
+    assert predict(right) is right
+    with pytest.raises(UserError, match=f"method 'mine': .*{message}"):
+        predict(outputs)
