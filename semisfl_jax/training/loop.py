@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, data
-from semisfl_jax.config import devices
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
@@ -55,7 +55,6 @@ from semisfl_jax.training.result import Records, Result
 from semisfl_jax.training.totals import RunTotals
 
 
-@memory.explained
 def train(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
@@ -80,6 +79,17 @@ def train(
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
     config_lib.check(config)
+    return train_resolved(config_lib.resolve(config), folder, on_event, interrupts)
+
+
+@memory.explained
+def train_resolved(
+    config: ConfigDict,
+    folder: str | os.PathLike | None = None,
+    on_event: events.Listener | None = None,
+    interrupts: Callable[[], AbstractContextManager[Request]] = interrupt.ignore,
+) -> Result:
+    """As `train`, for a configuration that is checked and resolved."""
     folder = folder_of(folder)
     check_listener(on_event)
     check_interrupts(interrupts)
@@ -89,7 +99,6 @@ def train(
             'give a folder, or leave it at 0'
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
-    config = config_lib.resolve(config)
     listeners = [on_event] if on_event else []
     tell = partial(_tell, listeners)
     if folder and (finished := hosts.from_first(lambda: files.finished(folder, config))):
@@ -97,7 +106,7 @@ def train(
         return result.read(folder, config, finished)
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
-    of_trials = devices.count(config) if config.seeds else 1
+    of_trials = count_devices(config) if config.seeds else 1
     trials = resume.build(config, folder)
     tell(events.Described(describe(trials, of_trials), folder))
     batch = trials_lib.batch(trials, config.parallel.trials, of_trials)
