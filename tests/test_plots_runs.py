@@ -1,7 +1,6 @@
 """Figures of runs: what is read from their folders, and the command that draws all of it."""
 
 import json
-import math
 import sys
 
 import jax
@@ -20,23 +19,17 @@ from tests.plots_toy import GIB, made_up
 
 
 def test_a_curve_is_the_mean_over_seeds_with_its_error():
-    curve = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'score')
+    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
+    curve = collect.curve('semisfl', members, 'score')
     assert curve.label == 'SemiSFL'
     assert curve.x.tolist() == [2, 3]
     np.testing.assert_allclose(curve.mean, [0.55, 0.8])
     # standard deviation of two values: their difference over sqrt(2); over sqrt(2) again
     np.testing.assert_allclose(curve.error, [0.05, 0.1])
-
-
-def test_a_curve_against_bytes_and_minutes():
-    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
-    curve = collect.curve('semisfl', members, 'score', 'gigabytes')
-    np.testing.assert_allclose(curve.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
+    traffic = collect.curve('semisfl', members, 'score', 'gigabytes')
+    np.testing.assert_allclose(traffic.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
     np.testing.assert_allclose(collect.curve('semisfl', members, 'score', 'minutes').x, [1, 1.5])
-
-
-def test_one_seed_has_no_error():
-    assert all(math.isnan(error) for error in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'score').error)
+    assert np.isnan(collect.curve('semisfl', {0: members[0]}, 'score').error).all()
 
 
 def test_what_is_missing_is_named():
@@ -161,34 +154,17 @@ def test_a_figure_that_cannot_be_drawn_ends_no_other(folder, tmp_path, capsys):
 @pytest.mark.parametrize('spoilt', ['config.json', 'summary.json', 'metrics.jsonl'])
 def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoilt):
     copied = without(folder, tmp_path / 'run', spoilt)
-    if spoilt == 'metrics.jsonl':
-        (copied / spoilt).write_text('{"round": \n')
     assert command.main(['plots', str(copied), f'--out={tmp_path}/out']) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f'error: {copied}')
-    assert error.count('\n') == 1
+    assert_one_line(capsys.readouterr().err, [str(copied)])
 
 
 @pytest.mark.slow
-def test_a_changed_configuration_is_told(folder, tmp_path, caplog):
+def test_a_changed_configuration_is_named(folder, tmp_path, caplog):
     copied = without(folder, tmp_path / 'run')
-    assert not runs_lib.read(copied).modified
-    assert not caplog.messages
     config = json.loads((copied / 'config.json').read_text())
     (copied / 'config.json').write_text(json.dumps(config | {'seed': config['seed'] + 1}))
     assert runs_lib.read(copied).modified
-    (message,) = caplog.messages
-    assert str(copied / 'config.json') in message
-
-
-@pytest.mark.slow
-def test_a_run_of_another_version_is_named(folder, tmp_path):
-    copied = without(folder, tmp_path / 'run')
-    config = json.loads((copied / 'config.json').read_text())
-    del config['queue_stride']
-    (copied / 'config.json').write_text(json.dumps(config))
-    with pytest.raises(UserError, match='made by another version of this package'):
-        collect.feature_spaces(copied)
+    assert str(copied / 'config.json') in caplog.text
 
 
 @pytest.mark.slow

@@ -93,14 +93,12 @@ def test_several_devices_exchange():
 @pytest.mark.parametrize('name', ['v5e', 'h200'])
 def test_a_device_that_is_not_there(name, capsys):
     """Skipped where its compiler is not installed: pip install -e '.[preview-tpu]' or '.[preview-cuda]'."""
-    modules, extra = targets._PLUGINS[targets.TARGETS[name].platform]
-    if not any(map(targets._installed, modules)):
-        pytest.skip(f"needs pip install -e '.[{extra}]'")
+    if not any(map(targets._installed, targets._PLUGINS[targets.TARGETS[name].platform][0])):
+        pytest.skip('its compiler is not installed')
     assert main([*WORDS, f'--target={name}']) == 0
     printed = capsys.readouterr().out
-    assert f'on {targets.TARGETS[name].title}' in printed
-    assert 'fits: all 3 active clients at once' in printed
-    assert 'not a forecast' in printed
+    for part in (targets.TARGETS[name].title, 'fits: all 3 active clients', 'not a forecast'):
+        assert part in printed
 
 
 @pytest.mark.parametrize(
