@@ -28,6 +28,7 @@ setup(
         'array_record>=0.8,<0.9',
         'chex>=0.1.90,<0.2',
         'etils>=1.12,<2',
+        'filelock>=3.16,<5',
         'flax>=0.12,<0.13',
         'importlib_resources>=6',  # tensorflow-datasets 4.9 uses it without saying so
         'jax>=0.10,<0.12',

@@ -33,14 +33,8 @@ def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
 
 
 def level(sizes: np.ndarray, parts: int) -> np.ndarray:
-    """Splits every class equally over `parts`; leftovers are dealt in turn, so that totals stay within 1 of each other.
-
-    Args:
-      sizes: [K] samples per class.
-      parts: N.
-
-    Returns:
-      [N, K] int64 whose columns sum to `sizes`.
+    """Splits classes [K] equally over N `parts`, [N, K] int64; leftovers are dealt in turn, so totals are within 1 of
+    each other.
     """
     counts = np.tile(np.asarray(sizes, np.int64) // parts, (parts, 1))
     start = 0
@@ -54,14 +48,8 @@ def level(sizes: np.ndarray, parts: int) -> np.ndarray:
 def controlled_rounding(shares: np.ndarray) -> np.ndarray:
     """Rounds a matrix so that entries and sums of rows go up or down to a neighboring integer (Bacharach, 1966).
 
-    Args:
-      shares: [N, K] non-negative, whose columns sum to integers.
-
-    Returns:
-      [N, K] int64 with the same sums of columns.
-
-    Raises:
-      ValueError: a column of `shares` does not sum to an integer.
+    `shares` [N, K] are non-negative, and their columns sum to integers, else ValueError; [N, K] int64 with the same
+    sums of columns.
     """
     columns = np.rint(shares.sum(axis=0)).astype(np.int64)
     counts = within(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))
@@ -114,15 +102,10 @@ Bounds = tuple[np.ndarray, np.ndarray]  # lowest and highest value of each
 
 
 def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
-    """An integer matrix whose entries, row sums and column sums are within bounds.
+    """An integer matrix [R, C] int64 whose entries, row sums and column sums are within bounds, pairs of lowest and
+    highest.
 
-    Args:
-      entries: two [R, C] of integers.
-      rows: two [R], of the sums of rows.
-      columns: two [C], of the sums of columns.
-
-    Returns:
-      [R, C] int64, always the same for the same bounds; None if there is no such matrix.
+    Always the same for the same bounds; None if there is no such matrix.
     """
     if any((low > high).any() for low, high in (entries, rows, columns)):
         return None
@@ -152,15 +135,12 @@ def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
 
 
 def shortage(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> Bounds | None:
-    """Rows that ask for more than there is in all the columns that they may take from.
+    """Rows that ask for more than there is in all the columns that they may take from, and those columns; or None.
 
     Args:
       demand: [R] integers, the sum of each row.
       allowed: [R, C] bool, where an entry may be above 0.
       room: [C] integers, the highest sum of each column.
-
-    Returns:
-      Some such rows, and all columns where they may take from, both ascending; None if every demand can be met.
     """
     count, width = allowed.shape
     row, column = np.nonzero(allowed)

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax.data import cache, dataset, scenes
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import resize
 from semisfl_jax.tasks import IGNORED
 
@@ -137,7 +138,7 @@ def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
     side = scenes.check_side(DIGIT_SCENES, image_size)
     streams = {split: scenes.stream(DIGIT_SCENES, split, ingredients(split), n, side) for split, n in COUNTS.items()}
     arrays = cache.collect(DIGIT_SCENES, streams)
-    return dataset.make(DIGIT_SCENES, arrays, num_classes=10, outputs=scenes.outputs(len(STUFF)))
+    return dataset.make(DIGIT_SCENES, arrays, num_classes=10, outputs=KNOWN[DIGIT_SCENES].outputs)
 
 
 def ingredients(split: str) -> scenes.Ingredients:

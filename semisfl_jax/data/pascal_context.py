@@ -28,14 +28,14 @@ from semisfl_jax.core import user_files
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.wording import first_line
 from semisfl_jax.data import maps
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import MapShape, Source, Stream
 from semisfl_jax.tasks import IGNORED
 
 NAME = 'pascal_context'
-IMAGE_SIZE = 512
-ORIGINAL = 500, 500  # height and width of the largest images; maps for testing are of each image's own
+ORIGINAL = KNOWN[NAME].original
 VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
-OUTPUTS = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
+OUTPUTS = KNOWN[NAME].outputs
 SPLITS = ('train', 'val')
 LISTS = 'ImageSets/Context'
 LIST_BYTES = 2**22  # of a list of ids: 5,105 are 60 kB
@@ -79,7 +79,7 @@ def find(image_folder: str, image_size: int) -> Source:
     """
     if not image_folder:
         raise UserError(_ABSENT)
-    folder, size = Path(image_folder).expanduser(), image_size or IMAGE_SIZE
+    folder, size = Path(image_folder).expanduser(), image_size or KNOWN[NAME].image[0]
     ids = {split: _ids(folder, split) for split in SPLITS}
     if twice := sorted(set(ids['train']) & set(ids['val'])):
         raise UserError(f"the image '{twice[0]}' is in both lists of '{folder / LISTS}': take it out of one")
