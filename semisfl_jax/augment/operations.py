@@ -122,10 +122,7 @@ def randaugment(
       sign: [B] int32, 1 or -1: the direction, if the operation has one.
       applied: [B] bool; False leaves an image unchanged.
       variant: the RandAugment variant.
-      center: [B, 2] float32, the center for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
-
-    Returns:
-      uint8 of the shape of `planes`.
+      center: [B, 2] float32, for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
     """
     op = jnp.where(applied, op, variant.place('Identity'))
     negative = (sign < 0).astype(jnp.int32)

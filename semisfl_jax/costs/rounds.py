@@ -304,11 +304,9 @@ def no_failures(
 def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:
     """Lets some of the clients that have data fail.
 
-    Args:
-      clients: so far.
-      made: [A], iterations that a client finishes before it fails; infinite if it does not.
-      never: [A], which of the failing clients do not even start.
-      late: whether they fail by being late. Clients that have already failed otherwise are not late.
+    `made` [A]: iterations that a client finishes before it fails; infinite if it does not. `never` [A]: which of the
+    failing clients do not even start. `late`: whether they fail by being late; those that have failed otherwise are
+    not.
     """
     fails = np.isfinite(made) & clients.started
     started = clients.started & ~(fails & never)

@@ -11,16 +11,10 @@ _PASSES = 1000  # of proportional fitting; rounding makes up for what is left
 
 
 def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
-    """Splits `total` in proportion to `weight`, every part within 1 of its share and the sum exact.
+    """Splits `total` in proportion to `weight` [K], [K] int64: every part within 1 of its share and the sum exact.
 
-    Hare's method of largest remainders; equal remainders go to the lower index.
-
-    Args:
-      weight: [K] non-negative, integer (exact arithmetic) or float; all zeros are treated as equal weights.
-      total: the number to split.
-
-    Returns:
-      [K] int64 summing to `total`.
+    Hare's method of largest remainders; equal remainders go to the lower index. Weights are non-negative, integer
+    (exact arithmetic) or float; all zeros are treated as equal weights.
     """
     weight = np.asarray(weight)
     if not weight.any():
@@ -59,17 +53,11 @@ def controlled_rounding(shares: np.ndarray) -> np.ndarray:
 
 
 def even(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Splits the demand of every row equally over the columns it may take from, as far as these have room.
+    """Splits the demand of every row equally over the columns it may take from, as far as these have room, [R, C]
+    int64.
 
     Where equal parts would overflow a column, proportional fitting scales that column down and its rows up, in turn.
-
-    Args:
-      demand: [R] integers, the sum of each row, which can be met (`shortage` is None).
-      allowed: [R, C] bool, where an entry may be above 0.
-      room: [C] integers, the highest sum of each column.
-
-    Returns:
-      [R, C] int64.
+    Arguments as in `shortage`, which must be None.
     """
     demand, room = np.asarray(demand, np.int64), np.asarray(room, np.int64)
     parts = allowed * (room > 0)

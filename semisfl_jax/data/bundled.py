@@ -18,10 +18,7 @@ from semisfl_jax.tasks import IGNORED
 def read_digits(image_size: int = 0) -> dataset.Dataset:
     """1,437 training and 360 test images [n, 8, 8, 1], stratified, the same split in every run.
 
-    The levels 0..16 are scaled to 0..255 and rounded.
-
-    Args:
-      image_size: side to resize to, 0 to keep 8.
+    The levels 0..16 are scaled to 0..255 and rounded. `image_size`: side to resize to, 0 to keep 8.
     """
     levels, labels = _read_levels()
     images = np.rint(levels * (255 / 16)).astype(np.uint8)
@@ -127,10 +124,7 @@ llllllllllllllllll.ppppppppp.lllllll...l
 
 
 def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
-    """The scenes, [n, 48, 48, 3], the same in every run.
-
-    Args:
-      image_size: side at which they are painted, 0 for 48.
+    """The scenes, [n, 48, 48, 3], the same in every run. `image_size`: side at which they are painted, 0 for 48.
 
     Raises:
       UserError: the side is too small.

@@ -29,14 +29,11 @@ BYTES_AT_ONCE = 1 << 20
 
 
 def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
-    """A synthetic data set.
+    """A synthetic data set, `name` being a key of KNOWN.
 
-    Args:
-      name: canonical name, a key of KNOWN.
-      size: training images in total, 0 for the true number. The test set then has a fifth as many images, but at
-        least one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them,
-        are labeled.
-      image_size: side of the images, 0 for the true one.
+    `size`: training images in total, 0 for the true number. The test set then has a fifth as many images, but at least
+    one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them, are labeled.
+    `image_size`: side of the images, 0 for the true one.
 
     Raises:
       UserError: unknown name or negative size.

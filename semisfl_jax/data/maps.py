@@ -94,7 +94,7 @@ def stream(
     read: Callable[[Item], Example],
     original: MapShape | None = None,
 ) -> Stream:
-    """A stream of examples, decoded on all cores.
+    """A stream of examples of size × size, decoded on all cores.
 
     Args:
       samples: their number.

@@ -128,12 +128,8 @@ def _overlap(place: np.ndarray, side: int, sprites: list[Sprite]) -> float:
 
 
 def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
-    """Paints a scene.
-
-    Args:
-      scene: the recipe.
-      ingredients: of its split.
-      side: of the image; positions and sides of sprites are scaled to it and rounded down.
+    """Paints a scene of side × side from the ingredients of its split; positions and sides of sprites are scaled to it
+    and rounded down.
 
     Returns:
       The image [side, side, 3] uint8; the class of the sprite of which most pixels are visible, of equal ones the
@@ -219,15 +215,10 @@ MARGIN = 2  # cut from every side of a digit's 28 × 28 pixels, with 0.2 % of th
 
 
 def find_mnist_scenes(data_dir: str, image_size: int, cache_dir: str) -> Source:
-    """Finds the two sets.
+    """Finds the two sets; arguments and errors as in `tfds_source.find` and `cache.fetch`, which decodes the two sets,
+    too.
 
-    Args:
-      data_dir: TFDS data directory, as in `tfds_source.find`.
-      image_size: side at which the scenes are painted, 0 for 48.
-      cache_dir: as in `cache.fetch`; the two sets are decoded there, too.
-
-    Raises:
-      UserError: one of the sets is not prepared, or the side is too small.
+    `image_size`: side at which the scenes are painted, 0 for 48.
     """
     side = check_side(MNIST_SCENES, image_size)
     try:

@@ -44,13 +44,7 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
 
 
 def load(options: ConfigDict) -> Dataset:
-    """Loads the data set that a configuration asks for.
-
-    Args:
-      options: `config.data`, the keys of configs/default.py.
-
-    Returns:
-      The decoded data set.
+    """Loads and decodes the data set that `config.data` asks for.
 
     Raises:
       UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
@@ -164,16 +158,12 @@ def padded_shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]
 
 
 def check_padding(image: tuple[int, int, int], side: int) -> None:
-    """Makes sure that images (H, W, C) fit into `side`, 0 for no padding.
-
-    Raises:
-      UserError: they are larger.
-    """
+    """Raises UserError if images (H, W, C) do not fit into `side`, 0 for no padding."""
     height, width, _ = image
     if side and max(height, width) > side:
         raise UserError(
-            f'config.data.pad_to={side} is smaller than the images, which are {height}x{width}: padding only enlarges; '
-            f'use {max(height, width)} or more, or 0 for none, or a smaller config.data.image_size'
+            f'config.data.pad_to={side} is smaller than the images, which are {height}x{width}: use '
+            f'{max(height, width)} or more, or 0 for none, or a smaller config.data.image_size'
         )
 
 
@@ -185,16 +175,9 @@ def add_border(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
 
 
 def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Dataset:
-    """A data set with images of `side` x `side`.
+    """A data set with images of `side` x `side`, 0 for no padding; UserError: the images are larger.
 
-    Args:
-      loaded: the data set.
-      side: 0 for no padding.
-      key: cache entry of `loaded`, to which another one is added for the padded images; '': not cached.
-      cache_dir: as in `cache.fetch`.
-
-    Raises:
-      UserError: the images are larger.
+    `key`: cache entry of `loaded`, to which another one is added for the padded images; '': not cached.
     """
     image = loaded.train_images.shape[1:]
     check_padding(image, side)
@@ -202,8 +185,8 @@ def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Datas
         return loaded
     if loaded.test_sizes is not None:
         raise UserError(
-            f"config.data.pad_to={side}: data set '{loaded.name}' is scored at the original size of its images, to "
-            'which predictions are resized without a border; use 0, and config.data.image_size'
+            f"config.data.pad_to={side}: data set '{loaded.name}' is scored at the original size of its images; use 0, "
+            'and config.data.image_size'
         )
     outputs = {task: maps.outputs for task, maps in loaded.targets.items()}
     train_maps = {task: maps.train for task, maps in loaded.targets.items()}

@@ -182,11 +182,7 @@ def _check_features(name: str, builder: Builder) -> tuple[Any, Any]:
 
 
 def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',)) -> Any:
-    """The records of a split, with `images`, the names of such features, still encoded.
-
-    Raises:
-      UserError: the data set is prepared in another format.
-    """
+    """The records of a split, with the features `images` still encoded; UserError: it is prepared in another format."""
     import tensorflow_datasets as tfds
 
     try:
