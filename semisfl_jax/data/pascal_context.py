@@ -146,12 +146,14 @@ def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
     shape = (size, size) if resized else shape
     semseg = maps.decode_map(files['semseg'], shape)
     maps.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
-    classes = maps.nearest(_label_map(files['edges']), *shape)
+    label_map = np.asarray(_load(files['edges'], 'LabelMap'))
+    if label_map.ndim != 2 or not label_map.size:
+        raise UserError(f"LabelMap in '{files['edges']}' is not a map of classes: copy the data set again")
     targets = {
         'semseg': semseg,
         'parts': _parts(files['parts'], shape),
         'saliency': (maps.decode_map(files['saliency'], shape) >= SALIENT).astype(np.uint8),
-        'edges': maps.borders(classes).astype(np.uint8),
+        'edges': maps.borders(maps.nearest(label_map, *shape)).astype(np.uint8),
     }
     return maps.Example(image, maps.largest_class(semseg, first=1), targets)
 
@@ -181,13 +183,6 @@ def _people(path: Path) -> np.ndarray:
 def _structs(values: dict | Iterable[dict]) -> list[dict]:
     """The elements of an array of MATLAB structs, of which SciPy unpacks a single one."""
     return [values] if isinstance(values, dict) else list(values)
-
-
-def _label_map(path: Path) -> np.ndarray:
-    label_map = _load(path, 'LabelMap')
-    if not isinstance(label_map, np.ndarray) or label_map.ndim != 2 or not label_map.size:
-        raise UserError(f"LabelMap in '{path}' is not a map of classes: copy the data set again")
-    return label_map
 
 
 def _load(path: Path, variable: str) -> Any:

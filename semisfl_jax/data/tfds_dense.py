@@ -42,7 +42,10 @@ def find(name: str, data_dir: str, image_size: int) -> Source:
     """Finds a set, a key of SETS; arguments and errors as in `tfds_source.find`, 0 for the set's own side."""
     found, known = SETS[name], KNOWN[name]
     builder, size, tasks = tfds_source.open_builder(name, data_dir), image_size or known.image[0], tuple(known.outputs)
-    _check(name, builder, found)
+    splits = {split for split, info in builder.info.splits.items() if info.num_examples}
+    missing = ({*found.images, found.other} - set(builder.info.features)) | (set(found.splits) - splits)
+    if missing:
+        raise UserError(f"data set '{name}' in {builder.data_path} lacks '{min(missing)}': prepare it again")
 
     def open_streams() -> tuple[Stream, Stream]:
         train, test = found.splits
@@ -54,13 +57,6 @@ def find(name: str, data_dir: str, image_size: int) -> Source:
     digest = hashlib.sha256(repr((VERSION, tasks)).encode()).hexdigest()[:4]
     key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
     return Source(name, key, known.classes, open_streams, known.outputs, known.original)
-
-
-def _check(name: str, builder: tfds_source.Builder, found: Set) -> None:
-    splits = {split for split, info in builder.info.splits.items() if info.num_examples}
-    missing = ({*found.images, found.other} - set(builder.info.features)) | (set(found.splits) - splits)
-    if missing:
-        raise UserError(f"data set '{name}' in {builder.data_path} lacks '{min(missing)}': prepare it again")
 
 
 def _stream(
