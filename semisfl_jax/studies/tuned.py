@@ -13,6 +13,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
 from semisfl_jax.core import atomic_io
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAME = 'tuned.json'
@@ -131,15 +132,9 @@ def _varied(study: Study, found: TunedMethod) -> list[str]:
 
 
 def _with(cell: Cell, found: TunedMethod, kept: Sequence[str]) -> Cell:
-    settings = {key: value for key, value in found.settings.items() if key not in kept}
-    if 'lr' in kept:  # its floor belongs to it
-        settings.pop('lr_min', None)
-    config = cell.config.copy_and_resolve_references().unlock()
-    old = keys.flat(config)
-    config.update_from_flattened_dict(settings)
-    new = keys.flat(config)
-    changes = {key: new[key] for key in new if key in cell.changes or new[key] != old[key]}
-    return dataclasses.replace(cell, config=config.lock(), changes=changes)
+    floor = ('lr_min',) if 'lr' in kept else ()  # which belongs to it
+    settings = {key: value for key, value in found.settings.items() if key not in (*kept, *floor)}
+    return plan.changed(cell, settings)
 
 
 def _table(table: Table, changed: Mapping[int, Cell], beside: bool) -> Table:
