@@ -132,7 +132,8 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
         many = f'{len(faults)} of {len(jobs)} runs failed' if len(faults) < len(jobs) else 'no run succeeded'
         first = next(iter(faults.values()))
         raise UserError(f'{many}; the first failed with: {first}; the same command makes what is missing')
-    for name, fault in damaged.items():
+    if damaged:
+        name, fault = next(iter(damaged.items()))
         raise UserError(
             f'of the finished runs, {len(damaged)} cannot be read; the first: {fault}; restore its files from a copy, '
             f'or remove {home / plan.RUNS / name}, and repeat the command'
@@ -278,7 +279,7 @@ def _lock(folder: Path) -> Iterator[bool]:
 
 def _busy(folder: Path) -> bool:
     """Whether another process runs in a folder."""
-    if not (folder / '.lock').exists():
+    if not os.access(folder / '.lock', os.W_OK):  # nothing there yet
         return False
     with _lock(folder) as free:
         return not free
