@@ -16,7 +16,7 @@ import io
 import itertools
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,17 +35,6 @@ Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group
 Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}
 
 
-def scores(run: Run, last: int) -> dict[str, float]:
-    """Key of metrics.jsonl -> score in its unit, mean of the `last` evaluations, by model or dense task."""
-    means = {}
-    for key in dict.fromkeys(key for record in run.records for key in record):
-        judged = tasks.split_key(key)
-        values = [record[key] for record in run.records if record.get(key) is not None]
-        if judged and values:
-            means[key] = judged.score.scale * float(np.mean(values[-last:]))
-    return means
-
-
 class Mean(NamedTuple):
     """A mean over seeds: of a score of a group, or of the differences of its headline's score from another group's."""
 
@@ -58,6 +47,17 @@ class Mean(NamedTuple):
     seeds: int
 
 
+def scores(run: Run, last: int) -> dict[str, float]:
+    """Key of metrics.jsonl -> score in its unit, mean of the `last` evaluations, by model or dense task."""
+    means = {}
+    for key in dict.fromkeys(key for record in run.records for key in record):
+        judged = tasks.split_key(key)
+        values = [record[key] for record in run.records if record.get(key) is not None]
+        if judged and values:
+            means[key] = judged.score.scale * float(np.mean(values[-last:]))
+    return means
+
+
 def means(groups: Groups, scored: Scored) -> list[Mean]:
     """The scores of every model or task of every group."""
     rows = []
@@ -65,25 +65,27 @@ def means(groups: Groups, scored: Scored) -> list[Mean]:
         of_runs = [scored[run.folder] for run in members.values()]
         split = next(iter(members.values())).eval_split
         for key in sorted(set.intersection(*map(set, of_runs))):
-            mean, error = mean_and_error([of_run[key] for of_run in of_runs])
-            rows.append(Mean(label, '', key, split, mean, error, len(of_runs)))
+            rows.append(Mean(label, '', key, split, *mean_and_error([x[key] for x in of_runs]), len(of_runs)))
     return rows
 
 
 def trivial_scores(groups: Groups) -> list[Mean]:
     """The scores of the trivial predictions of dense tasks, once for all groups that share them."""
-    found: dict[tuple, list[Mean]] = {}
-    sharing: dict[tuple, list[str]] = {}
+    sharing: dict[tuple[Mean, ...], list[str]] = {}
     for label, members in groups.items():
-        rows = []
+        rows: list[Mean] = []
         for name in next(iter(members.values())).trivial_scores:
             scored = {run.folder: scores(run.trivial(name), 1) for run in members.values()}
             rows += means({evaluation.TRIVIAL_NAMES[name]: members}, scored)
-        same = tuple((row.group, row.key, row.split, row.mean) for row in rows)
-        found.setdefault(same, rows)
+        same = next((known for known in sharing if _alike(known) == _alike(rows)), tuple(rows))
         sharing.setdefault(same, []).append(f'[{label}]')
-    whose = {same: f' of {", ".join(labels)}' if len(found) > 1 else '' for same, labels in sharing.items()}
-    return [row._replace(group=row.group + whose[same]) for same, rows in found.items() for row in rows]
+    of = {rows: f' of {", ".join(labels)}' if len(sharing) > 1 else '' for rows, labels in sharing.items()}
+    return [row._replace(group=row.group + of[rows]) for rows in sharing for row in rows]
+
+
+def _alike(rows: Sequence[Mean]) -> list[tuple[str, str, str, float]]:
+    """What groups that share trivial predictions have in common; they may have other numbers of seeds."""
+    return [(row.group, row.key, row.split, row.mean) for row in rows]
 
 
 def differences(groups: Groups, scored: Scored) -> list[Mean | str]:
@@ -101,47 +103,50 @@ def differences(groups: Groups, scored: Scored) -> list[Mean | str]:
             have = 'one seed' if shared else 'no seed'
             rows.append(f'no difference [{a}] - [{b}]: they share {have}, and it takes two')
             continue
-        pairs = [(first[seed], second[seed]) for seed in shared]
-        values = [scored[one.folder][one.key] - scored[other.folder][other.key] for one, other in pairs]
-        one = pairs[0][0]
-        rows.append(Mean(a, b, one.key, one.eval_split, *mean_and_error(values), len(shared)))
+        of_runs = [[scored[group[seed].folder][group[seed].key] for seed in shared] for group in (first, second)]
+        values = [one - other for one, other in zip(*of_runs, strict=True)]
+        rows.append(Mean(a, b, runs[0].key, runs[0].eval_split, *mean_and_error(values), len(shared)))
     return rows
 
 
 def report(runs: list[Run], last: int) -> list[str]:
     """The lines of the comparison, each run scored by the mean of its `last` evaluations."""
-    (groups, unknown), lines = group(runs), []
-    scored = {run.folder: scores(run, last) for run in runs}
-    for row in means(groups, scored):
-        mark = '*' if row.key == next(iter(groups[row.group].values())).key else ' '
-        lines.append(f'{mark} {row.group}: {_value(row)} ({_seeds(row.seeds)})')
-    lines += [f'  {row.group}: {_value(row)} ({_seeds(row.seeds)})' for row in trivial_scores(groups)]
+    return _compare(runs, last)[0]
+
+
+def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
+    """The lines of the comparison, and the numbers in them."""
+    (groups, unknown), scored = group(runs), {run.folder: scores(run, last) for run in runs}
+    of_models, trivially, between = means(groups, scored), trivial_scores(groups), differences(groups, scored)
+    lines = []
+    for row in of_models + trivially:
+        members = groups.get(row.group)
+        mark = '*' if members and row.key == next(iter(members.values())).key else ' '
+        lines.append(f'{mark} {row.group}: {_value(row)} ({row.seeds} seed{"s" * (row.seeds != 1)})')
     for label, members in groups.items():
-        fewest = min(_evaluations(run) for run in members.values())
+        fewest = min(sum(record.get(run.key) is not None for record in run.records) for run in members.values())
         if fewest < last:
             lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
-    for difference in differences(groups, scored):
-        lines.append(difference if isinstance(difference, str) else _difference(difference))
+    for difference in between:
+        if isinstance(difference, Mean):
+            change = f'{difference.mean:+.2f} ± {difference.standard_error:.2f} ({difference.seeds} seeds, paired)'
+            difference = f'difference [{difference.group}] - [{difference.minus}]: {change}'
+        lines.append(difference)
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
     if unknown:
         lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
-    return [*lines, '* headline model of the method']
+    numbers = [*of_models, *trivially, *(row for row in between if isinstance(row, Mean))]
+    return [*lines, '* headline model of the method'], numbers
 
 
-def as_csv(runs: list[Run], last: int) -> str:
-    """The same numbers, a line each: the fields of `Mean`."""
-    (groups, _), scored = group(runs), {run.folder: scores(run, last) for run in runs}
-    rows = [
-        *means(groups, scored),
-        *trivial_scores(groups),
-        *(row for row in differences(groups, scored) if isinstance(row, Mean)),
-    ]
+def _csv(rows: Sequence[Mean]) -> bytes:
+    """A line for each row: the fields of `Mean`."""
     written = io.StringIO()
     table = csv.writer(written, lineterminator='\n')
     table.writerow(Mean._fields)
-    table.writerows(['' if isinstance(cell, float) and math.isnan(cell) else cell for cell in row] for row in rows)
-    return written.getvalue()
+    table.writerows(['' if cell != cell else cell for cell in row] for row in rows)
+    return written.getvalue().encode()
 
 
 def _value(row: Mean) -> str:
@@ -156,19 +161,6 @@ def _value(row: Mean) -> str:
     return f'{name} {row.mean:.{decimals}f}{spread}{unit}'
 
 
-def _difference(row: Mean) -> str:
-    change = f'{row.mean:+.2f} ± {row.standard_error:.2f}'
-    return f'difference [{row.group}] - [{row.minus}]: {change} ({row.seeds} seeds, paired)'
-
-
-def _evaluations(run: Run) -> int:
-    return sum(record.get(run.key) is not None for record in run.records)
-
-
-def _seeds(count: int) -> str:
-    return f'{count} seed{"" if count == 1 else "s"}'
-
-
 def main(argv: list[str]) -> int:
     """Prints the comparison that the command line `argv` (program name first) asks for; returns the exit status."""
     values = flags.FlagValues()
@@ -179,11 +171,11 @@ def main(argv: list[str]) -> int:
         found = [trial for folder in folders(values, argv) for trial in trials(folder)]
         if not found:
             raise UserError('no run to compare; give the folders of runs')
-        runs = [read(folder) for folder in found]
-        print('\n'.join(report(runs, values.last)))
+        lines, rows = _compare([read(folder) for folder in found], values.last)
+        print('\n'.join(lines))
         if values.csv:
             with file_io.writing('--csv'):
-                file_io.write(file_io.expand_home(values.csv, '--csv'), as_csv(runs, values.last).encode())
+                file_io.write(file_io.expand_home(values.csv, '--csv'), _csv(rows))
 
     return command_line.main(argv, __doc__, compare, needs_words=True)
 

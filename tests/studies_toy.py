@@ -1,11 +1,17 @@
 """A tiny study, and a launcher that makes its runs up: no model is trained."""
 
+import inspect
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from configs import digits
 from semisfl_jax.studies import engine, spec
 from semisfl_jax.studies.spec import Measure, Paper, Study, Table
+from tests import runs
 
 # Accuracies in % after the last round: (algorithm, alpha of the clients) -> by seed 0, 1, 2
 ACCURACY = {
@@ -20,15 +26,16 @@ ROUNDS = 4
 
 # Takes the lock of its folder, as a run does, goes on where it was, and writes what a finished run leaves.
 LAUNCHER = """
-import fcntl, hashlib, json, os, sys, time
+import fcntl, hashlib, json, math, os, sys, time
 from pathlib import Path
 
-ACCURACY = {accuracy!r}
+{constants}
+{accuracy}
+
 words = dict(word.lstrip('-').split('=', 1) for word in sys.argv[1:])
 folder = Path(words['workdir'])
 seeds = [int(seed) for seed in words.get('config.seeds', words.get('config.seed', '0')).split(',')]
 algorithm = words.get('config.algorithm', 'semisfl')
-alpha = float(words.get('config.federation.alpha', '0.1'))
 rounds = int(words['config.rounds'])
 if algorithm in os.environ.get('TOY_FAILS', ''):
     print('error: the toy does not like', algorithm)
@@ -46,22 +53,24 @@ with (folder / '.lock').open('w') as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     with (folder.parent.parent / 'started').open('a') as started:
         started.write(folder.name + chr(10))
-    for seed in seeds:
-        home = folder / f'seed_{{seed}}' if len(seeds) > 1 else folder
-        home.mkdir(exist_ok=True)
-        final = ACCURACY[algorithm, alpha][seed] / 100
-        with (home / 'metrics.jsonl').open('w') as file:
-            for number in range(1, rounds + 1):
-                time.sleep(float(os.environ.get('TOY_SLEEP', '0')))
-                accuracy = final - 0.1 * (rounds - number)
-                costs = dict(bytes_up=2**30 * number, bytes_down=2**30 * number, simulated_seconds=60.0 * number)
-                line = dict(round=number, k_s=8, mask_rate=0.25, pseudo_label_accuracy=None, teacher_accuracy=accuracy)
-                file.write(json.dumps(line | costs) + chr(10))
-                file.flush()
-        config = dict(seed=seed, algorithm=algorithm, rounds=rounds)
-        (home / 'config.json').write_text(json.dumps(config))
+    homes = [folder / f'seed_{{seed}}' if len(seeds) > 1 else folder for seed in seeds]
+    lines = dict.fromkeys(homes, '')
+    for number in range(1, rounds + 1):
+        time.sleep(float(os.environ.get('TOY_SLEEP', '0')))
+        for home, seed in zip(homes, seeds):
+            score = accuracy(words, seed, number)
+            if score is None:
+                print('error: loss_supervised is nan in round', str(number) + ': stopped. A lower config.lr may help')
+                sys.exit(3)
+            home.mkdir(exist_ok=True)
+            costs = dict(bytes_up=2**30 * number, bytes_down=2**30 * number, simulated_seconds=60.0 * number)
+            line = dict(round=number, k_s=8, mask_rate=0.25, pseudo_label_accuracy=None, teacher_accuracy=score)
+            lines[home] += json.dumps(line | costs) + chr(10)
+            (home / 'metrics.jsonl').write_text(lines[home])
+    for home, seed in zip(homes, seeds):
+        (home / 'config.json').write_text(json.dumps(dict(seed=seed, algorithm=algorithm, rounds=rounds)))
         checksum = ''
-        for line in (home / 'metrics.jsonl').read_bytes().splitlines(keepends=True):
+        for line in lines[home].encode().splitlines(keepends=True):
             checksum = hashlib.sha256(checksum.encode() + line).hexdigest()
         write_summary(home, metrics_sha256=checksum)
     if len(seeds) > 1:
@@ -69,11 +78,23 @@ with (folder / '.lock').open('w') as lock:
 """
 
 
-def launcher(folder):
-    """Writes the made-up launch.py into `folder`."""
+def accuracy(words, seed, number):
+    """Of a run by the words of its command, after a round; None: its numbers are not finite."""
+    algorithm, alpha = words.get('config.algorithm', 'semisfl'), float(words.get('config.federation.alpha', '0.1'))
+    return ACCURACY[algorithm, alpha][seed] / 100 - 0.1 * (int(words['config.rounds']) - number)
+
+
+def write_launcher(folder, accuracy, **constants):
+    """Writes the made-up launch.py into `folder`, with the function `accuracy` and the constants that it reads."""
     path = Path(folder) / 'launch.py'
-    path.write_text(LAUNCHER.format(accuracy=ACCURACY))
+    lines = '\n'.join(f'{name} = {value!r}' for name, value in constants.items())
+    path.write_text(LAUNCHER.format(constants=lines, accuracy=inspect.getsource(accuracy)))
     return path
+
+
+def launcher(folder):
+    """That of the study."""
+    return write_launcher(folder, accuracy, ACCURACY=ACCURACY)
 
 
 def cell(algorithm, alpha, paper=None, measure=spec.ACCURACY, **changes):
@@ -100,6 +121,42 @@ def study():
         Table('Gigabytes', (gigabytes,)),
     )
     return Study('toy', 'smoke', 'A toy', tables, ('A note.',), 'Made up.')
+
+
+def start(root, *command, **environment):
+    """A process of Python that runs a study or a sweep below `root`, in a session of its own."""
+    variables = os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(runs.ROOT), **environment}
+    words = [sys.executable, *command[:2], str(root), *map(str, command[2:])]
+    out = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT}
+    return subprocess.Popen(words, cwd=runs.ROOT, env=variables, start_new_session=True, **out)
+
+
+def wait_until(process, condition):
+    """While the process runs."""
+    end = time.monotonic() + runs.HANGS
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def kill(process, with_run=False):
+    """Kills a study, and the run that it has started, in a session of its own."""
+    children = Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split() if with_run else ()
+    for victim in (process.pid, *map(int, children)):
+        os.killpg(victim, signal.SIGKILL)
+    process.communicate(timeout=runs.HANGS)
+
+
+def end(process):
+    out, _ = process.communicate(timeout=runs.HANGS)
+    assert process.returncode == 0, out
+
+
+def started(root):
+    """Names of the runs that were started, in order."""
+    file = root / 'started'
+    return file.read_text().split() if file.exists() else []
 
 
 if __name__ == '__main__':

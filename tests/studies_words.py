@@ -1,7 +1,44 @@
-"""Studies as the command reads them."""
+"""Studies as the command reads them, and how many cells each has."""
 
+from configs.studies import feddure, mfed, scales
 from semisfl_jax.config import command_line
 from tests import runs
+
+# Rows times columns at scale full, counted by hand in the paper, and those of the rows that are ours.
+CELLS = {
+    'table2': (6 + 2) * 4,
+    'table3': (5 + 3) * 3,
+    'table4': (5 + 3) * 4,
+    'table5': 3 * 4,
+    'table6': 2 * 3 * 4 * 3,  # under the settings of paper and code
+    'fig5_6_cost': 3 * 5 * 5,
+    'fig9_labels': (6 + 2) * 5 + 2 * 5,
+    'fig10_client_labels': 2 * 4,
+    'fig11_frequency': 2 * 5,
+    'fig12_ablation': 5 + 5,
+    'fixed_k_s': 2 * 6 * 2,
+    'parts': (10 + 3) * 2,
+    'semifl_parts': 10 * 2,
+    'fedmatch_parts': 9 * 2,
+}
+# Of Fed-SHVR and FedDure, at every scale; FedDure's tables have one of three data sets, or of two, but at full
+CELLS_OF_LABELED = {
+    'shvr_table1': 11 * 4 + 4 * 8,
+    'shvr_fig4': 3 * 2,
+    'shvr_fig6': 2 * 4 * 5,
+    'feddure_table1': 9 * 3 * 3,
+    'feddure_table2': 4 * 4,
+}
+# At scale full and the others: methods, constant predictions, and in saliency all objects
+CELLS_OF_MFED = {
+    'mfed_table2': (4 * 5 + 1 + 6 * 10 + 2, 4 * 5 + 1 + 4 * 10 + 2),
+    'mfed_table3': (2 * 4 * 3, 4 * 3),
+}
+ALL = [
+    *((name, scale) for name in CELLS for scale in scales.COSTS),
+    *((name, scale) for name in CELLS_OF_LABELED for scale in feddure.COSTS),
+    *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),
+]
 
 
 def parse(name, scale, *words):

@@ -14,8 +14,7 @@ from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
 from tests import runs, studies_toy
 from tests.partitions import SKEWED, config_of, dataset_of
-from tests.studies_cells import CELLS
-from tests.studies_words import study
+from tests.studies_words import CELLS, study
 from tests.trials import assert_lines_close
 
 SAME = {'data__partition_seed': 2020, 'algorithm': 'fedavg', 'rounds': 1}

@@ -10,6 +10,14 @@ from semisfl_jax.studies.engine import Board
 from tests import studies_toy
 
 NAMES = ('SemiSFL', 'FedSwitch')
+STUDY = studies_toy.study()
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('study')
+    engine.run(STUDY, {}, str(folder / 'root'), studies_toy.launcher(folder))
+    return folder / 'root'
 
 
 def test_points_draw_means_errors_and_the_paper():
@@ -37,10 +45,8 @@ def test_points_draw_means_errors_and_the_paper():
     assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ['x', 'y', 'paper (hollow)']
 
 
-def test_figures_of_a_study(tmp_path):
-    study = studies_toy.study()
-    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
-    drawn = list(figures.draw(study, collect.find(study, tmp_path / 'root', {})))
+def test_figures_of_a_study(root):
+    drawn = list(figures.draw(STUDY, collect.find(STUDY, root, {})))
     assert [figure.name for figure in drawn] == [
         *('1-values', '1-accuracy_rounds-Dir-1', '1-accuracy_rounds-Dir-0.5'),
         *('2-values', '3-values'),
@@ -55,12 +61,10 @@ def test_figures_of_a_study(tmp_path):
     ]
 
 
-def test_values_are_those_of_the_runs_beside_the_paper(tmp_path, monkeypatch):
-    study = studies_toy.study()
-    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+def test_values_are_those_of_the_runs_beside_the_paper(root, monkeypatch):
     calls = []
     monkeypatch.setattr(curves, 'table', lambda *arguments: calls.append(arguments))
-    list(figures.draw(study, collect.find(study, tmp_path / 'root', {})))
+    list(figures.draw(STUDY, collect.find(STUDY, root, {})))
     _, columns, ours, paper, unit = calls[0]
     assert columns == ['Dir(1)', 'Dir(0.5)']
     np.testing.assert_allclose(ours['SemiSFL'][0], [92.0, 80.0])  # means of studies_toy.ACCURACY
@@ -102,12 +106,10 @@ def test_a_panel_has_means_of_successive_evaluations():
     np.testing.assert_allclose(curves.binned(curve, 5).mean, curve.mean)
 
 
-def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
+def test_a_method_without_traffic_is_a_level_beside_the_others(root):
     """The panels of rounds, bytes and minutes; costs are taken from one of two made-up methods."""
-    study = studies_toy.study()
-    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
-    found = collect.find(study, tmp_path / 'root', {})
-    table = study.tables[0]
+    found = collect.find(STUDY, root, {})
+    table = STUDY.tables[0]
     groups = {row: found[table.title, row, 'Dir(1)'].runs for row in NAMES}
     for run in groups['FedSwitch'].values():
         for record in run.records:
@@ -126,34 +128,31 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
 
 
 @pytest.mark.parametrize(('evaluations', 'ending'), [(150, ''), (151, ' (each point the mean of several evaluations)')])
-def test_a_caption_says_whether_its_points_are_means(tmp_path, evaluations, ending):
-    study = studies_toy.study()
-    engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
-    found = collect.find(study, tmp_path / 'root', {})
+def test_a_caption_says_whether_its_points_are_means(root, evaluations, ending):
+    found = collect.find(STUDY, root, {})
     for run in (run for result in found.values() for run in result.runs.values()):
         last = run.records[-1]
         run.records[:] = [last | {'round': number} for number in range(1, evaluations + 1)]
-    captions = [figure.caption for figure in figures.draw(study, found) if 'accuracy_rounds' in figure.name]
+    captions = [figure.caption for figure in figures.draw(STUDY, found) if 'accuracy_rounds' in figure.name]
     assert captions
     of_title = [caption.partition('Test accuracy against rounds, ')[2].partition('. ')[0] for caption in captions]
     assert {text.partition(' (')[2] for text in of_title} == {ending.strip(' (')}
 
 
-def test_an_axis_of_scores_leaves_out_the_first_tenth():
-    rounds = np.arange(20.0)
-    rising = np.array([0.1, 0.2, *np.linspace(0.8, 0.9, 18)])
-    unknown = np.full(20, np.nan)
-    shown = [curves.Curve(name, rounds, mean, unknown) for name, mean in {'a': rising, 'b': unknown}.items()]
+@pytest.mark.parametrize(
+    ('mean', 'error', 'limits'),
+    [  # 80 to 90 % and 40 to 90 %, and a twentieth of that on either side
+        ([0.1, 0.2, *np.linspace(0.8, 0.9, 18)], np.full(20, np.nan), (79.5, 90.5)),  # without the first tenth
+        ([0.5, 0.7], np.array([0.1, 0.2]), (37.5, 92.5)),  # with the bands
+    ],
+)
+def test_an_axis_of_scores(mean, error, limits):
+    rounds = np.arange(float(len(mean)))
+    shown = [
+        curves.Curve('a', rounds, np.array(mean), error),
+        curves.Curve('b', rounds, np.full_like(error, np.nan), error),
+    ]
     with style.context():
         _, ax = style.figure()
         figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
-    np.testing.assert_allclose(ax.get_ylim(), (79.5, 90.5))  # 80 to 90 %, and a twentieth of that on either side
-
-
-def test_an_axis_of_scores_holds_the_bands():
-    rounds, mean = np.arange(2.0), np.array([0.5, 0.7])
-    shown = [curves.Curve('a', rounds, mean, np.array([0.1, 0.2]))]
-    with style.context():
-        _, ax = style.figure()
-        figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
-    np.testing.assert_allclose(ax.get_ylim(), (37.5, 92.5))  # 40 to 90 %, and a twentieth of that
+    np.testing.assert_allclose(ax.get_ylim(), limits)

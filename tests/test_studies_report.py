@@ -9,11 +9,10 @@ import shlex
 
 import pytest
 
-from semisfl_jax import tasks
 from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import collect, document, engine, measures, plan, report, spec, statistics
+from semisfl_jax.studies import collect, document, engine, plan, report, spec, statistics
 from tests import runs, studies_toy
 
 
@@ -151,15 +150,6 @@ def test_text_of_runs_is_no_markup():
     assert '<td>&lt;i&gt;|&lt;/i&gt;</td>' in page
     assert '<title>&lt;t&gt;</title>' in page
     assert '| <i>\\|</i> |' in document.markdown(blocks)
-
-
-def test_a_score_that_is_never_defined_is_no_value():
-    class Run:
-        key, score = 'keypoints_ap', tasks.score('keypoints')
-        records = ({'round': 1, 'keypoints_ap': None}, {'round': 2})
-
-    for kind in ('accuracy', 'late_accuracy', 'rounds', 'minutes', 'gigabytes'):
-        assert measures.KINDS[kind].read(Run, 0.5) is None, kind
 
 
 def test_figures_of_an_earlier_report_go_and_nothing_else(tmp_path):

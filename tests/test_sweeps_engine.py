@@ -3,11 +3,7 @@
 import csv
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +11,8 @@ import pytest
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, sweeps, tuned
 from semisfl_jax.studies.sweeps import report, search
-from tests import runs, sweeps_toy
+from tests import studies_toy, sweeps_toy
+from tests.studies_toy import started
 
 pytest.importorskip('optuna')
 
@@ -38,11 +35,9 @@ def table(folder, method=''):
 
 def score(algorithm, row, number=sweeps_toy.ROUNDS):
     """The toy's mean over seeds of the mean of up to ten evaluations, computed again."""
-    lr = json.loads(row['settings'])['lr']
-    values = [
-        [sweeps_toy.accuracy(algorithm, lr, seed, n) for n in range(1, number + 1)][-10:] for seed in sweeps_toy.SEEDS
-    ]
-    return np.mean(values)
+    words = {'config.algorithm': algorithm, 'config.lr': json.loads(row['settings'])['lr']}
+    finite = [n for n in range(1, number + 1) if sweeps_toy.accuracy(words, 100, n) is not None]
+    return np.mean([[sweeps_toy.accuracy(words, seed, n) for n in finite][-10:] for seed in sweeps_toy.SEEDS])
 
 
 @pytest.mark.parametrize(('method', 'algorithm'), [('Supervised-only', 'supervised_only'), ('SemiSFL', 'semisfl')])
@@ -106,21 +101,10 @@ def test_the_report_shows_the_whole_search(whole):
 def test_killed_twice_and_started_again_ends_as_a_whole_one(tmp_path, whole):
     """The process group is killed in the middle of a trial; its run, in a session of its own, may go on for a while."""
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
-    command = [sys.executable, '-m', 'tests.sweeps_toy', str(root), str(launcher)]
-    environment = os.environ | {'TOY_SLEEP': '0.1', 'JAX_PLATFORMS': 'cpu'}
     for count in (1, 5):
-        process = subprocess.Popen(
-            command, cwd=runs.ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            until = time.monotonic() + runs.HANGS
-            while not ((root / 'started').exists() and len((root / 'started').read_text().split()) >= count):
-                assert process.poll() is None
-                assert time.monotonic() < until
-                time.sleep(0.02)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=runs.HANGS)
+        process = studies_toy.start(root, '-m', 'tests.sweeps_toy', launcher, TOY_SLEEP='0.1')
+        studies_toy.wait_until(process, lambda count=count: len(started(root)) >= count)
+        studies_toy.kill(process)
     (journal,) = root.glob('*/' + search.JOURNAL)
     with journal.open('ab') as file:
         file.write(b'{"op_code": 4, "wor')  # as a machine that lost its power leaves it
@@ -136,12 +120,11 @@ def test_more_trials_continue_the_search_and_fewer_are_its_beginning(tmp_path, w
     assert make(root, launcher, given={'sweep_trials': 4}) == folder
     rows = table(whole)
     assert table(folder) == [row for row in rows if int(row['trial']) < 4]
-    started = (root / 'started').read_text().split()
-    assert len(started) == len(set(started)) == 8  # none was repeated
+    assert len(started(root)) == len(set(started(root))) == 8  # none was repeated
     part = make(root, launcher, given={'sweep_trials': 4, 'sweep_methods': ('semisfl',)})
     assert part != folder
     assert table(part) == table(folder, 'SemiSFL')
-    assert len(set((root / 'started').read_text().split())) == 8  # its runs were there
+    assert len(set(started(root))) == 8  # its runs were there
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path):
@@ -177,8 +160,8 @@ def test_a_damaged_file_of_a_sweep_is_one_line(tmp_path, name, end, why):
 
 def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypatch):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
-    monkeypatch.setenv('TOY_FAILS', '1')
-    with pytest.raises(UserError, match=r'Supervised-only, trial 0: the toy has no memory .*tries it again'):
+    monkeypatch.setenv('TOY_FAILS', 'supervised_only')
+    with pytest.raises(UserError, match=r'Supervised-only, trial 0: the toy does not like .*tries it again'):
         make(root, launcher, given={'sweep_trials': 1})
     monkeypatch.delenv('TOY_FAILS')
     assert len(table(make(root, launcher, given={'sweep_trials': 1}))) == 2
@@ -201,35 +184,22 @@ engine.run(sweeps.sweep('real', 'digits', entries, changes, 3, seeds=(100,)), {}
 """
 
 
-def start_real(root):
-    environment = os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(runs.ROOT)}
-    command = [sys.executable, '-c', REAL, str(root)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
 def test_trials_that_train_end_the_same_after_kills(tmp_path):
     """Sweep and run are killed twice: in the first trial of the second method, and in the last but one of all."""
-    whole = start_real(tmp_path / 'whole')
+    studies_toy.end(studies_toy.start(tmp_path / 'whole', '-c', REAL))
     root = tmp_path / 'root'
-    assert whole.wait(timeout=runs.HANGS) == 0
-    for begun, rounds in ((2, 1), (5, 2)):
-        process = start_real(root)
-        until = time.monotonic() + runs.HANGS
-        while True:
-            lines = [len(path.read_bytes().splitlines()) for path in root.glob('cells/*/metrics.jsonl')]
-            if len(lines) >= begun and min(lines) >= rounds:
-                break
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        children = Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split()
-        for victim in (process.pid, *map(int, children)):  # runs have sessions of their own
-            os.killpg(victim, signal.SIGKILL)
-        process.wait(timeout=runs.HANGS)
-    again = start_real(root)
-    assert again.wait(timeout=runs.HANGS) == 0
+
+    def begun(count, rounds):
+        lines = [path.read_bytes().count(b'\n') for path in root.glob('cells/*/metrics.jsonl')]
+        return len(lines) >= count and min(lines) >= rounds
+
+    for count, rounds in ((2, 1), (5, 2)):
+        process = studies_toy.start(root, '-c', REAL)
+        studies_toy.wait_until(process, lambda count=count, rounds=rounds: begun(count, rounds))
+        studies_toy.kill(process, with_run=True)
+    studies_toy.end(studies_toy.start(root, '-c', REAL))
     for name in ('trials.csv', 'tuned.json', 'report.md'):
         assert (root / 'real' / name).read_bytes() == (tmp_path / 'whole' / 'real' / name).read_bytes(), name
     assert [row['state'] for row in table(root / 'real')] == ['complete'] * 6

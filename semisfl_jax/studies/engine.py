@@ -8,6 +8,7 @@ checkpoint. A sweep is a study whose next run depends on those before it (`sweep
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import signal
@@ -56,14 +57,13 @@ def run(
         study or sweep.
       root: folder of all studies or sweeps; '' means runs/studies or runs/sweeps.
       launcher: a script that executes runs in place of `python -m semisfl_jax`.
-      say: called with each line that tells of progress; the command prints them.
+      say: called with each line that tells of progress.
 
     Returns:
       The folder of the report.
 
     Raises:
-      UserError: a mistake in the study or its changes, a folder that is not writable or belongs to another search, a
-        library is not installed, a run failed, or a finished one cannot be read; in the last two, there is a report.
+      UserError: the study cannot be run, or some of its runs have failed or cannot be read; these are in the report.
       Stopped: it was asked to stop; the report says what is missing.
     """
     is_sweep = isinstance(definition, Sweep)
@@ -133,10 +133,9 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
         raise UserError(f'{many}; the first failed with: {first}; the same command makes what is missing')
     if damaged:
         name, fault = next(iter(damaged.items()))
-        verb = 'is' if len(damaged) == 1 else 'are'
         raise UserError(
-            f'of the finished runs, {len(damaged)} cannot be read and {verb} not in the report; the first: {fault}; '
-            f'restore its files from a copy, or remove {home / plan.RUNS / name}, and repeat the command'
+            f'of the finished runs, {len(damaged)} cannot be read; the first: {fault}; restore its files from a copy, '
+            f'or remove {home / plan.RUNS / name}, and repeat the command'
         )
 
 
@@ -172,15 +171,14 @@ class Failed(NamedTuple):
     log: Path  # its output
 
 
+@dataclasses.dataclass(frozen=True)
 class Session:
     """Executes runs, one at a time."""
 
-    def __init__(
-        self, home: Path, launcher: Path | None, say: Callable[[str], None], request: interrupt.Request
-    ) -> None:
-        """`home`: folder of all runs' folder and of logs; `request` to stop, which is passed on to the run; the others
-        as in `run`."""
-        self.home, self.launcher, self.say, self.request = home, launcher, say, request
+    home: Path  # folder of all runs' folder and of logs
+    launcher: Path | None
+    say: Callable[[str], None]
+    request: interrupt.Request  # to stop, which is passed on to the run
 
     @cached_property
     def _here(self) -> dict[str, str]:
@@ -202,14 +200,12 @@ class Session:
             left.remove(job)
             yield job
 
-    def make(self, board: Board, job: Job, text: str, enough: Callable[[], bool] = lambda: False) -> Failed | None:
-        """Executes a run unless it is finished, also by another process that is waited for.
+    def make(self, board: Board, job: Job, text: str, enough: Callable[[], int] = lambda: 0) -> Failed | None:
+        """Executes a run unless it is finished; waits for another process that runs it.
 
         Args:
-          board: that shows it.
-          job: the run.
-          text: that announces it.
-          enough: called now and then; once it is true, the run is asked to stop after its round.
+          board: that shows it, announced by `text`.
+          enough: called now and then; once it is not 0, the run is asked to stop after its round.
 
         Returns:
           How it failed; None if it succeeded or was stopped because of `enough`.
@@ -217,28 +213,25 @@ class Session:
         Raises:
           Stopped: on a request; the run has saved its state.
         """
-        folder = self.home / plan.RUNS / job.name
+        folder, log = self.home / plan.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
         board.start(text, job.rounds * len(job.seeds), folder)
         self._wait(folder)
         if enough() or self.finished(job):
             return None
         collect.record_provenance(folder, self._here)
-        log = self.home / LOGS / f'{job.name}.log'
-        status, stopped = self._execute(job, folder, log, board, enough)
+        status = self._execute(job, folder, log, board, enough)
         if self.request.signum and not self.finished(job):
             raise interrupt.Stopped(_STOPPED, self.request.signum)
-        if status == 0 or stopped:
-            return None
         self._wait(folder)  # another study or sweep may have been earlier
-        if self.finished(job) or enough():
+        if status == 0 or self.finished(job) or enough():
             return None
         lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
         errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
         unknown = f'exit status {status} ({lines[-1] if lines else "no output"})'
         return Failed(errors[-1] if errors else unknown, status, log)
 
-    def _execute(self, job: Job, folder: Path, log: Path, board: Board, enough: Callable[[], bool]) -> tuple[int, bool]:
-        """The exit status of the process of a run, and whether it was asked to stop because of `enough`."""
+    def _execute(self, job: Job, folder: Path, log: Path, board: Board, enough: Callable[[], int]) -> int:
+        """Executes a run as a process, and returns its exit status."""
         program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
         config = job.base if plan.is_path(job.base) else load.CONFIGS / f'{job.base}.py'
         command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *job.options()]
@@ -249,17 +242,15 @@ class Session:
             child = subprocess.Popen(
                 command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment
             )
-            sent = 0
-            stopped = False
+            asked = False
             while child.poll() is None:
-                if not sent and (self.request.signum or enough()):
-                    stopped = not self.request.signum
-                    sent = self.request.signum or signal.SIGTERM
-                    child.send_signal(sent)
+                if not asked and (self.request.signum or enough()):
+                    child.send_signal(self.request.signum or signal.SIGTERM)
+                    asked = True
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_SECONDS)
                 board.look()
-        return child.returncode, stopped
+        return child.returncode
 
     def _wait(self, folder: Path) -> None:
         """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
@@ -287,7 +278,7 @@ def _lock(folder: Path) -> Iterator[bool]:
 
 def _busy(folder: Path) -> bool:
     """Whether another process runs in a folder."""
-    if not (folder / '.lock').exists():
+    if not os.access(folder / '.lock', os.W_OK):  # nothing there yet
         return False
     with _lock(folder) as free:
         return not free

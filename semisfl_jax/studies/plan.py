@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,43 +64,38 @@ def home(bases: Iterable[str]) -> str:
 
 
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:
-    """The study with keys changed in all its runs.
-
-    Args:
-      study: as defined in its file.
-      given: flat key -> value, from the command line.
+    """The study with flat keys of the command line changed in all its runs.
 
     Raises:
       UserError: cells differ in a given key, so that one value for all would be a different study; or one of the
         methods does not have the given setting.
     """
-    if not given:
-        return study
     for key in given:
-        values = {json.dumps(keys.flat(cell.config)[key]) for cell in study.cells()}
+        values = sorted({json.dumps(keys.flat(cell.config)[key]) for cell in study.cells()})
         if len(values) > 1:
             raise UserError(
-                f'config.{key} is not the same in all runs of {study.name}:{study.scale} '
-                f'({", ".join(sorted(values))}), '
-                'so it cannot be changed for all of them; omit it'
+                f'config.{key} is not the same in all runs of {study.name}:{study.scale} ({", ".join(values)}), so it '
+                'cannot be changed for all of them; omit it'
             )
         if key in ('seed', 'study'):
             raise UserError(f'config.{key} cannot be changed in a study; write --config.seeds=0,1,2')
-    tables = [
-        dataclasses.replace(table, cells=tuple(_changed(cell, given) for cell in table.cells)) for table in study.tables
-    ]
-    return dataclasses.replace(study, tables=tuple(tables))
+    tables = (
+        dataclasses.replace(table, cells=tuple(changed(cell, given, given.keys()) for cell in table.cells))
+        for table in study.tables
+    )
+    return dataclasses.replace(study, tables=tuple(tables)) if given else study
 
 
-def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
+def changed(cell: Cell, values: Mapping[str, Any], given: Collection[str] = ()) -> Cell:
+    """A cell with flat keys changed; those that are `given` by the user stay in its command in any case."""
     config = cell.config.copy_and_resolve_references().unlock()
     old = keys.flat(config)
-    config.update_from_flattened_dict(dict(given))
-    config_lib.apply_setting(config, given=given.keys())
-    new = keys.flat(config)
+    config.update_from_flattened_dict(dict(values))
+    if given:
+        config_lib.apply_setting(config, given=given)
     changes = {
         key: value
-        for key, value in new.items()
+        for key, value in keys.flat(config).items()
         if (value != old[key] or key in cell.changes or key in given) and key != 'official_keys'
     }
     return dataclasses.replace(cell, config=config.lock(), changes=changes)
@@ -156,11 +151,8 @@ def check(study: Study) -> None:
                     "config.pseudo_labels='true' is an oracle, and its row or column must say so: name it, such as "
                     f"'{cell.row} (oracle)'"
                 )
-            if cell.config.data.eval_split != 'test':
-                raise UserError(
-                    f"config.data.eval_split='{cell.config.data.eval_split}': tables and figures of studies are of "
-                    "test scores; use 'test'"
-                )
+            if (split := cell.config.data.eval_split) != 'test':
+                raise UserError(f"config.data.eval_split='{split}': studies are of test scores; use 'test'")
         except UserError as error:
             raise UserError(f'{study.name}:{study.scale}, {cell.row} / {cell.column}: {error}') from error
 

@@ -184,27 +184,15 @@ def cell(
     published: Paper | None = None,
     measure: Measure = ACCURACY,
 ) -> Cell:
-    """Creates a cell.
-
-    Args:
-      row, column: its position.
-      base: file in configs/ without .py, or the path of one's own with it.
-      config: of its run.
-      unchanged: the configuration of that file; the differences become options of the run's command.
-      published: the paper's number.
-      measure: the quantity read from the run.
-    """
+    """A cell at a row and a column, with the `config` of its run. Its differences from `unchanged`, the configuration
+    of the file `base`, become options of the run's command. The others as in `Cell`."""
     old, new = keys.flat(unchanged), keys.flat(config)
     changes = {key: value for key, value in new.items() if old[key] != value}
     return Cell(row, column, base, config, changes, published, measure)
 
 
 def check_name(what: str, name: str) -> None:
-    """Checks a name that becomes a part of a folder's: with a slash, files would be written elsewhere.
-
-    Raises:
-      UserError: it has other characters than letters, digits, '_', '-' and '.', not first; names `what` it is of.
-    """
+    """Raises UserError for the name of `what` if no folder can have it: with a slash, files would be elsewhere."""
     if not isinstance(name, str) or not re.fullmatch(r'[\w-][\w.-]*', name):
         raise UserError(
             f"{what} is named {name!r}, which is no name of a folder; use letters, digits, '_', '-' and '.', not first"

@@ -13,11 +13,11 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAME = 'tuned.json'
 SWEEP = 'sweep.json'  # in the same folder, since the sweep began
-FORMAT = 1
 UNTUNED = ', untuned'  # end of the rows of untuned runs beside tuned ones
 ABOUT = (  # keys that say what settings were tuned on
     *('data.name', 'data.num_labeled', 'data.num_validation', 'model.name', 'federation.num_clients'),
@@ -62,14 +62,14 @@ class Tuned(NamedTuple):
 def as_json(result: Tuned) -> dict[str, Any]:
     """The content of tuned.json."""
     methods = [method._asdict() for method in result.methods]
-    return file_io.seal({'format': FORMAT, **result._asdict(), 'seeds': list(result.seeds), 'methods': methods})
+    return file_io.seal({'format': 1, **result._asdict(), 'seeds': list(result.seeds), 'methods': methods})
 
 
 def read(path: Path) -> Tuned:
     """The result in a tuned.json, or in the folder of a sweep.
 
     Raises:
-      UserError: there is none, it was edited, or another version of the package wrote it.
+      UserError: there is none, or it was edited.
     """
     file = path / NAME if path.is_dir() else path
     if not file.exists():
@@ -81,29 +81,20 @@ def read(path: Path) -> Tuned:
         content = file_io.read_object(file)
     except UserError as error:
         raise UserError(f'config.study_tuned={path}: {error}; give the {NAME} of a sweep') from error
-    if content.get('format') != FORMAT:
-        raise UserError(
-            f'{file} is not of format {FORMAT}, which this version of the package reads; run the sweep again'
-        )
     if not file_io.is_sealed(content):
         raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
-    fields = {name: content[name] for name in Tuned._fields if name != 'methods'}
-    methods = tuple(TunedMethod(**entry) for entry in content['methods'])
-    fields |= {'seeds': tuple(content['seeds']), 'commits': tuple(content['commits']), 'methods': methods}
+    content['methods'] = [TunedMethod(**method) for method in content['methods']]
+    fields: dict[str, Any] = {name: content[name] for name in Tuned._fields}
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Tuned(**fields)
 
 
 def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Study:
-    """The study with the settings that a sweep found.
+    """The study with the settings that a sweep found, read from `source`.
 
     Every cell gets those of its method. Keys that the study itself varies between cells of a method keep its values, as
-    do cells with `setting='official'` and those of methods that were not tuned; a note of the report says so.
-
-    Args:
-      study: as defined in its file.
-      result: of the sweep.
-      source: path of its file, for messages.
-      beside: whether the untuned cells stay, in rows of their own.
+    do cells with `setting='official'` and those of methods that were not tuned; a note of the report says so. With
+    `beside`, the untuned cells stay, in rows of their own.
 
     Raises:
       UserError: no cell is of a tuned method.
@@ -141,31 +132,20 @@ def _varied(study: Study, found: TunedMethod) -> list[str]:
 
 
 def _with(cell: Cell, found: TunedMethod, kept: Sequence[str]) -> Cell:
-    settings = {key: value for key, value in found.settings.items() if key not in kept}
-    if 'lr' in kept:  # its floor belongs to it
-        settings.pop('lr_min', None)
-    config = cell.config.copy_and_resolve_references().unlock()
-    old = keys.flat(config)
-    config.update_from_flattened_dict(settings)
-    new = keys.flat(config)
-    changes = {key: new[key] for key in new if key in cell.changes or new[key] != old[key]}
-    return dataclasses.replace(cell, config=config.lock(), changes=changes)
+    floor = ('lr_min',) if 'lr' in kept else ()  # which belongs to it
+    settings = {key: value for key, value in found.settings.items() if key not in (*kept, *floor)}
+    return plan.changed(cell, settings)
 
 
 def _table(table: Table, changed: Mapping[int, Cell], beside: bool) -> Table:
-    cells = []
+    tuned, cells = {cell.row for cell in table.cells if id(cell) in changed}, []
     for cell in table.cells:
         cells.append(changed.get(id(cell), cell))
         if beside and id(cell) in changed:
             reference = cell.measure.reference
-            measure = cell.measure._replace(reference=reference and _untuned_row(table, reference, changed))
+            measure = cell.measure._replace(reference=reference + UNTUNED if reference in tuned else reference)
             cells.append(dataclasses.replace(cell, row=f'{cell.row}{UNTUNED}', measure=measure))
     return dataclasses.replace(table, cells=tuple(cells))
-
-
-def _untuned_row(table: Table, row: str, changed: Mapping[int, Cell]) -> str:
-    tuned = any(cell.row == row and id(cell) in changed for cell in table.cells)
-    return f'{row}{UNTUNED}' if tuned else row
 
 
 def check_seeds(study: Study, result: Tuned, source: str) -> None:

@@ -116,7 +116,7 @@ def run(sweep: Sweep, storage: Any, session: Session) -> None:
         for entry in missing:
             case = _next(sweep, entry, trials(storage, entry.title), session.home)
             words = ', '.join(f'{key}={value}' for key, value in case.values.items())
-            failed = session.make(board, case.job, f'{case.name}: {words}', partial(_enough, case))
+            failed = session.make(board, case.job, f'{case.name}: {words}', partial(_stopped_after, case))
             trial = _ended(case, failed)
             _record(storage, entry, trial)
             board.end(_outcome(trial, Result(entry, [*case.done, trial])))
@@ -127,10 +127,6 @@ def _next(sweep: Sweep, entry: Entry, done: list[Trial], home: Path) -> Case:
     values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
     job = sweeps.job(sweep, entry, values)
     return Case(sweep, entry, done, values, job, home / plan.RUNS / job.name)
-
-
-def _enough(case: Case) -> bool:
-    return _stopped_after(case) > 0
 
 
 def _stopped_after(case: Case) -> int:
@@ -350,12 +346,8 @@ def _frozen(trial: Trial, ranges: Mapping[str, Range]) -> Any:
         distributions=_distributions(ranges),
         intermediate_values={} if trial.state == DIVERGED else trial.curve,
         user_attrs={
-            'state': trial.state,
+            **{name: getattr(trial, name) for name in ('state', 'rounds', 'run', 'key', 'why')},
             'curve': {str(number): value for number, value in trial.curve.items()},
-            'rounds': trial.rounds,
-            'run': trial.run,
-            'key': trial.key,
-            'why': trial.why,
         },
     )
 

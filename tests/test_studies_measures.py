@@ -1,0 +1,107 @@
+"""What studies read off runs, by arithmetic by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semisfl_jax import tasks
+from semisfl_jax.plots import collect as plots_collect
+from semisfl_jax.runs import Run
+from semisfl_jax.studies import collect, plan
+from semisfl_jax.studies.collect import CellResult
+from semisfl_jax.studies.measures import KINDS
+from semisfl_jax.studies.spec import Measure
+from tests.studies_words import study
+
+RECORDS = [
+    {'round': 1, 'student_accuracy': 0.25, 'loss_local': 2.0},
+    {'round': 2, 'loss_local': 1.5},
+    {'round': 3, 'student_accuracy': 0.75, 'loss_local': 1.0, 'loss_global': 1.75},
+    {'round': 4, 'student_accuracy': 0.5, 'loss_local': 0.25},
+]
+
+
+def made(records):
+    return Run(Path('there'), {}, 0, 'student', records)
+
+
+def test_measures_of_rounds():
+    def read(kind, target=0.0):
+        return KINDS[kind].read(made(RECORDS), target)
+
+    assert (read('accuracy_after', 1), read('accuracy_after', 2), read('accuracy_after', 3)) == (25.0, None, 75.0)
+    assert (read('accuracy_after', 9), read('loss')) == (None, 1.75)
+    assert (read('rounds', 0.5), read('rounds', 0.75), read('rounds', 0.9)) == (3, 3, None)
+    assert Measure('rounds', 0.5).kind in KINDS
+
+
+def test_the_spread_over_seeds_divides_by_their_number():
+    """Of .2, .4 and .9 with the mean .5: sqrt((.09 + .01 + .16) / 3)."""
+    seeds = {n: made([{'round': 1, 'student_accuracy': value}]) for n, value in enumerate((0.2, 0.4, 0.9))}
+    curve = plots_collect.spread('fed_sh', seeds)
+    np.testing.assert_allclose(curve.mean, [(0.26 / 3) ** 0.5])
+    assert curve.label == 'Fed-SH'
+
+
+def test_the_deviation_of_a_seed_is_a_root_mean_square_over_rounds():
+    """Round 1: .2, .4, .9 with the mean .5; round 3: .5, .5, .8 with the mean .6; round 2 was not evaluated."""
+    seeds = {
+        n: made([{'round': 1, 'student_accuracy': a}, {'round': 2}, {'round': 3, 'student_accuracy': b}])
+        for n, (a, b) in enumerate(((0.2, 0.5), (0.4, 0.5), (0.9, 0.8)))
+    }
+    result = CellResult(seeds, (0, 1, 2), [], '', [])
+    found = collect.values(result, Measure('spread'))
+    expected = [(30**2 + 10**2) / 2, (10**2 + 10**2) / 2, (40**2 + 20**2) / 2]
+    np.testing.assert_allclose([found[n] for n in range(3)], np.sqrt(expected))
+    curve = plots_collect.spread('fed_sh', seeds)
+    np.testing.assert_allclose(np.mean(expected), np.mean((100 * curve.mean) ** 2))
+
+
+def run(seed, semseg, depth, edges=0.5):
+    """A run whose scores after round 2 count."""
+    records = [
+        {'round': 1, 'semseg_miou': 0.9, 'semseg_miou_best': 1.0, 'depth_rmse': 0.9, 'edges_odsf': 0.9},
+        {'round': 2, 'semseg_miou': semseg, 'semseg_miou_best': 1.0, 'depth_rmse': depth, 'edges_odsf': edges},
+    ]
+    return Run(Path('there'), {'data.tasks': ['semseg', 'depth', 'edges']}, seed, 'semseg', records)
+
+
+def test_scores_of_tasks():
+    made = run(0, 0.4, 0.3)
+    values = [KINDS[kind].read(made, 0.0) for kind in ('semseg_miou', 'depth_rmse', 'edges_odsf', 'parts_miou')]
+    assert values == [40.0, 0.3, 50.0, None]
+    assert (KINDS['semseg_miou'].unit, KINDS['saliency_iou'].group) == (
+        '%',
+        'score after the last round',
+    )
+
+
+def test_delta_m_is_the_gain_over_the_run_of_the_same_seed():
+    """Of .4 over .5, of a depth error of .2 over .4, and no change: (-20 % + 50 % + 0 %) / 3. Seed 1 has no reference,
+    and over a score of 0 there is no relative gain."""
+    runs_, reference = {0: run(0, 0.4, 0.2), 1: run(1, 0.4, 0.2), 2: run(2, 0.4, 0.2)}, {0: run(0, 0.5, 0.4)}
+    found = CellResult(runs_, (0, 1, 2), [], '', [], reference | {2: run(2, 0.0, 0.4)})
+    assert collect.values(found, Measure('delta_m', reference='Local')) == {0: pytest.approx(10.0)}
+
+
+def test_a_gain_waits_for_its_reference(tmp_path, monkeypatch):
+    definition = study('mfed_table3', 'smoke')
+    found = collect.find(definition, tmp_path, {})
+    assert found['Table 3: stuff', 'M-Fed', 'Delta_m'].missing == 'not run yet'
+    reference = plan.jobs_of(definition.tables[0].at('Local', 'Stuff'))[0]
+    found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
+    assert found['Table 3: stuff', 'M-Fed', 'Stuff'].missing == 'not run yet'
+    others = ({0: run(0, 0.4, 0.2)}, [], '')
+    monkeypatch.setattr(collect, '_read', lambda _, job: ({}, [], '') if job == reference else others)
+    found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
+    assert found['Table 3: stuff', 'M-Fed', 'Delta_m'].missing == 'Local: failed: no memory'
+
+
+def test_a_score_that_is_never_defined_is_no_value():
+    class Run:
+        key, score = 'keypoints_ap', tasks.score('keypoints')
+        records = ({'round': 1, 'keypoints_ap': None}, {'round': 2})
+
+    for kind in ('accuracy', 'late_accuracy', 'rounds', 'minutes', 'gigabytes'):
+        assert KINDS[kind].read(Run, 0.5) is None, kind
