@@ -9,6 +9,8 @@ VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').rea
 # The configurations are the folder configs/ of a checkout, and a part of the package where it is installed.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
+# Locks and reports of studies and sweeps
+STUDIES = ['filelock>=4.3,<5', 'jinja2>=3.1,<4', 'pandas>=3,<4', 'statsmodels>=0.14,<0.16']
 
 setup(
     name='semisfl-jax',
@@ -46,10 +48,13 @@ setup(
     ],
     extras_require={
         'test': [
+            'filelock>=4.3,<5',
             'hypothesis>=6,<7',
+            'jinja2>=3.1,<4',
             'matplotlib>=3.9,<4',
             'mypy==2.4.1',
             'optuna>=5,<6',
+            'pandas>=3,<4',
             'pdoc>=16,<17',
             'pytest>=8,<10',
             'pytest-xdist>=3.6,<4',
@@ -57,8 +62,8 @@ setup(
             'statsmodels>=0.14,<0.16',
         ],
         'docs': ['pdoc>=16,<17'],
-        'plots': ['matplotlib>=3.9,<4', 'statsmodels>=0.14,<0.16'],  # the latter for reports of studies
-        'sweeps': ['optuna>=5,<6', 'matplotlib>=3.9,<4'],
+        'plots': ['matplotlib>=3.9,<4', *STUDIES],
+        'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],
         'weights': ['safetensors>=0.5,<1'],
         'prepare': ['tensorflow>=2.18'],
         # compilers for devices that are not there, each in an environment of its own (docs/devices.md)

@@ -24,14 +24,14 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
-from benchmarks import commands
+from benchmarks import commands, hlo
 from benchmarks.method_cases import Method, methods
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
 from semisfl_jax.core import machine
-from semisfl_jax.core.compilation import PRECISIONS
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.preview import fit, hlo, program, shapes, targets
+from semisfl_jax.core.machine import PRECISIONS
+from semisfl_jax.preview import program, requirements, targets
 from semisfl_jax.preview.program import Refused
 from semisfl_jax.preview.targets import HERE, TARGETS
 
@@ -103,16 +103,15 @@ def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
         except UserError as error:
             return {'impossible': ' '.join(str(error).split())}
         devices = targets.devices(target, cell.devices)
-        experiment = shapes.experiment(config, devices.mesh)
+        experiment = program.shape_experiment(config, devices.mesh)
         start = time.process_time()
-        round_ = program.compile_round(experiment, target, devices)
-        if isinstance(round_, Refused):
-            return {'refused': round_.reason[:300], 'too_large': round_.for_memory}
-        seconds = time.process_time() - start
-        evaluation = program.compile_evaluation(experiment, target, devices)
-        if isinstance(evaluation, Refused):
-            return {'refused': f'evaluation: {evaluation.reason[:300]}'}
-        need = fit.need(experiment, round_, evaluation)
+        try:
+            round_ = program.compile_round(experiment, target, devices)
+            seconds = time.process_time() - start
+            evaluation = program.compile_evaluation(experiment, target, devices)
+        except Refused as error:
+            return {'refused': str(error)[:300], 'too_large': error.for_memory}
+        need = requirements.memory(experiment, round_, evaluation)
         phases = hlo.phases(hlo.parse(round_.text))
         return {
             'seconds': round(seconds, 1),

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 from semisfl_jax.models import lowerings
 
 PASSES = ('forward', 'dx', 'dw')
@@ -107,7 +107,7 @@ def ours(layer: Layer, name: str) -> Callable[[], float]:
 
         return jax.lax.fori_loop(0, STEPS, step, jnp.float32(0))
 
-    compiled = compilation.jit(loop).lower(x, weights, gradient).compile()
+    compiled = machine.jit(loop).lower(x, weights, gradient).compile()
 
     def seconds() -> float:
         start = time.perf_counter()

@@ -22,7 +22,7 @@ from absl import flags, logging
 
 from benchmarks import commands
 from semisfl_jax import core, models
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 from semisfl_jax.core.types import Array, Tree
 from semisfl_jax.models import CONVOLUTIONS
 
@@ -39,7 +39,7 @@ flags.DEFINE_integer('clients', 10, 'active clients', lower_bound=1)
 flags.DEFINE_integer('batch_size', 64, 'images per client', lower_bound=1)
 flags.DEFINE_integer('steps', 2, 'passes of one measurement', lower_bound=1)
 flags.DEFINE_integer('repeats', 3, 'measurements', lower_bound=1)
-flags.DEFINE_enum('precision', 'tf32', list(compilation.PRECISIONS), 'as config.precision')
+flags.DEFINE_enum('precision', 'tf32', list(machine.PRECISIONS), 'as config.precision')
 
 
 def task(client_map: str, convolution: str) -> Callable[[], float]:
@@ -65,7 +65,7 @@ def task(client_map: str, convolution: str) -> Callable[[], float]:
 
     rest = {name: leaf for name, leaf in stacked.items() if name != 'params'}
     arguments = stacked['params'], rest, images
-    compiled = compilation.jit(passes, values.precision).lower(*arguments).compile()
+    compiled = machine.jit(passes, values.precision).lower(*arguments).compile()
 
     def seconds() -> float:
         start = time.perf_counter()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.growth_report import NOTHING, digits, mib
 from benchmarks.method_cases import Case
-from semisfl_jax.plots import looks
+from semisfl_jax.plots import style
 
 REFERENCE = 'semisfl'  # what the others are compared with
 
@@ -81,7 +81,7 @@ def plot(result: dict, folder: Path) -> None:
         [max(result['seconds'][name]) - median for median, name in zip(medians, names, strict=True)],
     ]
     figure, axis = pyplot.subplots(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
-    method_looks = looks.of([looks.title(name) for name in names])
+    method_looks = style.looks([style.group_title(name) for name in names])
     colors = [look.color for look in method_looks.values()]
     axis.barh(list(method_looks), medians, xerr=spread, capsize=2, color=colors, ecolor='gray', linewidth=0)
     axis.set_xlabel('seconds per round')

@@ -25,8 +25,8 @@ from benchmarks.method_cases import Case, methods
 from benchmarks.method_side import measure
 from semisfl_jax import models
 from semisfl_jax.core import CLIENT_MAPS
-from semisfl_jax.core.compilation import PRECISIONS
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.machine import PRECISIONS
 
 DATA = ('fashion_mnist', 'mnist', 'svhn', 'cifar10', 'stl10', 'digits')
 SIZES = {'cpu': (10, 10), 'gpu': (100, 50)}  # default K_s and K_u

@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from configs import cifar10, digits, svhn
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 
 CONFIGURATIONS = {'cnn': svhn, 'alexnet': cifar10, 'small_cnn': digits}
 
@@ -31,7 +31,7 @@ def first_start() -> None:
 def compiled(function: Callable, config: ConfigDict, *arguments) -> tuple[Any, float]:
     """A program for these arguments, which donates the second one, and the seconds of its compilation."""
     start = time.perf_counter()
-    jitted = compilation.jit(function, config.precision, config.deterministic, donate_argnums=1)
+    jitted = machine.jit(function, config.precision, config.deterministic, donate_argnums=1)
     program = jitted.lower(*arguments).compile()
     return program, time.perf_counter() - start
 

@@ -29,8 +29,8 @@ from benchmarks.arithmetic import FORWARD
 from benchmarks.processes import Remote
 from benchmarks.sides import SIDES, Case
 from semisfl_jax.core import CLIENT_MAPS
-from semisfl_jax.core.compilation import PRECISIONS
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.machine import PRECISIONS
 from semisfl_jax.models import CONVOLUTIONS
 
 TASKS = ('iteration', 'round')

@@ -67,7 +67,7 @@ def jax_side(case: Case) -> Side:
 
     from benchmarks import programs
     from semisfl_jax import core
-    from semisfl_jax.core import compilation, queue
+    from semisfl_jax.core import machine
     from semisfl_jax.core.hparams import learning_rate
     from semisfl_jax.training import experiment as experiment_lib
     from semisfl_jax.training import inputs as inputs_lib
@@ -76,11 +76,8 @@ def jax_side(case: Case) -> Side:
     config = configuration(case)
     experiment = experiment_lib.build(config)
     hparams, model = experiment.hparams, experiment.model
-    memory = queue.build(
-        hparams.queue, hparams.queue_size, model.projection_size, hparams.queue_stride, hparams.queue_empty_slots
-    )
     views = experiment_lib.views(config.augment, experiment.dataset)
-    phase = core.build_cross_entity(model, views, hparams, memory, core.client_axis(case.client_chunk, case.client_map))
+    phase = core.build_cross_entity(model, views, hparams, core.client_axis(case.client_chunk, case.client_map))
     inputs = next(inputs_lib.inputs(experiment, 0))[:2]
 
     def cross_entity(key, state, federation, cohort):
@@ -103,7 +100,7 @@ def jax_side(case: Case) -> Side:
     side = MATRIX['cpu' if jax.default_backend() == 'cpu' else 'gpu']
     number = jnp.bfloat16 if case.precision == 'bfloat16' else jnp.float32
     matrices = jnp.full((2, side, side), 1 / side, number)
-    product = compilation.jit(jnp.matmul, config.precision)
+    product = machine.jit(jnp.matmul, config.precision)
 
     def matmul():
         """Computes `PRODUCTS` products, each depending on the previous one; all entries stay 1 / side."""

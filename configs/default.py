@@ -12,8 +12,7 @@ import dataclasses
 from ml_collections import ConfigDict, config_dict
 
 from semisfl_jax.algorithms.registry import option_groups
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 
 
 def get_config(settings: str = 'paper') -> ConfigDict:

@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax.core import atomic_io
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import did_you_mean, use_one_of
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
 from semisfl_jax.studies import spec, statistics
 
 STUDIES = Path(__file__).resolve().parent.parent / 'configs/studies'
@@ -105,7 +104,7 @@ def read(file: Path) -> tuple[str, list[dict[str, Any]]]:
       UserError: it cannot be read, or a claim lacks a key, or has one that nothing reads or with a wrong value.
     """
     try:
-        content = tomllib.loads(atomic_io.content(file).decode())
+        content = tomllib.loads(file_io.read(file).decode())
     except ValueError as error:  # not UTF-8, or not TOML
         raise UserError(f'{file} is not TOML ({error}); correct it') from error
     intro, claims = content.get('intro'), content.get('claim')
@@ -237,7 +236,7 @@ def values(folder: Path, title: str) -> dict[Place, dict[int, float]]:
 def lines_of(file: Path, others: Sequence[str] = ()) -> list[dict[str, str]]:
     """The lines of a CSV file that have a place in a table, and `others`."""
     try:
-        lines = list(csv.DictReader(io.StringIO(atomic_io.content(file).decode(), newline='')))
+        lines = list(csv.DictReader(io.StringIO(file_io.read(file).decode(), newline='')))
     except (UserError, ValueError, csv.Error) as error:
         raise UserError(f'{file} {NOT_OURS} ({error})') from error
     if not lines or any(line.get(key) is None for line in lines for key in ('table', *Place._fields, *others)):

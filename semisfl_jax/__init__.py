@@ -47,7 +47,7 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     )
     from semisfl_jax.algorithms import Method, option, register
     from semisfl_jax.config import failures, get_config
-    from semisfl_jax.core import ema, errors, frequency, hparams, losses, queue, rng, sampling, trees, types
+    from semisfl_jax.core import errors, frequency, hparams, losses, queue, rng, sampling, teacher, trees, types
     from semisfl_jax.core.errors import UserError
     from semisfl_jax.studies import sweeps
     from semisfl_jax.training import diagnostics, loop
@@ -74,7 +74,6 @@ __all__ = [
     'cuts',
     'data',
     'diagnostics',
-    'ema',
     'errors',
     'failures',
     'frequency',
@@ -94,6 +93,7 @@ __all__ = [
     'studies',
     'sweeps',
     'tasks',
+    'teacher',
     'train',
     'training',
     'trees',

@@ -6,7 +6,7 @@ import os
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.core import user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import Diverged, exit_status, print_anything
 from semisfl_jax.training import interrupt
 
@@ -29,17 +29,12 @@ def main(argv: list[str]) -> int:
 
 def _run(command: command_line.Command) -> None:
     if command.workdir:  # a shell leaves ~ in --workdir=~/x
-        command = command._replace(workdir=os.fspath(user_files.expanded(command.workdir, '--workdir')))
-    if command_line.STUDY in command.config:
+        command = command._replace(workdir=os.fspath(file_io.expand_home(command.workdir, '--workdir')))
+    if definition := command.config.get(command_line.STUDY) or command.config.get(command_line.SWEEP):
         from semisfl_jax.studies import engine
         from semisfl_jax.training.events import print_lines
 
-        engine.run(command.config.study, command.given, command.workdir, say=print_lines)
-    elif command_line.SWEEP in command.config:
-        from semisfl_jax.studies.sweeps import engine as sweeps_engine
-        from semisfl_jax.training.events import print_lines
-
-        sweeps_engine.run(command.config.sweep, command.given, command.workdir, say=print_lines)
+        engine.run(definition, command.given, command.workdir, say=print_lines)
     else:
         _train(command)
 

@@ -25,7 +25,7 @@ from absl import flags
 
 from semisfl_jax import tasks
 from semisfl_jax.config import commands
-from semisfl_jax.core import atomic_io, user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run, folders, group, read, trials
 from semisfl_jax.training import evaluation
@@ -182,8 +182,8 @@ def main(argv: list[str]) -> int:
         runs = [read(folder) for folder in found]
         print('\n'.join(report(runs, values.last)))
         if values.csv:
-            with atomic_io.writing('--csv'):
-                atomic_io.write(user_files.expanded(values.csv, '--csv'), as_csv(runs, values.last).encode())
+            with file_io.writing('--csv'):
+                file_io.write(file_io.expand_home(values.csv, '--csv'), as_csv(runs, values.last).encode())
 
     return commands.main(argv, __doc__, compare, needs_words=True)
 

@@ -15,7 +15,7 @@ from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import commands, keys
-from semisfl_jax.core import atomic_io, user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, Score, score_key
 from semisfl_jax.training import metrics
@@ -44,7 +44,7 @@ class Run(NamedTuple):
         return score_key(self.headline, self.score.name)
 
     def trivial(self, name: str) -> Run:
-        """As if all evaluations had been of a trivial prediction, one of `training.trivial.NAMES`."""
+        """As if all evaluations had been of a trivial prediction, one of `evaluation.TRIVIAL_NAMES`."""
         scores = self.trivial_scores.get(name, {})
         evaluated = (record['round'] for record in self.records if self.key in record)
         return self._replace(records=[{'round': number, **scores} for number in evaluated])
@@ -56,7 +56,7 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
     Raises:
       UserError: a flag that `values` does not define, or with an invalid value.
     """
-    return [user_files.expanded(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
+    return [file_io.expand_home(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
 
 
 def trials(folder: str | os.PathLike[str]) -> list[Path]:
@@ -73,8 +73,8 @@ def read(folder: str | os.PathLike[str]) -> Run:
     """
     folder = Path(folder)
     try:
-        config = config_lib.flatten(atomic_io.read_object(folder / 'config.json'))
-        summary = atomic_io.read_object(folder / 'summary.json')
+        config = config_lib.flatten(file_io.read_object(folder / 'config.json'))
+        summary = file_io.read_object(folder / 'summary.json')
     except UserError as error:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
     if config.get('seeds'):
@@ -88,7 +88,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
     fault = ''
-    if atomic_io.has_seal(summary) and not atomic_io.is_sealed(summary):
+    if file_io.has_seal(summary) and not file_io.is_sealed(summary):
         fault = f'{folder / "summary.json"} was modified after the run wrote it'
     elif summary.get('config_hash') not in (None, config_lib.identity_hash(config)):
         fault = f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'

@@ -19,7 +19,7 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMIZED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from semisfl_jax.core import compilation  # noqa: E402
+from semisfl_jax.core import machine  # noqa: E402
 from tests import sharing  # noqa: E402
 
 # Programs are dropped after a test where the process holds more bytes than the first number, and more than the second
@@ -72,7 +72,7 @@ def compilation_cache(tmp_path_factory):
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
         jax.config.update('jax_compilation_cache_dir', folder)
         jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
-        patch.setattr(compilation, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
+        patch.setattr(machine, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
         jax.devices()  # so that no test with several devices splits the CPU of those that follow
         sharing.share(patch)
         yield

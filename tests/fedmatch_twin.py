@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax.algorithms.fedmatch import agreement
+from semisfl_jax.algorithms import fedmatch
 from semisfl_jax.core import rng
 from semisfl_jax.core.types import Cohort, SplitParams
 from tests import draws
@@ -92,7 +92,7 @@ class Twin:
             uploads.append(result[0])
             client_metrics.append(result[1])
         for client, (variables, psi) in zip(ids, uploads, strict=True):
-            image = agreement.noise(rng.fold(self.key, 'noise'), federation.client_images.shape[1:])
+            image = fedmatch.noise(rng.fold(self.key, 'noise'), federation.client_images.shape[1:])
             x = self.views.normalize(image[None])
             self.last[client] = psi
             self.embeddings[client] = softmax(self.logits(filled(variables, parameters(variables), psi), x)[0][0])

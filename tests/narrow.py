@@ -15,7 +15,7 @@ import numpy as np
 from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import core
-from semisfl_jax.models import dense_zoo, scene_net, zoo
+from semisfl_jax.models import dense_zoo, zoo
 from semisfl_jax.training import experiment
 from semisfl_jax.training import inputs as inputs_lib
 from tests import needs, rows
@@ -34,7 +34,7 @@ FAMILIES = {
     'mlp5000': {'dense': 12},
     'cnn13': {'channels': (6, 6, 8, 8), 'depths': (1,)},
 }
-DENSE = {'scene_net': (partial(scene_net.SceneEncoder, 4, (4, 6, 8)), partial(scene_net.SceneDecoder, width=6))}
+DENSE = {'scene_net': (partial(dense_zoo.SceneEncoder, 4, (4, 6, 8)), partial(dense_zoo.SceneDecoder, width=6))}
 CLIENTS, ACTIVE, SIDE = 10, 8, 16
 ROUND = {
     'data.name': 'cifar10',

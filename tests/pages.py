@@ -19,7 +19,7 @@ def options():
     for group, option_class in sorted(option_groups().items()):
         methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
         names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
-        title = f'## `config.{group}`\n\nOptions of {names}.'
+        title = f'## `config.{group}`: {names}'
         rows = [title, '| key | default | meaning |\n|---|---|---|']
         lines = [
             f'| `{group}.{name}` | `{field.default}` | {_cell(field.metadata["meaning"])} |'
@@ -43,17 +43,27 @@ def metrics():
 
 def sources():
     """In docs/algorithm.md: the methods and their papers."""
-    rows = [f'| `{name}` | {method.label} | {_cell(method.source)} |' for name, method in METHODS.items()]
+    labels = {}
+    for name, method in METHODS.items():
+        labels.setdefault(method.source, []).append((f'`{name}`', method.label))
+    rows = [
+        f'| {", ".join(name for name, _ in found)} | {", ".join(label for _, label in found)} | {_cell(source)} |'
+        for source, found in labels.items()
+    ]
     return '| `config.algorithm` | method | paper |\n|---|---|---|\n' + '\n'.join(rows)
 
 
 def ranges():
     """In docs/sweeps.md: where each method is searched."""
-    rows = [
-        f'| `{name}` | {"; ".join(f"`{key}` {range_.text}" for key, range_ in method.ranges.items())} |'
-        for name, method in METHODS.items()
-    ]
-    return '| method | ranges |\n|---|---|\n' + '\n'.join(rows)
+    texts = {name: {key: range_.text for key, range_ in method.ranges.items()} for name, method in METHODS.items()}
+    shared = set.intersection(*(set(ranges.items()) for ranges in texts.values()))
+    names = {}
+    for name, ranges in texts.items():
+        text = '; '.join(f'`{key}` {text}' for key, text in ranges.items() if (key, text) not in shared)
+        names.setdefault(text or 'nothing else', []).append(f'`{name}`')
+    rows = [f'| {", ".join(found)} | {text} |' for text, found in names.items()]
+    every = '; '.join(f'`{key}` {text}' for key, text in sorted(shared))
+    return f'All methods: {every}.\n\n| method | and |\n|---|---|\n' + '\n'.join(rows)
 
 
 def results():

@@ -9,8 +9,8 @@ from configs import cifar10, image100, stl10, svhn
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.costs import CostContext
-from semisfl_jax.costs.clients import no_failures
-from semisfl_jax.costs.pieces import ModelSpec, measure
+from semisfl_jax.costs.prices import ModelSpec, measure
+from semisfl_jax.costs.rounds import no_failures
 from tests import runs
 
 CONFIGS = {'svhn': svhn, 'cifar10': cifar10, 'stl10': stl10, 'image100': image100}

@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
     round: str  # pieces that move in a whole round
     clients: str  # of them, those that move where the server makes no steps of its own (K_s is 0)
-    unlabeled: bool = True  # reads images without labels, and so has numbers in phases.no_cross_entity
+    unlabeled: bool = True  # reads images without labels, and so has numbers in core.no_cross_entity
     by_images: bool = False  # whether its paper weights clients by their numbers of images
     family: str = 'small_cnn'  # of models, the one of every run of the tests; all others are slow
     keys: tuple[tuple[str, Any], ...] = ()  # with their values, of a configuration in which all of it moves

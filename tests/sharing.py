@@ -7,7 +7,7 @@ anew. Only tests make so many runs in a process.
 import functools
 
 from semisfl_jax import algorithms, core, models, tasks
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 from semisfl_jax.training import experiment
 
 
@@ -73,7 +73,7 @@ def share(patch):
         (algorithms, 'build', of_name(algorithms.METHODS)),
         (core, 'client_axis', all_of_them),
         (core, 'shard_round', all_of_them),
-        (compilation, 'jit', all_of_them),
+        (machine, 'jit', all_of_them),
     ):
         shared.append(once(getattr(module, name), key))
         patch.setattr(module, name, shared[-1])

@@ -5,12 +5,12 @@ import math
 import sys
 from pathlib import Path
 
-from semisfl_jax.studies.sweeps import engine, spec
+from semisfl_jax.studies import engine, sweeps
 
 ROUNDS, SEEDS, TRIALS = 8, (100, 101), 10
 PEAK = {'supervised_only': 0.05, 'semisfl': 0.01}  # the learning rate at which the toy is best
 DIVERGES = 0.12  # from this learning rate on
-ENTRIES = [spec.entry('supervised_only'), spec.entry('semisfl')]
+ENTRIES = [sweeps.entry('supervised_only'), sweeps.entry('semisfl')]
 CHANGES = {'rounds': ROUNDS, 'eval_every': 1, 'data.eval_split': 'validation', 'data.num_validation': 100}
 
 
@@ -80,7 +80,7 @@ def launcher(folder):
 
 
 def sweep(entries=ENTRIES, trials=TRIALS, **changes):
-    return spec.sweep('toy', 'digits', entries, {**CHANGES, **changes}, trials, seeds=SEEDS)
+    return sweeps.sweep('toy', 'digits', entries, {**CHANGES, **changes}, trials, seeds=SEEDS)
 
 
 if __name__ == '__main__':

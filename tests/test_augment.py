@@ -9,18 +9,7 @@ import PIL.ImageEnhance
 import PIL.ImageOps
 import pytest
 
-from semisfl_jax.augment import (
-    AugmentOptions,
-    check,
-    content,
-    draws,
-    geometry,
-    operations,
-    strong,
-    tables,
-    variants,
-    weak,
-)
+from semisfl_jax.augment import AugmentOptions, check, geometry, operations, strong, tables, variants, weak
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from tests.pillow_operations import (
@@ -93,7 +82,7 @@ def test_autocontrast_of_every_range():
     low, high = np.triu_indices(256, 1)
     values = np.arange(256)
     counts = (values >= low[:, None]) & (values <= high[:, None])
-    result = np.asarray(jax.jit(content._autocontrast)(np.cumsum(counts, 1)))
+    result = np.asarray(jax.jit(operations._autocontrast)(np.cumsum(counts, 1)))
     for row, lo, hi in zip(result, low, high, strict=True):
         image = PIL.Image.frombytes('L', (hi - lo + 1, 1), bytes(range(lo, hi + 1)))
         assert row[lo : hi + 1].tobytes() == PIL.ImageOps.autocontrast(image).tobytes(), (lo, hi)
@@ -114,7 +103,7 @@ def test_quotient_is_exact():
     step = np.arange(1, 144 * 144 // 255 + 1)[:, None]
     numerator = np.arange(300)[None] * step + np.arange(100)[:, None, None] % step
     expected = numerator // step
-    np.testing.assert_array_equal(jax.jit(content._quotient)(numerator, step), expected)
+    np.testing.assert_array_equal(jax.jit(operations._quotient)(numerator, step), expected)
 
 
 @pytest.mark.parametrize(
@@ -190,9 +179,9 @@ def test_views_equal_pillow_chain(shape):
     key = rng.root(5)
 
     uniform = jax.random.uniform(rng.fold(key, 'strong'), (13, 48))
-    placement = draws.placement(uniform[:3], planes_shape, True, 0.125)
-    drawn = [draws.half(uniform[3 + 4 * i : 7 + 4 * i], variants.mc(10)) for i in range(2)]
-    center = np.asarray(draws.center(uniform[-2:], planes_shape))
+    placement = variants.draw_placement(uniform[:3], planes_shape, True, 0.125)
+    drawn = [variants.draw_half(uniform[3 + 4 * i : 7 + 4 * i], variants.mc(10)) for i in range(2)]
+    center = np.asarray(variants.draw_center(uniform[-2:], planes_shape))
     result = np.asarray(jax.jit(strong, static_argnums=2)(key, images, options))
     for b in range(48):
         flip, top, left = (int(array[b]) for array in placement[:3])
@@ -204,7 +193,7 @@ def test_views_equal_pillow_chain(shape):
         np.testing.assert_array_equal(result[b], to_array(expected))
 
     uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, 48))
-    *placement, pad = draws.placement(uniform, planes_shape, True, 0.125)
+    *placement, pad = variants.draw_placement(uniform, planes_shape, True, 0.125)
     assert pad == (int(0.125 * shape[0]), int(0.125 * shape[1]))
     result = np.asarray(jax.jit(weak, static_argnums=2)(key, images, options))
     for b in range(48):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.augment import AugmentOptions, draws, strong, variants, weak
+from semisfl_jax.augment import AugmentOptions, strong, variants, weak
 from semisfl_jax.core import rng
 from tests.binomial import near
 
@@ -15,7 +15,7 @@ from tests.binomial import near
 @pytest.mark.parametrize('magnitude', [10, 4])
 def test_draws_of_randaugment(magnitude):
     total = 40_000
-    drawn = draws.half(jax.random.uniform(rng.root(0), (4, total)), variants.mc(magnitude))
+    drawn = variants.draw_half(jax.random.uniform(rng.root(0), (4, total)), variants.mc(magnitude))
     op, v, sign, applied = (np.asarray(array) for array in drawn)
     assert op.min() == 0
     assert op.max() == 13
@@ -33,12 +33,12 @@ def test_draws_of_randaugment(magnitude):
 def test_draws_of_placement():
     total = 40_000
     uniform = jax.random.uniform(rng.root(1), (3, total))
-    flip, top, left, pad = draws.placement(uniform, (total, 3, 32, 40), True, 0.125)
+    flip, top, left, pad = variants.draw_placement(uniform, (total, 3, 32, 40), True, 0.125)
     assert pad == (4, 5)
     assert near(int(flip.sum()), 0.5, total)
     assert all(near(n, 1 / 9, total) for n in np.bincount(top, minlength=9))
     assert all(near(n, 1 / 11, total) for n in np.bincount(left, minlength=11))
-    center = np.asarray(draws.center(uniform[:2], (total, 3, 32, 40)))
+    center = np.asarray(variants.draw_center(uniform[:2], (total, 3, 32, 40)))
     assert center.min() >= 0
     assert (center.max(0) < (32, 40)).all()
     np.testing.assert_allclose(center.mean(0), (16, 20), atol=0.3)
@@ -47,7 +47,7 @@ def test_draws_of_placement():
 def test_draws_stay_in_range_at_the_ends():
     last = np.nextafter(np.float32(1), np.float32(0))
     for end, expected in ((0.0, (0, 1, 1, True)), (last, (13, 9, -1, False))):
-        drawn = draws.half(jnp.full((4, 1), end, jnp.float32), variants.mc(10))
+        drawn = variants.draw_half(jnp.full((4, 1), end, jnp.float32), variants.mc(10))
         assert tuple(array[0].item() for array in drawn) == expected
 
 

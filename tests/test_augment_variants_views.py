@@ -10,7 +10,7 @@ import pytest
 
 from configs import default
 from semisfl_jax import augment
-from semisfl_jax.augment import AugmentOptions, check, draws, strong, variants
+from semisfl_jax.augment import AugmentOptions, check, strong, variants
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import experiment
@@ -33,13 +33,13 @@ def drawn_layers(name, key, options, batch, shape):
     layers = []
     for part in uniform[head : head + rows * count].reshape(count, rows, batch):
         if name == 'semifl':
-            drawn = draws.uneven(part[:4], variants.semifl()), draws.center(part[4:], shape)
+            drawn = variants.draw_uneven(part[:4], variants.semifl()), variants.draw_center(part[4:], shape)
         elif name == 'fixmatch':
-            drawn = draws.half(part, variants.fixmatch(options.magnitude)), None
+            drawn = variants.draw_half(part, variants.fixmatch(options.magnitude)), None
         else:
-            drawn = draws.limited(part, uniform[3], variants.fedmatch()), None
+            drawn = variants.draw_limited(part, uniform[3], variants.fedmatch()), None
         layers.append(jax.tree.map(np.asarray, drawn))
-    return draws.placement(uniform[:3], shape, True, 0.125), layers, uniform[-2:]
+    return variants.draw_placement(uniform[:3], shape, True, 0.125), layers, uniform[-2:]
 
 
 MIDDLE = (125, 123, 113)
@@ -83,7 +83,7 @@ def test_draws_of_semifl():
     total = 40_000
     variant = variants.semifl()
     uniform = jax.random.uniform(rng.root(0), (4, total))
-    op, v, sign, applied = (np.asarray(array) for array in draws.uneven(uniform, variant))
+    op, v, sign, applied = (np.asarray(array) for array in variants.draw_uneven(uniform, variant))
     assert (v == 0).all()  # the one level, which is strength 10
     assert [variant.parameter('ShearX', 0, 1, s) for s in (1, -1)] == [0.3, -0.3]
     assert all(near(n, 1 / 15, total) for n in np.bincount(op, minlength=15))
@@ -98,14 +98,16 @@ def test_draws_of_semifl():
 def test_draws_of_fixmatch_are_those_of_mc():
     uniform = jax.random.uniform(rng.root(1), (4, 1000))
     for magnitude in (4, 10):
-        pair = [draws.half(uniform, of(magnitude)) for of in (variants.mc, variants.fixmatch)]
+        pair = [variants.draw_half(uniform, of(magnitude)) for of in (variants.mc, variants.fixmatch)]
         jax.tree.map(np.testing.assert_array_equal, *pair)
 
 
 def test_draws_of_fedmatch():
     total = 40_000
     uniform = jax.random.uniform(rng.root(2), (4, total))
-    op, v, sign, applied = (np.asarray(array) for array in draws.limited(uniform[1:], uniform[0], variants.fedmatch()))
+    op, v, sign, applied = (
+        np.asarray(array) for array in variants.draw_limited(uniform[1:], uniform[0], variants.fedmatch())
+    )
     assert applied.all()
     assert all(near(n, 1 / 13, total) for n in np.bincount(op, minlength=13))
     assert op.max() == 12

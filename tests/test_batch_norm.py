@@ -9,8 +9,9 @@ import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
+from semisfl_jax.algorithms import semifl
 from semisfl_jax.config import command_line
-from semisfl_jax.models import layers, static_batch_norm
+from semisfl_jax.models import layers
 from semisfl_jax.training import experiment
 from tests import runs, toy
 from tests.convolution import convolve
@@ -109,7 +110,7 @@ def test_as_pytorch(variance):
         rows = torch.from_numpy(convolved(variables.bottom, images)).float().permute(0, 3, 1, 2)
         step(rows)
         average(rows)
-    taken = static_batch_norm.recompute(model, variables, jnp.asarray(batches), jax.random.key(1)).bottom
+    taken = semifl.recompute_statistics(model, variables, jnp.asarray(batches), jax.random.key(1)).bottom
     for statistics, expected in ((normed(moved), step), (normed(taken), average)):
         np.testing.assert_allclose(statistics['mean'], expected.running_mean, rtol=1e-4, atol=1e-6)
         close = np.allclose(statistics['var'], expected.running_var, rtol=1e-4)

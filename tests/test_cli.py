@@ -13,10 +13,10 @@ import launch
 import semisfl_jax.__main__
 from semisfl_jax import compare
 from semisfl_jax import config as config_lib
+from semisfl_jax import cuts as cuts_command
 from semisfl_jax.config import command_line
 from semisfl_jax.core import errors
 from semisfl_jax.core.errors import Diverged, UserError
-from semisfl_jax.cuts import __main__ as cuts_command
 from semisfl_jax.plots import __main__ as plots_command
 from semisfl_jax.training import loop, outputs
 from tests import runs

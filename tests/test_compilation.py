@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from semisfl_jax.core import compilation
+from semisfl_jax.core import machine
 from tests import runs
 
 COUNT = """
 import atexit, json
-from semisfl_jax.core import compilation
-compilation.KEPT_FROM_SECONDS = 0.0  # all: those near the limit are kept or not as the machine is busy
-counting = compilation.count()
+from semisfl_jax.core import machine
+machine.KEPT_FROM_SECONDS = 0.0  # all: those near the limit are kept or not as the machine is busy
+counting = machine.count_compilations()
 counted = counting.__enter__()
 atexit.register(lambda: print(json.dumps([counted.hits, counted.misses])))"""
 
@@ -46,7 +46,7 @@ def test_it_can_be_switched_off(tmp_path, monkeypatch):
 
 
 def test_garbage_is_left_alone_only_meanwhile():
-    @compilation.without_collecting()
+    @machine.without_collecting()
     def fail():
         assert not gc.isenabled()
         raise KeyError
@@ -56,7 +56,7 @@ def test_garbage_is_left_alone_only_meanwhile():
     assert gc.isenabled()
     gc.disable()
     try:
-        with compilation.without_collecting():
+        with machine.without_collecting():
             pass
         assert not gc.isenabled()  # as the caller had it
     finally:

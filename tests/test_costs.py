@@ -9,9 +9,9 @@ from configs import cifar10, stl10
 from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.costs import CostContext, bill
-from semisfl_jax.costs.clients import drop
-from semisfl_jax.costs.pieces import ModelSpec, measure
+from semisfl_jax.costs import CostContext, price_round
+from semisfl_jax.costs.prices import ModelSpec, measure
+from semisfl_jax.costs.rounds import drop
 from tests import runs
 from tests.prices import CONFIGS, digits, everybody, model_of, paper_model, price, small
 
@@ -45,31 +45,31 @@ FULL_MODEL = {
 @pytest.mark.parametrize('name', CONFIGS)
 def test_bytes_of_the_papers_experiments(name):
     model = paper_model(name)
-    bill = costs.bill(model, 0, 100, everybody(model))
+    cost = costs.price_round(model, 0, 100, everybody(model))
     parameters, buffers, features, batch = BOTTOMS[name]
     bottom, tensor = 4 * (parameters + buffers), 4 * 50 * batch * features
-    assert bill.bytes_down == 10 * (2 * bottom + tensor)
-    assert bill.bytes_up == 10 * (bottom + 2 * tensor)
+    assert cost.bytes_down == 10 * (2 * bottom + tensor)
+    assert cost.bytes_up == 10 * (bottom + 2 * tensor)
     down, up, together = PAPER[name]
-    assert bill.bytes_down / 10 / MIB == pytest.approx(down, abs=0.05)
-    assert bill.bytes_up / 10 / MIB == pytest.approx(up, abs=0.05)
-    assert (bill.bytes_down + bill.bytes_up) / GIB == pytest.approx(together, abs=0.0005)
+    assert cost.bytes_down / 10 / MIB == pytest.approx(down, abs=0.05)
+    assert cost.bytes_up / 10 / MIB == pytest.approx(up, abs=0.05)
+    assert (cost.bytes_down + cost.bytes_up) / GIB == pytest.approx(together, abs=0.0005)
 
 
 def test_106_rounds_of_cifar10_cost_what_the_paper_says():
     model, total = paper_model('cifar10'), costs.RoundCost()
     for index in range(106):
-        total = costs.add(total, costs.bill(model, index, 100, everybody(model)))
+        total = costs.add(total, costs.price_round(model, index, 100, everybody(model)))
     assert (total.bytes_up + total.bytes_down) / GIB == pytest.approx(181.95, rel=0.01)
 
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_bytes_of_whole_models(name):
     model = paper_model(name, 'fedavg')
-    bill = costs.bill(model, 0, 100, everybody(model))
-    assert bill.bytes_up == bill.bytes_down
-    assert (bill.bytes_up + bill.bytes_down) / GIB == pytest.approx(FULL_MODEL[name], abs=0.0006)
-    assert costs.bill(paper_model(name, 'fedprox'), 0, 100, everybody(model)) == bill
+    cost = costs.price_round(model, 0, 100, everybody(model))
+    assert cost.bytes_up == cost.bytes_down
+    assert (cost.bytes_up + cost.bytes_down) / GIB == pytest.approx(FULL_MODEL[name], abs=0.0006)
+    assert costs.price_round(paper_model(name, 'fedprox'), 0, 100, everybody(model)) == cost
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,15 @@ def test_bytes_of_whole_models(name):
 def test_bytes_at_the_sizes_that_the_paper_quotes(name, two, three):
     paper = {'cost.bill_model_size': 'paper'}
     one = paper_model(name, 'fedavg', **paper)
-    bill = costs.bill(one, 0, 0, everybody(one))
-    assert (bill.bytes_up + bill.bytes_down) / GIB == pytest.approx(two, rel=1e-3)
+    cost = costs.price_round(one, 0, 0, everybody(one))
+    assert (cost.bytes_up + cost.bytes_down) / GIB == pytest.approx(two, rel=1e-3)
     both = paper_model(name, 'fedswitch', **paper, **{'fedswitch.mode': 'teacher'})
-    bill = costs.bill(both, 0, 0, everybody(both))
-    assert (bill.bytes_up + bill.bytes_down) / GIB == pytest.approx(three, rel=1e-3)
+    cost = costs.price_round(both, 0, 0, everybody(both))
+    assert (cost.bytes_up + cost.bytes_down) / GIB == pytest.approx(three, rel=1e-3)
     split, actual = paper_model(name, **paper), paper_model(name)
-    assert costs.bill(split, 0, 0, everybody(split)) == costs.bill(actual, 0, 0, everybody(split))  # bottoms are as are
+    assert costs.price_round(split, 0, 0, everybody(split)) == costs.price_round(
+        actual, 0, 0, everybody(split)
+    )  # bottoms are as are
 
 
 def test_fedswitch_sends_the_teacher_to_whom_it_labels_for():
@@ -92,17 +94,17 @@ def test_fedswitch_sends_the_teacher_to_whom_it_labels_for():
     expected = {'student': 10, 'teacher': 20}
     for mode, models in expected.items():
         model = paper_model('cifar10', 'fedswitch', **{'fedswitch.mode': mode})
-        assert costs.bill(model, 0, 100, everybody(model))[:2] == (10 * model_bytes, models * model_bytes)
+        assert costs.price_round(model, 0, 100, everybody(model))[:2] == (10 * model_bytes, models * model_bytes)
     model = paper_model('cifar10', 'fedswitch')
-    bill = costs.bill(model, 0, 100, everybody(model), {'student_labels': np.float32(0.7)})
-    assert bill[:2] == (10 * model_bytes + 10 * 4, 13 * model_bytes)  # three of ten ask, ten send a number
-    assert costs.bill(model, 0, 100, everybody(model))[1] == 20 * model_bytes  # before the round: at the most
+    cost = costs.price_round(model, 0, 100, everybody(model), {'student_labels': np.float32(0.7)})
+    assert cost[:2] == (10 * model_bytes + 10 * 4, 13 * model_bytes)  # three of ten ask, ten send a number
+    assert costs.price_round(model, 0, 100, everybody(model))[1] == 20 * model_bytes  # before the round: at the most
 
 
 def test_supervised_only_and_rounds_without_clients_send_nothing():
     model = paper_model('cifar10', 'supervised_only')
     for cost_model, clients in ((model, None), (paper_model('cifar10'), None)):
-        up, down, seconds = costs.bill(cost_model, 0, 100, clients)
+        up, down, seconds = costs.price_round(cost_model, 0, 100, clients)
         assert (up, down) == (0, 0)
         assert seconds > 0
 
@@ -113,8 +115,8 @@ def test_labels_travel_with_their_batches():
     model = model_of(config)
     assert model.hparams.labeled_rows == 4  # 4 + 28
     clients = everybody(model)
-    without = costs.bill(model, 0, 100, clients)
-    with_labels = costs.bill(model, 0, 100, clients._replace(labels=np.arange(10) < 6))
+    without = costs.price_round(model, 0, 100, clients)
+    with_labels = costs.price_round(model, 0, 100, clients._replace(labels=np.arange(10) < 6))
     assert with_labels.bytes_up - without.bytes_up == 6 * 50 * 4 * 4
     assert with_labels.bytes_down == without.bytes_down
 
@@ -173,7 +175,7 @@ def test_bytes_and_seconds_of_fedmatch_follow_what_was_sent():
     bills = []
     for psi, sigma in ((0.25, 0.5), (0.0, 0.0)):
         metrics = {'helpers_used': np.float32(0), 'psi_sent': np.float32(psi), 'sigma_sent': np.float32(sigma)}
-        bills.append(costs.bill(model, 0, 8, everybody(model), metrics))
+        bills.append(costs.price_round(model, 0, 8, everybody(model), metrics))
     some, none = bills
     assert some.bytes_up == 4 * round(5 * 13_706 * 0.25) + 4 * round(5 * 13_706 * 0.5)
     assert none.bytes_up == 0
@@ -222,11 +224,11 @@ def test_semifl_reads_the_images_of_all_clients_in_every_round():
     statistics = 4 * 2 * 2240
     assert model.pieces.statistics == statistics
     parameters = model.whole_bytes - statistics
-    alone = bill(model, 0, 20, None)
+    alone = price_round(model, 0, 20, None)
     assert (alone.bytes_up, alone.bytes_down) == (10 * statistics, 10 * parameters)
     clients = drop(everybody(model), np.array([0, *[np.inf] * 4]), never=True)
     assert clients.started.tolist() == [False, *[True] * 4]
-    lost = bill(model, 0, 20, clients)
+    lost = price_round(model, 0, 20, clients)
     assert lost.bytes_up == 10 * statistics + 4 * parameters  # before the round, all may send an update
     assert lost.bytes_down == 4 * model.whole_bytes + 6 * parameters
 

@@ -6,8 +6,8 @@ import pytest
 from semisfl_jax import algorithms, costs
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import get_config
-from semisfl_jax.costs import pieces
-from semisfl_jax.costs.clients import no_failures
+from semisfl_jax.costs import prices
+from semisfl_jax.costs.rounds import no_failures
 from tests import toy_scenes
 
 MIB = 2**20
@@ -35,7 +35,7 @@ def model_of(algorithm, names, **changes):
 
 def bill(model, ids):
     steps = np.full(len(ids), 9)
-    return costs.bill(model, 0, 0, no_failures(np.array(ids), np.full(len(ids), 100), steps, steps > 0))
+    return costs.price_round(model, 0, 0, no_failures(np.array(ids), np.full(len(ids), 100), steps, steps > 0))
 
 
 def parameters(name):
@@ -52,9 +52,9 @@ def test_the_sizes_of_the_paper():
     down, up = 4 * (parameters('semseg') + ENCODER), 4 * parameters('semseg')
     assert [round(size / MIB, 1) for size in (down, up, 4 * ENCODER)] == [106.0, 63.4, 42.6]
     assert round(up / MIB, 2) == 63.36
-    pieces = model_of('m_fed', ['semseg']).pieces
-    assert (pieces.bottom_parameters, pieces.statistics) == (4 * ENCODER, STATISTICS)
-    assert pieces.whole_bytes - pieces.statistics == up
+    prices = model_of('m_fed', ['semseg']).pieces
+    assert (prices.bottom_parameters, prices.statistics) == (4 * ENCODER, STATISTICS)
+    assert prices.whole_bytes - prices.statistics == up
     assert round(STATISTICS / MIB, 2) == 0.05
 
 
@@ -89,7 +89,7 @@ def test_clients_pay_for_the_decoder_of_their_task():
 def test_a_model_registered_anew_is_measured_anew(monkeypatch):
     """Under the name of another one, as in a notebook whose cell runs again: 3 * 6 + 6 + 6 * 6 + 6 parameters of two
     dense layers and 2 * 6 of a BatchNorm, in place of the 83,824 of scene_net's encoder."""
-    spec = pieces.DenseSpec('scene_net', 3, (16, 16, 3), 8)
-    before = pieces.measure_dense(spec).bottom_parameters
+    spec = prices.DenseSpec('scene_net', 3, (16, 16, 3), 8)
+    before = prices.measure_dense(spec).bottom_parameters
     toy_scenes.small_model(monkeypatch)
-    assert (before, pieces.measure_dense(spec).bottom_parameters) == (4 * 83_824, 4 * 78)
+    assert (before, prices.measure_dense(spec).bottom_parameters) == (4 * 83_824, 4 * 78)

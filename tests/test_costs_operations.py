@@ -2,7 +2,7 @@
 
 import pytest
 
-from semisfl_jax.costs.pieces import ModelSpec, measure
+from semisfl_jax.costs.prices import ModelSpec, measure
 
 
 def conv(side, kernel, inputs, outputs, padded):

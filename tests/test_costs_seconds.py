@@ -53,7 +53,9 @@ def test_seconds_of_a_split_round(unit):
     ):
         for index in range(3):
             expected = twin_seconds(model, 20, participants, index)
-            assert costs.bill(model, index, 20, participants).simulated_seconds == pytest.approx(expected, rel=1e-12)
+            assert costs.price_round(model, index, 20, participants).simulated_seconds == pytest.approx(
+                expected, rel=1e-12
+            )
 
 
 def test_transfers_of_cifar10_at_the_papers_bandwidth():
@@ -63,7 +65,7 @@ def test_transfers_of_cifar10_at_the_papers_bandwidth():
         both = {'client_out': (4.4 * factor,) * 2, 'client_in': (15.0 * factor,) * 2}
         model = paper_model('cifar10')
         model = dataclasses.replace(model, options=dataclasses.replace(model.options, bandwidth_unit=unit, **both))
-        return costs.bill(model, 0, 100, everybody(model)).simulated_seconds
+        return costs.price_round(model, 0, 100, everybody(model)).simulated_seconds
 
     computed = seconds(1e9)
     assert seconds(1) - computed == pytest.approx(245, abs=1)
@@ -81,7 +83,7 @@ def test_seconds_of_a_round_on_whole_models():
     for n in range(5):
         steps = 3 if n == 1 else 7
         expected.append(size / links.down[n] + steps * work / speeds[n] + (0 if n == 1 else size / links.up[n]))
-    assert costs.bill(model, 4, 0, clients).simulated_seconds == pytest.approx(max(expected), rel=1e-12)
+    assert costs.price_round(model, 4, 0, clients).simulated_seconds == pytest.approx(max(expected), rel=1e-12)
 
 
 def test_a_server_model_that_takes_turns_takes_the_sum():
@@ -118,7 +120,7 @@ def test_what_was_sent_before_a_failure_is_billed():
     clients = costs.drop(clients, np.array([np.inf, 3, np.inf, 0, 0]), never=np.array([0, 0, 0, 0, 1], bool))
     assert list(clients.survived) == [True, False, True, False, False]
     bottom, features = 19_200, 4 * 4 * 128
-    bill = costs.bill(model, 0, 8, clients)
+    bill = costs.price_round(model, 0, 8, clients)
     assert bill.bytes_down == 4 * 2 * bottom + (7 + 3 + 7) * features
     assert bill.bytes_up == 2 * bottom + (7 + 3 + 7) * 2 * features
     again = costs.drop(clients, np.array([np.inf, 5, 2, np.inf, 1]))  # nobody comes to life

@@ -8,7 +8,7 @@ import pytest
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import failures, get_config
-from semisfl_jax.costs.clients import no_failures
+from semisfl_jax.costs.rounds import no_failures
 
 MODEL = 4 * 3_975_010  # bytes of the MLP with 5,000 units: 784 * 5000 + 5000 + 5000 * 10 + 10 parameters
 
@@ -25,7 +25,7 @@ def model_of(algorithm, **changes):
 def bill(model, active=10):
     clients = np.arange(active)
     steps = np.full(active, 371)
-    return costs.bill(model, 0, 0, no_failures(clients, np.full(active, 6_000), steps, steps > 0))
+    return costs.price_round(model, 0, 0, no_failures(clients, np.full(active, 6_000), steps, steps > 0))
 
 
 @pytest.mark.parametrize(

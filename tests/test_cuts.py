@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from configs import cifar10
+from semisfl_jax import cuts
 from semisfl_jax.config import command_line
-from semisfl_jax.cuts import plot, prices
-from semisfl_jax.cuts.__main__ import main, pricing
+from semisfl_jax.cuts import main, pricing
 from tests.one_line import assert_one_line
 from tests.runs import DIGITS, ROOT
 
@@ -67,14 +67,14 @@ def test_a_round_takes_longer_the_more_travels(alexnet):
 
 
 def test_text_and_csv_hold_the_same_cuts(alexnet):
-    title, head, *lines = prices.as_text(alexnet).splitlines()
+    title, head, *lines = cuts.as_text(alexnet).splitlines()
     assert title == 'alexnet on cifar10, semisfl: 10 active clients, K_u 50, B 64'
     assert head.split()[:3] == ['cut', 'features', 'part']
     assert [line.split()[0] for line in lines[:8]] == ['1', '2', '3', '4', '*', '6', '7', 'whole']
     assert lines[4].split()[1:7] == ['5', '4,096', '8.6', '67.2', '108.6', '1.716']
     small = alexnet._replace(cuts=(alexnet.cuts[0]._replace(bottom=640),))  # 160 numbers are 0.00061 MiB
-    assert prices.as_text(small).splitlines()[2].split()[2] == '0.00061'
-    rows = list(csv.DictReader(prices.as_csv(alexnet).splitlines()))
+    assert cuts.as_text(small).splitlines()[2].split()[2] == '0.00061'
+    rows = list(csv.DictReader(cuts.as_csv(alexnet).splitlines()))
     assert [row['cut'] for row in rows] == ['1', '2', '3', '4', '5', '6', '7', 'whole']
     for row, cut in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):
         for name, value in cut._asdict().items():
@@ -83,7 +83,7 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
 
 def test_the_plot_draws_the_table(alexnet):
     pytest.importorskip('matplotlib')
-    drawn = plot.figure(alexnet)
+    drawn = cuts.figure(alexnet)
     expected = {
         'Sent in a round, one client': [('down', 2**20), ('up', 2**20)],
         'Computation at the client': [('client_flop', 1e9)],

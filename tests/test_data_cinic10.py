@@ -7,7 +7,8 @@ from PIL import Image
 from configs import cinic10 as cinic10_config
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import cinic10, fake
+from semisfl_jax.data import fake
+from semisfl_jax.data.folder import CINIC10_CLASSES
 from tests.encoded_images import encoded
 from tests.tfds_files import classes, options_of, pixels, write
 
@@ -35,7 +36,7 @@ def folder_options(root, **changes):
 def test_a_folder_is_read_in_the_order_of_cifar10(folder):
     loaded = data.load(folder_options(folder))
     assert (loaded.name, loaded.num_classes, loaded.fake) == ('cinic10', 10, False)
-    assert tuple(CIFAR10) == cinic10.CLASSES
+    assert tuple(CIFAR10) == CINIC10_CLASSES
     train, test = (pixels(10 * n, (32, 32, 3), seed).reshape(10, n, 32, 32, 3) for seed, n in ((0, 3), (2, 1)))
     train[:, 2] = train[:, 2, ..., :1]  # gray
     np.testing.assert_array_equal(loaded.train_images, train.reshape(-1, 32, 32, 3))

@@ -1,4 +1,4 @@
-"""Rounding and flows of data/apportion.py and data/flows.py, held against brute force."""
+"""Rounding and flows of data/apportion.py and data/apportion.py, held against brute force."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semisfl_jax.data import flows
+from semisfl_jax.data import apportion
 from semisfl_jax.data.apportion import controlled_rounding, even
 
 
@@ -61,7 +61,7 @@ def test_a_matrix_within_bounds_is_found_just_where_there_is_one(data):
         checks = (table, entries), (table.sum(axis=1), rows), (table.sum(axis=0), columns)
         return all(((low <= values) & (values <= high)).all() for values, (low, high) in checks)
 
-    found = flows.within(entries, rows, columns)
+    found = apportion.within(entries, rows, columns)
     if found is None:
         assert not any(fits(table) for table in tables(2, 3, 2))
     else:
@@ -76,7 +76,7 @@ def test_a_demand_can_be_met_just_where_no_rows_together_ask_for_too_much(data):
     room = np.array(data.draw(st.lists(st.integers(0, 6), min_size=3, max_size=3)))
     allowed = np.array(data.draw(st.lists(st.booleans(), min_size=12, max_size=12))).reshape(4, 3)
     sets = [list(rows) for size in range(1, 5) for rows in itertools.combinations(range(4), size)]
-    short = flows.shortage(demand, allowed, room)
+    short = apportion.shortage(demand, allowed, room)
     if any(demand[rows].sum() > room[allowed[rows].any(axis=0)].sum() for rows in sets):
         rows, columns = short
         assert columns.tolist() == np.flatnonzero(allowed[rows].any(axis=0)).tolist()

@@ -5,7 +5,7 @@ import pytest
 
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import image100
+from semisfl_jax.data.folder import find_image100
 from tests.encoded_images import encoded
 from tests.settings import data_options
 
@@ -63,7 +63,7 @@ def test_one_hundred_classes_need_no_list(tmp_path):
             folder = tmp_path / split / f'n{k:03}'
             folder.mkdir(parents=True)
             (folder / 'a.png').write_bytes(encoded(np.full((4, 4, 3), k, np.uint8)))
-    source = image100.find(str(tmp_path), '', '', 8)
+    source = find_image100(str(tmp_path), '', '', 8)
     train, _ = source.open()
     assert source.num_classes == train.samples == 100
     images, labels = next(train.chunks())

@@ -5,7 +5,7 @@ import pytest
 
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import fake, mnist_scenes, scenes, tfds_source
+from semisfl_jax.data import fake, scenes, tfds_source
 from tests.tfds_files import classes, options_of, pixels, write
 
 tfds = pytest.importorskip('tensorflow_datasets')
@@ -29,7 +29,7 @@ def versions():
 @pytest.fixture
 def prepared(tmp_path, monkeypatch):
     """MNIST of bars, 30 and 20; CIFAR-10 of plain levels, 20k for class k, and 20k + 10 in the test set."""
-    monkeypatch.setattr(mnist_scenes, 'COUNTS', {'train': 60, 'test': 30})
+    monkeypatch.setattr(scenes, 'MNIST_COUNTS', {'train': 60, 'test': 30})
     plain = np.broadcast_to(20 * (np.arange(20) % 10)[:, None, None, None], (20, 32, 32, 3)).astype(np.uint8)
     digits = {'train': (bars(30), np.arange(30) % 10), 'test': (bars(20), np.arange(20) % 10)}
     photographs = {'train': (plain, np.arange(20) % 10), 'test': (plain + 10, np.arange(20) % 10)}
@@ -63,7 +63,7 @@ def test_bars_are_as_wide_as_their_digit(prepared):
     """A bar of 2 + k of the middle 24 columns and 20 of 24 rows, in a box of 24."""
     digits = {'train_images': bars(30), 'train_labels': np.arange(30) % 10}
     plain = {'train_images': np.zeros((1, 32, 32, 3), np.uint8), 'train_labels': np.zeros(1, np.int32)}
-    ingredients = mnist_scenes.ingredients('train', digits, plain)
+    ingredients = scenes.mnist_ingredients('train', digits, plain)
     for row in range(10):
         sprite = scenes.Sprite(row, 10, 5, 24, (200, 100, 50))  # one to one
         image, label, targets = scenes.paint(scenes.Scene((0,), (sprite,)), ingredients, 48)

@@ -8,7 +8,7 @@ from PIL import Image
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import dataset, pad
+from semisfl_jax.data import dataset, sources
 from semisfl_jax.training import experiment
 from tests import runs
 from tests.architectures import count
@@ -26,8 +26,8 @@ def test_the_image_lies_in_the_center(height, width, side, top, left):
     for i in range(height):
         for j in range(width):
             expected[:, top + i, left + j] = images[:, i, j]
-    np.testing.assert_array_equal(pad.around(images, side), expected)
-    assert pad.shape((height, width, 3), side) == (side, side, 3)
+    np.testing.assert_array_equal(sources.add_border(images, side), expected)
+    assert sources.padded_shape((height, width, 3), side) == (side, side, 3)
 
 
 def test_digits_are_resized_then_padded(tmp_path):
@@ -67,7 +67,7 @@ def test_prepared_sets_are_padded_in_the_cache(tmp_path, monkeypatch):
     entries = sorted(path.name for path in (tmp_path / 'cache').iterdir())
     assert len(entries) == 2
     assert entries[1] == f'{entries[0]}-padded-9px'
-    monkeypatch.setattr(pad, 'around', None)
+    monkeypatch.setattr(sources, 'add_border', None)
     assert data.load(options).checksum == padded.checksum
     assert data.shape(options) == ((9, 9, 3), 4)
     assert data.load(options_of(tmp_path, name='my_shapes')).checksum != padded.checksum

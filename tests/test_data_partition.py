@@ -186,7 +186,7 @@ def test_impossible_settings_are_one_clear_line(changes, message):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'num_labeled': 701}, 'num_labeled is 701'),
+        ({'num_labeled': 701}, 'num_labeled=701'),
         ({'num_labeled': 4, 'labeled_split': 'balanced'}, 'each of the 5 classes'),
         ({'num_labeled': 300, 'labeled_split': 'balanced'}, 'needs 60 images of class 4, which has 49'),
         ({'num_clients': 601}, '600 unlabeled images are left'),

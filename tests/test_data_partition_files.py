@@ -70,56 +70,24 @@ def test_a_file_cut_short_is_refused(saved, keep):
     dataset, config, _, path = saved
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content)) if keep < 1 else keep])
-    with pytest.raises(
-        UserError, match=r"partition\.npz' is damaged or cut short; export it again \(data\.save\), or "
-    ):
+    with pytest.raises(UserError, match=r"partition\.npz' .* damaged .*; export it again \(data\.save\), or "):
         data.load_for(path, dataset, config)
 
 
 @pytest.mark.parametrize(
-    ('write', 'message'),
+    'write',
     [
-        (lambda path: path.write_text('0 1 2'), 'is not a partition file: it is not an .npz archive; export it again'),
-        (lambda path: np.savez(path, rows=np.arange(3)), "is not a partition file: it has no entry 'meta'; export"),
-        (lambda path: np.savez(path, rows=np.array([{}], object)), 'is damaged or cut short; export it again'),
+        lambda path: path.write_text('0 1 2'),
+        lambda path: np.savez(path, rows=np.arange(3)),
+        lambda path: np.savez(path, rows=np.array([{}], object)),
+        lambda path: rewrite(path, server_index=np.arange(3.0)),
     ],
 )
-def test_another_kind_of_file_is_refused(saved, write, message):
+def test_another_kind_of_file_is_refused(saved, write):
     dataset, config, _, path = saved
     write(path)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r'is not a partition file.*export it again'):
         data.load_for(path, dataset, config)
-
-
-@pytest.mark.parametrize('entry', ['server_index', 'client_index', 'client_size'])
-@pytest.mark.parametrize(
-    ('change', 'shown'), [(lambda x: x + 0.0, r'\[\d+\]'), (lambda x: x[None] + 0.0, r'\[1, \d+\]')]
-)
-def test_rows_in_a_file_are_integers(saved, entry, change, shown):
-    dataset, config, _, path = saved
-    with np.load(path) as file:
-        content = dict(file)
-    rewrite(path, **{entry: change(content[entry])})
-    with pytest.raises(UserError, match=rf"npz': {entry} is float64 {shown}; use an array of integers"):
-        data.load_for(path, dataset, config)
-
-
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'server_index': np.arange(3.0)}, r'server_index is float64 \[3\]; use an array of integers'),
-        ({'client_index': (np.arange(3, 9), np.arange(9.0, 12.0))}, r'client_index\[1\] is float64 \[3\]; use'),
-        ({'client_index': ([3, 4], [5])}, r'client_index\[0\] is a list; use an array of integers'),
-    ],
-)
-def test_rows_that_are_no_integers_are_not_saved(tmp_path, changes, message):
-    none = np.array([])  # float64, and accepted: there is nothing in it
-    made = data.Partition('toy', 'c0ffee', {}, np.arange(3), (np.arange(3, 9), np.arange(9, 12)), (none, none))
-    data.save(made, tmp_path / 'good.npz')
-    assert data.load_partition(tmp_path / 'good.npz').server_index.tolist() == [0, 1, 2]
-    with pytest.raises(UserError, match=message):
-        data.save(dataclasses.replace(made, **changes), tmp_path / 'p.npz')
-    assert not (tmp_path / 'p.npz').exists()
 
 
 def test_every_flipped_byte_is_noticed_or_harmless(saved):
@@ -140,18 +108,13 @@ def test_every_flipped_byte_is_noticed_or_harmless(saved):
     [
         (lambda d, c: (dataset_of(SKEWED, checksum='0ther'), c), 'another copy of data set'),
         (lambda d, c: (d, config_of(num_clients=8)), 'for 7 clients'),
+        (lambda d, c: (dataclasses.replace(d, name='other'), c), "for data set 'toy', not 'other'"),
     ],
 )
 def test_a_file_for_something_else_is_refused(saved, change, message):
     dataset, config, _, path = saved
     with pytest.raises(UserError, match=message):
         data.load_for(path, *change(dataset, config))
-
-
-def test_a_file_for_another_data_set_is_refused(saved):
-    dataset, config, _, path = saved
-    with pytest.raises(UserError, match="for data set 'toy', not 'other'"):
-        data.load_for(path, dataclasses.replace(dataset, name='other'), config)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +163,7 @@ def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
     for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
         data.load_for(path, dataset, config_of(partition='dirichlet', **accepted))
     data.save(dataclasses.replace(made, client_labeled_index=()), tmp_path / 'none.npz')
-    with pytest.raises(UserError, match=r'has no labels at the clients, but config\.data\.client_labels=40'):
+    with pytest.raises(UserError, match=r'has no labels at the clients, not 40: set --config\.data\.client_labels=0'):
         data.load_for(tmp_path / 'none.npz', dataset, config_of(partition='dirichlet', client_labels=40))
 
 

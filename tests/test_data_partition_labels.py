@@ -87,32 +87,23 @@ def spoiled(sizes, **cells):
 
 
 @pytest.mark.parametrize(
-    ('rule', 'message'),
+    'rule',
     [
-        (
-            lambda sizes: None,
-            r'returns None; return an array of integers \[7, 5\]: how many images of 4 classes, and of',
-        ),
-        (lambda sizes: spoiled(sizes).tolist(), r'returns a list; return an array of integers \[7, 5\]'),
-        (lambda sizes: 3, r'returns 3; return an array of integers \[7, 5\]'),
-        (lambda sizes: spoiled(sizes).T, r'returns int64 \[5, 7\]; return an array of integers \[7, 5\]'),
-        (lambda sizes: spoiled(sizes)[:, :4], r'returns int64 \[7, 4\]; return an array of integers \[7, 5\]'),
-        (lambda sizes: spoiled(sizes) * 1.0, r'returns float64 \[7, 5\]; return an array of integers'),
-        (lambda sizes: spoiled(sizes) * np.nan, r'returns float64 \[7, 5\]; return an array of integers'),
-        (lambda sizes: spoiled(sizes, c2_1=-2, c3_1=22), 'gives client 2 -2 images of class 1; use 0 or more'),
-        (lambda sizes: spoiled(sizes, c6_3=11), 'deals 71 images of class 3, but there are 70 to deal; let every'),
-        (lambda sizes: spoiled(sizes, c0_4=1), 'deals 1 images of unknown class, but there are 0 to deal'),
-        (lambda sizes: spoiled(sizes) * 0, 'deals 0 images of class 0, but there are 70 to deal'),
+        lambda sizes: None,
+        lambda sizes: spoiled(sizes).T,
+        lambda sizes: spoiled(sizes)[:, :4],
+        lambda sizes: spoiled(sizes) * 1.0,
+        lambda sizes: spoiled(sizes, c2_1=-2, c3_1=22),
+        lambda sizes: spoiled(sizes, c6_3=11),
+        lambda sizes: spoiled(sizes, c0_4=1),
     ],
 )
-def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch, rule, message):
+def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch, rule):
     dataset, config = dataset_of([80] * 4), config_of(partition='bad', num_labeled=40)  # 70 of each class are dealt
     monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: spoiled(sizes))
     assert [len(rows) for rows in data.make_partition(dataset, config).client_index] == [40] * 7
     monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: rule(sizes))
-    with pytest.raises(
-        UserError, match=rf"config\.federation\.partition='bad': the rule in data\.PARTITIONS {message}"
-    ):
+    with pytest.raises(UserError, match=r"federation\.partition='bad': .*return integers \[7, 5\]"):
         data.make_partition(dataset, config)
 
 

@@ -229,7 +229,7 @@ def test_the_default_side_and_other_lists(folder):
 
 def test_maps_are_cached(folder, monkeypatch):
     first = data.load(options_of(folder))
-    monkeypatch.setattr('semisfl_jax.data.dense.picture', lambda *_: pytest.fail('decoded again'))
+    monkeypatch.setattr('semisfl_jax.data.maps.picture', lambda *_: pytest.fail('decoded again'))
     assert data.load(options_of(folder)).checksum == first.checksum
     with pytest.raises(pytest.fail.Exception):
         data.load(options_of(folder, image_size=6))

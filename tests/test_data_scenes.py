@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_images
 from configs.default import get_config
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import dataset, digit_scenes, maps, scenes
+from semisfl_jax.data import bundled, dataset, maps, scenes
 
 TASKS = ['semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints']
 OUTPUTS = [11, 5, 1, 1, 1, 6, 2]
@@ -31,7 +31,7 @@ def loaded():
 
 @pytest.fixture(scope='module')
 def ingredients():
-    return {split: digit_scenes.ingredients(split) for split in ('train', 'test')}
+    return {split: bundled.ingredients(split) for split in ('train', 'test')}
 
 
 def recipes(ingredients, split, count):
@@ -140,7 +140,7 @@ def test_train_and_test_share_no_pixel_of_a_photograph(ingredients):
 def test_the_squares_show_what_their_letters_say():
     """By mean color, R, G, B: the sky is bright and blue, leaves are dark and not red, petals red, trees not bright."""
     china, flower = (image.astype(int) for image in load_sample_images().images)
-    for image, squares in ((china, digit_scenes.SQUARES[0]), (flower, digit_scenes.SQUARES[1])):
+    for image, squares in ((china, bundled.SQUARES[0]), (flower, bundled.SQUARES[1])):
         lines = squares.split()
         assert (len(lines), {len(line) for line in lines}) == (27, {40})
         for y, line in enumerate(lines):
@@ -155,7 +155,7 @@ def test_the_squares_show_what_their_letters_say():
                     'p': red > blue + 40,
                     '.': True,
                 }[letter], (y, x, letter)
-    classes = digit_scenes.stuff_of_photographs()
+    classes = bundled.stuff_of_photographs()
     assert classes[0, 0, 0] == 0  # sky
     assert classes[0, 16 * 3, 16 * 12] == 1  # the top of the tower
     assert classes[1, 426, 16 * 21] == 5  # petals
@@ -219,7 +219,7 @@ def test_targets_are_those_of_the_recipe(loaded, ingredients, split, row):
     owner, strokes = nearest_first(recipe, ingredients[split])
     digits = [int(ingredients[split].labels[sprite.image]) for sprite in recipe.sprites]
     photograph, top, left = recipe.ground
-    letters = [line for squares in digit_scenes.SQUARES for line in squares.split()]
+    letters = [line for squares in bundled.SQUARES for line in squares.split()]
     expected = {task: np.zeros((48, 48), int) for task in TASKS}
     areas = [(owner == number).sum() for number in range(len(digits))]
     largest = max(range(len(digits)), key=lambda number: (areas[number], number))
@@ -284,7 +284,7 @@ def test_scenes_at_another_side_show_the_same(ingredients):
 
 
 def test_padding_has_no_truth(monkeypatch, loaded):
-    monkeypatch.setattr(digit_scenes, 'COUNTS', {'train': 6, 'test': 3})
+    monkeypatch.setattr(bundled, 'COUNTS', {'train': 6, 'test': 3})
     padded = data.load(options_of(pad_to=51))
     assert padded.train_images.shape == (6, 51, 51, 3)
     inside = slice(1, 49)  # 3 pixels more: one before, two behind
@@ -324,7 +324,7 @@ def test_made_up_scenes_have_the_shapes():
     ],
 )
 def test_wrong_options_are_one_clear_line(changes, message, monkeypatch):
-    monkeypatch.setattr(digit_scenes, 'COUNTS', {'train': 2, 'test': 2})
+    monkeypatch.setattr(bundled, 'COUNTS', {'train': 2, 'test': 2})
     with pytest.raises(UserError, match=message) as caught:
         data.load(options_of(**changes))
     assert '\n' not in str(caught.value)

@@ -11,7 +11,7 @@ import pytest
 
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.core import queue
+from semisfl_jax.core.queue import Queue
 from semisfl_jax.training import diagnostics, experiment, load
 from tests import runs, toy
 from tests.kills import KILL, KILLED_AT
@@ -169,22 +169,18 @@ class Ring:
 
 def spied(monkeypatch, pushes):
     """Notes down what enters the queue of a round: (phase, labels, confident, iteration)."""
-    build = queue.build
+    push_supervised, push_unlabeled = Queue.push_supervised, Queue.push_unlabeled
 
-    def building(*arguments):
-        memory = build(*arguments)
+    def supervised(queue, batch):
+        jax.debug.callback(lambda *x: pushes.append(('S', *x, None)), batch.labels, batch.confident, ordered=True)
+        return push_supervised(queue, batch)
 
-        def push_supervised(state, batch):
-            jax.debug.callback(lambda *x: pushes.append(('S', *x, None)), batch.labels, batch.confident, ordered=True)
-            return memory.push_supervised(state, batch)
+    def unlabeled(queue, batch, t):
+        jax.debug.callback(lambda *x: pushes.append(('U', *x)), batch.labels, batch.confident, t, ordered=True)
+        return push_unlabeled(queue, batch, t)
 
-        def push_unlabeled(state, batch, t):
-            jax.debug.callback(lambda *x: pushes.append(('U', *x)), batch.labels, batch.confident, t, ordered=True)
-            return memory.push_unlabeled(state, batch, t)
-
-        return memory._replace(push_supervised=push_supervised, push_unlabeled=push_unlabeled)
-
-    monkeypatch.setattr(queue, 'build', building)
+    monkeypatch.setattr(Queue, 'push_supervised', supervised)
+    monkeypatch.setattr(Queue, 'push_unlabeled', unlabeled)
 
 
 @pytest.mark.slow

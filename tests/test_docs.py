@@ -10,14 +10,13 @@ import launch
 from configs import default
 from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.studies import spec as studies_spec
-from semisfl_jax.studies.sweeps import spec
+from semisfl_jax.studies import spec, sweeps
 from tests import notebooks, pages, runs
 
 ROOT = Path(launch.__file__).parent
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 KEYS = config_lib.flatten(default.get_config())
-OF_MANY_RUNS = {*studies_spec.OWN_KEYS, *spec.OWN_KEYS}  # of studies and sweeps
+OF_MANY_RUNS = {*spec.OWN_KEYS, *sweeps.OWN_KEYS}  # of studies and sweeps
 GROUPS = {key.rpartition('.')[0] for key in KEYS} - {''}
 # Names of a group that are code of the package as well: `data.save`, `model.bottom`
 CODE = {'data': dir(data), 'model': models.SplitModel._fields}
@@ -114,7 +113,7 @@ def test_assignments_are_to_keys(page):
 def keys_of_tables(text):
     """The keys that stand in back quotes in columns headed `key` (first) or `switch` (last) of the tables of a page."""
     for table in re.findall(r'^(\|.*\n\|[-| ]+\|\n(?:\|.*\n)+)', text, re.MULTILINE):
-        head, _, *rows = [line.strip('| ').split(' | ') for line in table.splitlines()]
+        head, _, *rows = [[cell.strip() for cell in line.strip()[1:-1].split('|')] for line in table.splitlines()]
         for column, name in ((0, 'key'), (-1, 'switch')):
             for row in rows if head[column] == name else []:
                 assert len(row) == len(head), row

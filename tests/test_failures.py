@@ -17,7 +17,7 @@ from semisfl_jax.config import failures
 from semisfl_jax.core import queue
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local, learning_rate
-from semisfl_jax.costs.clients import no_failures
+from semisfl_jax.costs.rounds import no_failures
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from tests import runs, toy
@@ -70,8 +70,8 @@ def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     chex.assert_trees_all_close(measured, measured_without, rtol=1e-3, atol=1e-5)
 
 
-# Methods whose server's phase is the supervised one on its own, and whether it looks into the queue
-SUPERVISED = {'semisfl': True, 'fedswitch_sl': False, 'fedavg': False, 'fedprox': False, 'fedswitch': False}
+# Methods whose server's phase is the supervised one on its own
+SUPERVISED = {'semisfl', 'fedswitch_sl', 'fedavg', 'fedprox', 'fedswitch'}
 
 
 @pytest.mark.parametrize('name', slow_but(WITH_CLIENTS))
@@ -87,15 +87,14 @@ def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
     if name == 'splitfed':  # the server does nothing alone
         chex.assert_trees_all_equal(after.student, state.student)
     if name in SUPERVISED:
-        memory = queue.build('two_level', 9, 7, 2, 'auto') if SUPERVISED[name] else None
-        server = core.build_supervised(toy.model(), toy.VIEWS, hparams(name), memory)
+        server = core.build_supervised(toy.model(), toy.VIEWS, hparams(name))
         expected, _ = jax.jit(server)(key, state, federation, jnp.int32(2), learning_rate(toy.HPARAMS, 0))
         assert_trees_close(after.student, expected.student, rtol=1e-5, atol=1e-7)
         assert_trees_close(after.teacher, expected.teacher, rtol=1e-5, atol=1e-7)
 
 
 def test_the_queue_takes_in_who_is_there():
-    ring = queue.init(4, 2)
+    ring = queue.empty(4, 2)
     for first in (0, 10):
         keys = jnp.arange(first, first + 6.0)[:, None] * jnp.ones(2)
         present = jnp.array([True, False, True, True, False, False])
@@ -243,11 +242,11 @@ def test_who_is_late_is_left_behind():
 def test_a_round_on_whole_models_ends_at_the_deadline():
     _, built = model(algorithm='fedavg')
     clients = everybody(np.arange(50))
-    whole_round = costs.bill(built, 0, 0, clients)
+    whole_round = costs.price_round(built, 0, 0, clients)
     built = dataclasses.replace(built, deadline=0.5 * whole_round.simulated_seconds)
     after = costs.drop_late(built, 0, clients)
     assert 0 < after.late.sum() < 50
-    bill = costs.bill(built, 0, 0, after)
+    bill = costs.price_round(built, 0, 0, after)
     assert bill.simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
     assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole_bytes
     assert bill.bytes_down == 50 * built.pieces.whole_bytes
@@ -261,7 +260,7 @@ def test_a_round_ends_at_a_deadline_before_the_last_download():
     after = costs.drop_late(built, 0, clients)
     assert (paces.start > built.deadline).sum() == 25
     assert after.late.all()
-    assert costs.bill(built, 0, 0, after).simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
+    assert costs.price_round(built, 0, 0, after).simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
 
 
 # --- what the rounds get

@@ -17,7 +17,7 @@ from semisfl_jax.algorithms.feddure import FedDure
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local
-from semisfl_jax.costs.pieces import Work
+from semisfl_jax.costs.prices import Work
 from tests import feddure_twin, linear, runs, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -278,12 +278,6 @@ def test_operations_of_an_image(coarse, fine, unlabeled, labeled):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        (
-            {'coarse': False, 'coarse_rate': 0.5},
-            'coarse_rate=0.5 needs feddure.coarse=True, not False; leave it at 1.0',
-        ),
-        ({'fine': False, 'fine_rate': 0.5}, 'fine_rate=0.5 needs feddure.fine=True, not False; leave it at 1.0'),
-        ({'fine': False, 'hidden': 64}, 'hidden=64 needs feddure.fine=True, not False; leave it at 128'),
         ({'hidden': 0}, 'hidden=0 must be at least 1'),
         ({'fine_rate': -1.0}, 'fine_rate=-1.0 must be 0 or more'),
     ],

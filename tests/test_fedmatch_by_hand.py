@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.algorithms.fedmatch import agreement, disjoint
+from semisfl_jax.algorithms import fedmatch
 from semisfl_jax.core import rng
 from tests.fedmatch_twin import helpers_of
 
@@ -25,7 +25,7 @@ from tests.fedmatch_twin import helpers_of
     ],
 )
 def test_agreement_label_by_hand(label, votes, present, expected):
-    labels = agreement.label(jnp.array([label, 1]), jnp.array([[vote, 1] for vote in votes]), jnp.array(present), 3)
+    labels = fedmatch.vote(jnp.array([label, 1]), jnp.array([[vote, 1] for vote in votes]), jnp.array(present), 3)
     np.testing.assert_array_equal(labels, [expected, 1])
 
 
@@ -36,7 +36,7 @@ def test_helpers_are_the_nearest_known_others():
     embeddings[7] = embeddings[4]
     for has_uploaded in (np.ones(9, bool), draw.random(9) < 0.6, np.arange(9) == 4, np.arange(9) >= 7):
         for client in range(9):
-            ids, valid = agreement.nearest(jnp.array(embeddings), jnp.array(has_uploaded), jnp.int32(client), 3)
+            ids, valid = fedmatch.nearest(jnp.array(embeddings), jnp.array(has_uploaded), jnp.int32(client), 3)
             expected = helpers_of(client, {n: embeddings[n] for n in np.flatnonzero(has_uploaded)}, 3)
             assert np.asarray(ids)[np.asarray(valid)].tolist() == expected
             assert client not in expected
@@ -51,7 +51,9 @@ def test_divergence_and_its_gradient_by_hand():
     for present in ([True, False, True], [False, False, False]):
         mean = np.array(present) / max(sum(present), 1)
         expected = np.tensordot(mean, np.sum(p * np.log(p / q), axis=-1), 1)
-        value, pull = jax.vjp(lambda x, t=present: agreement.divergence(jnp.array(helpers), x, jnp.array(t)), logits)
+        value, pull = jax.vjp(
+            lambda x, t=present: fedmatch.divergence_from_helpers(jnp.array(helpers), x, jnp.array(t)), logits
+        )
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-7)
         gradient = any(present) * q - np.tensordot(mean, p, 1)
         np.testing.assert_allclose(pull(jnp.ones(4))[0], gradient, rtol=1e-4, atol=1e-6)
@@ -59,13 +61,13 @@ def test_divergence_and_its_gradient_by_hand():
 
 def test_the_image_of_noise():
     """A Gaussian of mean and deviation 125 between 0 and 255 has mean 125 + 125 (phi(1) - phi(1.04)) / (0.692...)."""
-    pixels = np.asarray(agreement.noise(rng.root(0), (64, 64, 3)))
+    pixels = np.asarray(fedmatch.noise(rng.root(0), (64, 64, 3)))
     assert pixels.dtype == np.uint8
     phi, cdf = (lambda x: math.exp(-x * x / 2) / math.sqrt(2 * math.pi)), (lambda x: math.erf(x / math.sqrt(2)) / 2)
     expected = 125 + 125 * (phi(1) - phi(1.04)) / (cdf(1.04) + cdf(1))
     assert pixels.mean() == pytest.approx(expected, abs=2.0)
     assert (pixels.min(), pixels.max()) == (0, 255)
-    np.testing.assert_array_equal(pixels, agreement.noise(rng.root(0), (64, 64, 3)))
+    np.testing.assert_array_equal(pixels, fedmatch.noise(rng.root(0), (64, 64, 3)))
 
 
 def test_what_hardly_changed_is_not_sent_by_hand():
@@ -81,9 +83,9 @@ def test_what_hardly_changed_is_not_sent_by_hand():
         (-0.2, -0.05, -0.2),
     )
     trained, received, expected = ([jnp.array(x[:3]), jnp.array(x[3:])] for x in zip(*rows, strict=True))
-    sent, share = disjoint.only_changes(trained, received, 0.125, 0.0625)
+    sent, share = fedmatch.only_changes(trained, received, 0.125, 0.0625)
     chex.assert_trees_all_equal(sent, expected)
     assert float(share) == 4 / 8
-    sent, share = disjoint.only_changes(trained, received, 0.125)
+    sent, share = fedmatch.only_changes(trained, received, 0.125)
     assert float(sent[1][1]) == np.float32(0.13)  # 0.04 is 0.09 away
     assert float(share) == 3 / 8

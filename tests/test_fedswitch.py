@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from semisfl_jax.algorithms import fedswitch as switching
 from semisfl_jax.algorithms.fedswitch import FedSwitch
-from semisfl_jax.core import ema, switching
 from semisfl_jax.core.hparams import Local, learning_rate
+from semisfl_jax.core.teacher import ema_coefficient
 from tests import toy
 from tests.fedavg_rounds import FEDERATION, ROUNDS, start
 from tests.local_twin import Twin
@@ -95,6 +96,6 @@ def test_the_teacher_moves_in_the_supervised_phase_alone():
     after, _ = run(key, state, FEDERATION, toy.cohort([1, 4]), jnp.int32(1))
     expected = jax.tree.map(lambda a, b: (a + b) / 2, state.teacher, middle.student)
     assert_trees_close(after.teacher, expected, rtol=1e-5, atol=1e-6)
-    assert float(ema.coefficient(jnp.int32(1), 0.99, True)) == 0.5
+    assert float(ema_coefficient(jnp.int32(1), 0.99, True)) == 0.5
     assert algorithm.headline == 'teacher'
     assert set(algorithm.predict(after, FEDERATION.client_images[:2])) == {'teacher', 'student'}

@@ -74,7 +74,7 @@ def test_with_the_teacher_it_is_semisfl_without_clustering(changes):
         for name in ('loss_consistency', 'loss_supervised_ce', 'mask_rate', 'pseudo_label_accuracy'):
             np.testing.assert_allclose(metrics[name], others[name], rtol=1e-5, err_msg=name)
         assert 'loss_clustering' not in metrics
-    assert state.memory == ()
+    assert state.queue == ()
     assert 'student_labels' not in metrics
 
 

@@ -14,7 +14,7 @@ RINGS = (
     ('compare', 'studies', 'plots', 'cuts', 'preview'),
 )
 # The command also starts studies and sweeps
-OUTWARD = {('__main__', 'studies'), ('core', 'models'), ('core', 'tasks')}
+OUTWARD = {('__main__', 'studies')}
 ROOT = Path(semisfl_jax.__file__).parent
 RING = {room: index for index, ring in enumerate(RINGS) for room in ring}
 

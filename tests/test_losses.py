@@ -19,6 +19,10 @@ def unit_rows(rng, count, width):
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
+def mean_contrastive(anchors, labels, references, kappa, weight, comparable=None):
+    return losses.row_mean(losses.contrastive_rows(anchors, labels, references, kappa, comparable), weight)
+
+
 def contrastive_by_hand(anchors, labels, keys, key_labels, confident, mask, kappa, comparable=None):
     """Eq. 3 anchor by anchor."""
     rows = []
@@ -55,7 +59,7 @@ def test_consistency_keeps_masked_rows_in_the_denominator():
     confident = np.array([1, 0, 0, 1, 1, 0, 0, 0], bool)
     rows = -log_softmax(logits)[np.arange(8), pseudo]
     expected = rows[confident].sum() / 8
-    np.testing.assert_allclose(losses.consistency(logits, pseudo, confident, jnp.ones(8)), expected, rtol=1e-5)
+    np.testing.assert_allclose(jnp.mean(losses.consistency_rows(logits, pseudo, confident)), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -66,9 +70,7 @@ def test_contrastive(seed):
     confident, mask = rng.random(20) < 0.6, rng.random(20) < 0.8
     comparable = rng.random((6, 20)) < 0.9 if seed % 2 else None
     expected = contrastive_by_hand(anchors, labels, keys, key_labels, confident, mask, 0.2, comparable)
-    got = losses.contrastive(
-        anchors, labels, References(keys, key_labels, confident, mask), 0.2, jnp.ones(6), comparable
-    )
+    got = mean_contrastive(anchors, labels, References(keys, key_labels, confident, mask), 0.2, jnp.ones(6), comparable)
     np.testing.assert_allclose(got, expected.mean(), rtol=1e-5, atol=1e-6)
 
 
@@ -80,7 +82,7 @@ def test_contrastive_is_zero_without_positives_and_finite_without_references():
 
     def value(anchors, confident, mask, key_labels):
         references = References(keys, key_labels, confident, mask)
-        return losses.contrastive(anchors, labels, references, 0.2, jnp.ones(4))
+        return mean_contrastive(anchors, labels, references, 0.2, jnp.ones(4))
 
     assert value(anchors, everybody, everybody, np.ones(5, int)) == 0.0  # other classes only
     assert value(anchors, nobody, everybody, np.zeros(5, int)) == 0.0  # right class, unconfident
@@ -94,7 +96,7 @@ def test_unconfident_references_push_but_do_not_pull():
     references = References(key, np.array([0, 0]), np.array([True, False]), np.array([True, True]))
     # only the first is a positive, both stand in the denominator: -(1 - log(e^1 + e^0.6)) with kappa = 1
     expected = -(1.0 - np.log(np.exp(1.0) + np.exp(0.6)))
-    np.testing.assert_allclose(losses.contrastive(anchor, np.array([0]), references, 1.0, jnp.ones(1)), expected, 1e-6)
+    np.testing.assert_allclose(mean_contrastive(anchor, np.array([0]), references, 1.0, jnp.ones(1)), expected, 1e-6)
 
 
 def test_contrastive_does_not_depend_on_the_order_of_references():
@@ -103,6 +105,6 @@ def test_contrastive_does_not_depend_on_the_order_of_references():
     fields = (keys, rng.integers(0, 3, 12), rng.random(12) < 0.5, np.ones(12, bool))
     order = rng.permutation(12)
     labels = rng.integers(0, 3, 6)
-    a = losses.contrastive(anchors, labels, References(*fields), 0.2, jnp.ones(6))
-    b = losses.contrastive(anchors, labels, References(*(field[order] for field in fields)), 0.2, jnp.ones(6))
+    a = mean_contrastive(anchors, labels, References(*fields), 0.2, jnp.ones(6))
+    b = mean_contrastive(anchors, labels, References(*(field[order] for field in fields)), 0.2, jnp.ones(6))
     np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -11,11 +11,11 @@ import pytest
 from semisfl_jax import algorithms, core, tasks
 from semisfl_jax.algorithms import m_fed
 from semisfl_jax.algorithms.m_fed import MFedOptions
+from semisfl_jax.algorithms.task_model import TaskModel, part
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, Local
 from semisfl_jax.core.state import trainable
-from semisfl_jax.core.task_model import TaskModel, part
 from semisfl_jax.core.types import Cohort, Federation, SplitParams, Views
 from semisfl_jax.models import SplitModel
 from tests.rows import Row

@@ -8,8 +8,7 @@ from configs import default
 from configs.studies import scales
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import did_you_mean
+from semisfl_jax.core.errors import UserError, did_you_mean
 from semisfl_jax.training import loop
 from tests import runs
 from tests.one_line import assert_one_line

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.models.resizing import resize
+from semisfl_jax.models.layers import resize
 from tests import dense_twin
 from tests.dense_models import NARROW, SHAPE, assert_close, images, narrow
 from tests.marks import slow_but

@@ -10,8 +10,8 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.models import lowerings
-from semisfl_jax.models.deeplab import ASPP, DeepLabV3Plus
-from semisfl_jax.models.resizing import resize
+from semisfl_jax.models.dense_zoo import ASPP, DeepLabV3Plus
+from semisfl_jax.models.layers import resize
 from semisfl_jax.models.resnet import ResNet
 from tests import dense_twin
 

@@ -11,11 +11,11 @@ import pytest
 from configs import cifar10, mnist
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
-from semisfl_jax.core import labeling
+from semisfl_jax.core import cross_entity
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import LOCAL_CLIENTS
-from semisfl_jax.costs.pieces import ModelSpec, measure
-from semisfl_jax.cuts.__main__ import pricing
+from semisfl_jax.costs.prices import ModelSpec, measure
+from semisfl_jax.cuts import pricing
 from semisfl_jax.models import layers, zoo
 from semisfl_jax.models.split import Stack
 from tests import runs
@@ -254,9 +254,9 @@ def test_a_teacher_drops_nothing_in_evaluation_mode(statistics):
     """Its features and labels at the clients are those without a key; in training mode they are other ones."""
     model, variables, images = narrow_cnn13()
     hparams = config_lib.hparams(config_lib.resolve(runs.config(client_teacher_bn=statistics)))
-    labeler = labeling.build_labeler(model, hparams, LOCAL_CLIENTS, 'teacher')
     keys = jax.random.split(jax.random.key(0), 2)
-    got, _ = labeler.label(variables, variables, True, jnp.stack([images, images]), keys)
+    models, x = (variables, variables), jnp.stack([images, images])
+    got, _ = cross_entity.weak_rows(model, hparams, LOCAL_CLIENTS, *models, x, keys, True)
     plain, _ = model.bottom(variables.bottom, images, None, False)
     assert np.allclose(got, jnp.concatenate([plain, plain]), rtol=1e-4, atol=1e-5) == (statistics == 'eval')
     assert np.allclose(got[:2], got[2:], rtol=1e-4, atol=1e-5) == (statistics == 'eval')  # of the same images

@@ -10,8 +10,8 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.models import zoo
+from semisfl_jax.models.dense_zoo import SceneDecoder, SceneEncoder
 from semisfl_jax.models.layers import Compute
-from semisfl_jax.models.scene_net import SceneDecoder, SceneEncoder
 
 SHAPE = (32, 32, 3)
 BUILDERS = {

@@ -14,11 +14,12 @@ import pytest
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import fed_shvr
-from semisfl_jax.core import pseudo_label
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, Local, Uda
+from semisfl_jax.core.objectives import build_rule
+from semisfl_jax.core.teacher import PSEUDO_LABELS, assign_pseudo_labels, hard_labels, label_logits
 from semisfl_jax.data import sources
-from semisfl_jax.plots import looks
+from semisfl_jax.plots import style
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import driver, experiment, inputs
 from tests import golden, needs, runs
@@ -81,7 +82,7 @@ def trained(built, round_, federation):
 def test_the_truth_of_unlabeled_images_reaches_training_only_as_an_oracle(case):
     """Bit for bit: with other true labels, the state after the rounds is the same, and with 'true' another."""
     states = {}
-    for source in pseudo_label.SOURCES:
+    for source in PSEUDO_LABELS:
         trial = built(case, pseudo_labels=source)
         round_ = jax.jit(trial.algorithm.round)
         state, metrics = trained(trial, round_, trial.federation)
@@ -145,8 +146,8 @@ def test_the_losses_of_rules(rule, true, none, threshold):
         hparams = HParams(
             threshold=threshold, pseudo_labels=source, local=Local(objective=objective), uda=uda, options=options
         )
-        apply = pseudo_label.build_rule(hparams) if rule != 'sharpened' else fed_shvr.sharpened(hparams, 1.0)
-        told = pseudo_label.label_logits(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
+        apply = build_rule(hparams) if rule != 'sharpened' else fed_shvr.sharpened_rule(hparams, 1.0)
+        told = label_logits(hparams, jnp.asarray(LOGITS), jnp.asarray(TRUTH))
         value, labels, counted = apply(told, jnp.asarray(STUDENT), jnp.asarray(WEIGHT))
         assert value == pytest.approx((rows * WEIGHT).sum() / 3, rel=1e-5)
         assert counted.tolist() == [source == 'true'] * 4
@@ -159,12 +160,12 @@ def test_the_losses_of_rules(rule, true, none, threshold):
 
 def test_a_threshold_of_one_lets_certain_labels_pass_and_none_does_not():
     """A float32 softmax can be 1, and the authors' rule is >=."""
-    labels, confident = pseudo_label.hard_labels(jnp.asarray(LOGITS), 1.0)
+    labels, confident = hard_labels(jnp.asarray(LOGITS), 1.0)
     assert confident.tolist() == [False, False, False, True]
-    labels, confident = pseudo_label.assign(HParams(pseudo_labels='none', threshold=0.0), jnp.asarray(LOGITS), TRUTH)
+    labels, confident = assign_pseudo_labels(HParams(pseudo_labels='none', threshold=0.0), jnp.asarray(LOGITS), TRUTH)
     assert not confident.any()
     assert (labels == 3).all()  # no class
-    labels, confident = pseudo_label.assign(HParams(pseudo_labels='true', threshold=1.0), jnp.asarray(LOGITS), TRUTH)
+    labels, confident = assign_pseudo_labels(HParams(pseudo_labels='true', threshold=1.0), jnp.asarray(LOGITS), TRUTH)
     assert confident.all()
     assert labels.tolist() == TRUTH.tolist()
 
@@ -234,10 +235,10 @@ def test_every_output_says_oracle(tmp_path, capsys):
     assert [summary.get('pseudo_labels') for summary in summaries] == [None, 'true', 'none']
     found = {name: read(tmp_path / name) for name in ('method', 'oracle', 'floor')}
     groups, _ = group(list(found.values()))
-    assert [looks.title(label) for label in groups] == ['FedAvg', 'FedAvg (oracle)', 'FedAvg (no pseudo-labels)']
+    assert [style.group_title(label) for label in groups] == ['FedAvg', 'FedAvg (oracle)', 'FedAvg (no pseudo-labels)']
     alone, _ = group([found['oracle']])
-    assert [looks.title(label) for label in alone] == ['FedAvg (oracle)']
-    drawn = looks.of(['FedAvg (oracle)', 'FedAvg', 'FedAvg (no pseudo-labels)'])
+    assert [style.group_title(label) for label in alone] == ['FedAvg (oracle)']
+    drawn = style.looks(['FedAvg (oracle)', 'FedAvg', 'FedAvg (no pseudo-labels)'])
     assert len({look.color for look in drawn.values()}) == 1
     assert len({(look.marker, look.dash) for look in drawn.values()}) == 3
-    assert drawn['FedAvg'] == looks.of_methods()['fedavg']
+    assert drawn['FedAvg'] == style.method_looks()['fedavg']

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.data import dense, maps
-from semisfl_jax.tasks import IGNORED, resize
+from semisfl_jax.data import maps
+from semisfl_jax.tasks import IGNORED
+from semisfl_jax.tasks.scores import bilinear, nearest
 from semisfl_jax.training import evaluation as evaluate_lib
 
 SIZES = np.array([[7, 11], [12, 5], [3, 4], [12, 11]], np.int32)
@@ -58,7 +59,7 @@ def pictures(highest, seed=0):
 def test_bilinear_by_hand():
     """2 pixels to 4: centers at -1/4, 1/4, 3/4 and 5/4 of the distance between the two; to 3: at -1/6, 1/2 and 7/6."""
     values = jnp.array([[[0.0, 4.0]]])
-    resized = partial(resize.bilinear, values)
+    resized = partial(bilinear, values)
     assert resized((1, 4), jnp.array([[1, 4]])).ravel().tolist() == [0, 1, 3, 4]
     assert resized((2, 4), jnp.array([[2, 3]]))[0, :, :3].tolist() == [[0, 2, 4]] * 2
     assert resized((1, 1), jnp.array([[1, 1]])).ravel().tolist() == [2]
@@ -67,7 +68,7 @@ def test_bilinear_by_hand():
 
 def test_bilinear_equals_loops():
     values = np.random.default_rng(1).normal(size=(4, SIDE, SIDE, 2)).astype(np.float32)
-    resized = np.asarray(jax.jit(resize.bilinear, static_argnums=1)(values, LARGEST, SIZES))
+    resized = np.asarray(jax.jit(bilinear, static_argnums=1)(values, LARGEST, SIZES))
     for got, given, (height, width) in zip(resized, values, SIZES.tolist(), strict=True):
         for channel in range(2):
             expected = linear(given[..., channel].astype(np.float64), height, width)
@@ -76,7 +77,7 @@ def test_bilinear_equals_loops():
 
 def test_nearest_equals_that_of_the_data():
     values = np.random.default_rng(2).integers(0, 9, (4, SIDE, SIDE))
-    resized = np.asarray(resize.nearest(jnp.asarray(values), LARGEST, jnp.asarray(SIZES)))
+    resized = np.asarray(nearest(jnp.asarray(values), LARGEST, jnp.asarray(SIZES)))
     for got, given, (height, width) in zip(resized, values, SIZES.tolist(), strict=True):
         np.testing.assert_array_equal(got[:height, :width], maps.nearest(given, height, width))
 
@@ -86,7 +87,7 @@ def test_classes_of_a_known_size_error():
     truths = pictures(3)
     small = [maps.nearest(truth, SIDE, SIDE) for truth in truths]
     outputs = np.eye(4)[np.stack(small)]
-    got = scores('semseg', outputs, dense.padded(truths, LARGEST), SIZES, number=4)
+    got = scores('semseg', outputs, maps.padded(truths, LARGEST), SIZES, number=4)
     back = [values[(2 * np.arange(h) + 1)[:, None] * SIDE // (2 * h), (2 * np.arange(w) + 1) * SIDE // (2 * w)]
             for values, (h, w) in zip(small, SIZES.tolist(), strict=True)]  # fmt: skip
     truth, guess = (np.concatenate([values.ravel() for values in of]) for of in (truths, back))
@@ -107,7 +108,7 @@ def test_saliency_of_a_known_size_error():
     for threshold in np.linspace(0.2, 0.9, 15)[:-1]:  # the last one is at the probability itself
         large = [linear(p, *truth.shape) for p, truth in zip(probability, truths, strict=True)]
         expected.append(np.mean([iou(truth, p > threshold, 1) for truth, p in zip(truths, large, strict=True)]))
-    got = scores('saliency', outputs, dense.padded(truths, LARGEST), SIZES)['iou']
+    got = scores('saliency', outputs, maps.padded(truths, LARGEST), SIZES)['iou']
     assert got == pytest.approx(max(expected), abs=1e-6)
     assert 0.6 < got < 0.99
     assert scores('saliency', outputs, small, None)['iou'] == 1
@@ -118,7 +119,7 @@ def test_depth_at_the_original_size():
     outputs = np.random.default_rng(3).uniform(size=(4, SIDE, SIDE, 1)).astype(np.float32)
     large = [linear(values[..., 0], *truth.shape) for values, truth in zip(outputs, truths, strict=True)]
     squares = [((a - b / 254) ** 2).ravel() for a, b in zip(large, truths, strict=True)]
-    got = scores('depth', outputs, dense.padded(truths, LARGEST), SIZES)['rmse']
+    got = scores('depth', outputs, maps.padded(truths, LARGEST), SIZES)['rmse']
     assert got == pytest.approx(np.concatenate(squares).mean() ** 0.5, rel=1e-5)
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import outputs
 from tests import runs
@@ -17,10 +17,10 @@ def full(*arguments):
 
 def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch):
     file = tmp_path / 'a.txt'
-    atomic_io.write(file, b'before')
+    file_io.write(file, b'before')
     monkeypatch.setattr(os, 'fsync', full)
-    with pytest.raises(OSError, match='No space left') as caught, atomic_io.writing('--out'):
-        atomic_io.write(file, b'after')
+    with pytest.raises(OSError, match='No space left') as caught, file_io.writing('--out'):
+        file_io.write(file, b'after')
     assert caught.value.filename == str(file)  # `errors.exit_status` says to make room
     assert [path.name for path in tmp_path.iterdir()] == ['a.txt']
     assert file.read_bytes() == b'before'
@@ -29,8 +29,8 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch):
 def test_what_another_folder_would_help_against_says_so(tmp_path):
     (tmp_path / 'a.txt').mkdir()
     message = r'cannot write .*/a.txt: Is a directory; choose another --out'
-    with pytest.raises(UserError, match=message), atomic_io.writing('--out'):
-        atomic_io.write(tmp_path / 'a.txt', b'content')
+    with pytest.raises(UserError, match=message), file_io.writing('--out'):
+        file_io.write(tmp_path / 'a.txt', b'content')
 
 
 def test_a_run_on_a_full_disk_keeps_its_folder(tmp_path, monkeypatch):

@@ -14,10 +14,10 @@ from tests import runs
 SCRIPT = """
 import json, sys
 import jax
-from semisfl_jax import config as config_lib, machine
+from semisfl_jax import config as config_lib
 from semisfl_jax.config.devices import count
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core import make_mesh
+from semisfl_jax.core import machine, make_mesh
 from tests import runs
 
 cores, begun, *all_changes = json.loads(sys.argv[1])

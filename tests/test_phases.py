@@ -170,8 +170,8 @@ PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}
 def supervised(label_weight=1.0, **changes):
     """The compiled phase without a queue, (state, K_s) -> state, metrics, and the first state."""
     hparams = dataclasses.replace(toy.HPARAMS, **changes)
-    phase = core.build_supervised(linear.model(), toy.VIEWS, hparams, memory=None, label_weight=label_weight)
-    state = core.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    phase = core.build_supervised(linear.model(), toy.VIEWS, hparams, label_weight)
+    state = core.init_state(rng.root(0), linear.model(), teacher=False)
     run = jax.jit(phase)
     return lambda state, k_s: run(rng.root(0), state, federation(), jnp.int32(k_s), jnp.float32(0.1)), state, hparams
 
@@ -236,7 +236,7 @@ def test_who_sits_out_is_in_no_average():
 
     hparams = dataclasses.replace(toy.HPARAMS, local=Local(weighting='samples'))
     run = core.build_local(client, hparams, received=lambda state: {'w': jnp.float32(-1.0)})
-    state = core.init_state(rng.root(0), linear.model(), memory=(), projection=False, teacher=False)
+    state = core.init_state(rng.root(0), linear.model(), teacher=False)
     averaged, _, metrics = jax.jit(run)(rng.root(0), state, toy.federation(), toy.cohort([1, 2, 4]), jnp.float32(0.1))
     np.testing.assert_allclose(averaged['w'], (1 * 7 + 4 * 19) / (7 + 19), rtol=1e-6)
     np.testing.assert_allclose(metrics['own'], (1 + 4) / 2, rtol=1e-6)

@@ -10,7 +10,7 @@ from configs import svhn
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import machine
-from semisfl_jax.preview import fit, hlo, program, shapes, targets
+from semisfl_jax.preview import program, requirements, targets
 from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
@@ -33,21 +33,9 @@ def tiny(changes=MappingProxyType({})):
 @pytest.fixture(scope='module')
 def compiled():
     """The tiny run on the CPU: its experiment, round and evaluation."""
-    experiment = shapes.experiment(tiny(), None)
+    experiment = program.shape_experiment(tiny(), None)
     target = targets.get('cpu')
     return experiment, *(make(experiment, target, ONE) for make in (program.compile_round, program.compile_evaluation))
-
-
-def test_convolutions_of_a_real_program(compiled):
-    """small_cnn has two: student and teacher forward, and backward two gradients of kernels and one of features."""
-    counts = hlo.phases(hlo.parse(compiled[1].text))
-    active = runs.TINY['federation.num_active']  # one after another on a CPU
-    for phase, clients in (('supervised_step', 1), ('cross_entity_iteration', active)):
-        products = counts[phase].products
-        assert products['convolution (forward)'] == 4 * clients
-        assert products['convolution (backward)'] == 3 * clients
-        assert counts[phase].open_loops == 0
-    assert counts[hlo.REST].products.keys() <= {'product'}
 
 
 def described(tree):
@@ -74,14 +62,14 @@ SETTINGS = {
 @pytest.mark.parametrize('name', SETTINGS)
 def test_shapes_are_those_of_a_run(name):
     config = tiny(SETTINGS[name])
-    real, hollow = experiment_lib.build(config), shapes.experiment(config, None)
+    real, hollow = experiment_lib.build(config), program.shape_experiment(config, None)
     state = init_state(real)(real.key)
     federation, cohort, _ = next(inputs.inputs(real, 0))
-    arguments = shapes.of_round(hollow, ONE)
+    arguments = program.round_shapes(hollow, ONE)
     assert of_shapes(tuple(arguments)) == described((real.key, state, federation, cohort, np.int32(1)))
     assert all(leaf.sharding.device_set == {ONE.first} for leaf in jax.tree.leaves(arguments))
     batches = batched(real.dataset.test_images, real.test_truth, config.eval_batch_size, jax.device_put)
-    assert of_shapes(shapes.of_evaluation(hollow, ONE)) == described((state, batches))
+    assert of_shapes(program.evaluation_shapes(hollow, ONE)) == described((state, batches))
 
 
 def test_images_of_hollow_data_take_no_memory():
@@ -108,7 +96,7 @@ def test_memory_is_that_of_the_program_of_a_run(compiled):
     assert round_.memory.temporary == analysis.temp_size_in_bytes
     assert round_.memory.outputs == analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     assert round_.memory.outputs < 1000  # the state takes the place of its argument
-    need = fit.need(compiled[0], round_, evaluation)
+    need = requirements.memory(compiled[0], round_, evaluation)
     images = 1437 * 8 * 8 + 4 * 1437
     test_set = 360 * 8 * 8 + 4 * 360 + 360  # one batch: images, labels, which of them count
     assert need.shared == images + test_set
@@ -117,17 +105,17 @@ def test_memory_is_that_of_the_program_of_a_run(compiled):
 
 def test_what_fits():
     target = targets.Target('x', 'tpu', 'X', memory=1000)
-    assert fit.Need(1000, 0).fits(target)
-    assert not fit.Need(1001, 0).fits(target)
-    assert fit.Need(300, 100).trials(target) == 4  # 900 beside the images, 200 each
-    assert fit.Need(1001, 0).trials(target) == 0
+    assert requirements.MemoryNeed(1000, 0).fits(target)
+    assert not requirements.MemoryNeed(1001, 0).fits(target)
+    assert requirements.MemoryNeed(300, 100).trials(target) == 4  # 900 beside the images, 200 each
+    assert requirements.MemoryNeed(1001, 0).trials(target) == 0
     assert targets.Target('x', 'gpu', 'X', memory=1000).usable == 750
-    assert fit.Need(10**9, 0).fits(targets.Target('x', 'cpu', 'X', memory=None))
+    assert requirements.MemoryNeed(10**9, 0).fits(targets.Target('x', 'cpu', 'X', memory=None))
 
 
 def test_a_run_that_does_not_fit(capsys, monkeypatch, compiled):
     """The tiny run in a memory that is too small for it by a byte, and in one that no run fits."""
-    need = fit.need(*compiled).total
+    need = requirements.memory(*compiled).total
     monkeypatch.setattr(machine, 'host_memory', lambda: need - 1)
     assert main([*WORDS, '--target=cpu']) == 2
     printed = capsys.readouterr()
@@ -147,7 +135,9 @@ def test_a_chunk_that_fits(largest, words, capsys, monkeypatch, compiled):
     def compile_round(experiment, *others):
         tried.append(experiment.config.federation.client_chunk)
         fits = 0 < tried[-1] <= largest
-        return round_ if fits else program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
+        if fits:
+            return round_
+        raise program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
 
     monkeypatch.setattr(program, 'compile_round', compile_round)
     monkeypatch.setattr(program, 'compile_evaluation', lambda *arguments: evaluation)

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.core import pseudo_label
+from semisfl_jax.core.objectives import fixmatch, signal_threshold, uda
+from semisfl_jax.core.teacher import count_pseudo_labels, hard_labels, pseudo_label_rates
 
 LOG = np.log
 # Three rows of probabilities 0.9/0.1, 0.6/0.4, 0.2/0.8 on the weak view; uniform, 0.5/0.5, 0.75/0.25 on the strong one.
@@ -18,28 +19,28 @@ ONES = jnp.ones(3)
 
 def test_fixmatch_by_hand():
     """With tau 0.7 rows 0 and 2 count, labels 0 and 1: (log 2 + log 4) / 3. The middle row stays in the mean."""
-    value, labels, confident = pseudo_label.fixmatch(0.7)(WEAK, STRONG, ONES)
+    value, labels, confident = fixmatch(0.7)(WEAK, STRONG, ONES)
     np.testing.assert_allclose(value, (LOG(2) + LOG(4)) / 3, rtol=1e-6)
     np.testing.assert_array_equal(labels, [0, 0, 1])
     np.testing.assert_array_equal(confident, [True, False, True])
-    value, *_ = pseudo_label.fixmatch(0.7)(WEAK, STRONG, jnp.array([1.0, 1.0, 0.0]))  # the last row is a labeled one
+    value, *_ = fixmatch(0.7)(WEAK, STRONG, jnp.array([1.0, 1.0, 0.0]))  # the last row is a labeled one
     np.testing.assert_allclose(value, LOG(2) / 2, rtol=1e-6)
 
 
 def test_a_row_at_the_threshold_counts():
     weak = jnp.array([[0.0, 0.0, -jnp.inf]])
-    assert bool(pseudo_label.hard_labels(weak, 0.5)[1][0])
-    assert not bool(pseudo_label.hard_labels(weak, math.nextafter(0.5, 1) + 1e-6)[1][0])
+    assert bool(hard_labels(weak, 0.5)[1][0])
+    assert not bool(hard_labels(weak, math.nextafter(0.5, 1) + 1e-6)[1][0])
 
 
 def test_uda_by_hand():
     """Temperature 0.5 squares and renormalizes: 0.9/0.1 -> 81/82, 1/82; confidence is that of 0.9, not of 81/82."""
-    value, _, confident = pseudo_label.uda(0.7, 0.5)(WEAK, STRONG, ONES)
+    value, _, confident = uda(0.7, 0.5)(WEAK, STRONG, ONES)
     first = 81 / 82 * LOG(81 / 82 / 0.5) + 1 / 82 * LOG(1 / 82 / 0.5)
     last = 1 / 17 * LOG(1 / 17 / 0.75) + 16 / 17 * LOG(16 / 17 / 0.25)
     np.testing.assert_allclose(value, (first + last) / 3, rtol=1e-5)
     np.testing.assert_array_equal(confident, [True, False, True])
-    value, _, confident = pseudo_label.uda(0.0, 1.0)(WEAK, STRONG, ONES)  # neither mask nor sharpening
+    value, _, confident = uda(0.0, 1.0)(WEAK, STRONG, ONES)  # neither mask nor sharpening
     divergences = [
         sum(p * LOG(p / q) for p, q in zip(*pair, strict=True))
         for pair in (((0.9, 0.1), (0.5, 0.5)), ((0.6, 0.4), (0.5, 0.5)), ((0.2, 0.8), (0.75, 0.25)))
@@ -57,7 +58,7 @@ def test_uda_against_numpy_at_the_values_of_its_authors_scripts():
         p, q, sharp = (np.exp(x) / np.exp(x).sum() for x in (ori, aug, ori / 0.4))
         rows.append(np.sum(sharp * (np.log(sharp) - np.log(q))) if p.max() > 0.8 else 0.0)
     assert 0 < np.count_nonzero(rows) < 40
-    value, _, confident = pseudo_label.uda(0.8, 0.4)(jnp.array(weak), jnp.array(strong), jnp.ones(40))
+    value, _, confident = uda(0.8, 0.4)(jnp.array(weak), jnp.array(strong), jnp.ones(40))
     np.testing.assert_allclose(value, np.mean(rows), rtol=1e-5)
     assert int(confident.sum()) == np.count_nonzero(rows)
 
@@ -66,13 +67,13 @@ def test_a_row_at_the_threshold_does_not_count_in_uda():
     """Its authors' mask is strict, where FixMatch's takes the row at the threshold in; at 0 all rows count."""
     weak = jnp.array([[0.0, 0.0, -80.0]])
     assert float(jax.nn.softmax(weak).max()) == 0.5
-    assert bool(pseudo_label.fixmatch(0.5)(weak, weak, ONES[:1])[2][0])
+    assert bool(fixmatch(0.5)(weak, weak, ONES[:1])[2][0])
     for threshold, counts in ((0.5, False), (0.49, True), (0.0, True)):
-        assert bool(pseudo_label.uda(threshold, 1.0)(weak, weak, ONES[:1])[2][0]) == counts
+        assert bool(uda(threshold, 1.0)(weak, weak, ONES[:1])[2][0]) == counts
 
 
 def test_uda_is_zero_where_the_views_agree_and_its_gradient_is_a_difference():
-    rule = pseudo_label.uda(0.0, 1.0)
+    rule = uda(0.0, 1.0)
     np.testing.assert_allclose(rule(WEAK, WEAK, ONES)[0], 0.0, atol=1e-7)
     gradient = jax.grad(lambda strong: rule(WEAK, strong, ONES)[0])(STRONG)
     np.testing.assert_allclose(gradient, (np.exp(STRONG) - np.exp(WEAK)) / 3, atol=1e-6)  # softmax(q) - p
@@ -89,18 +90,18 @@ def test_uda_is_zero_where_the_views_agree_and_its_gradient_is_a_difference():
     ],
 )
 def test_signal_annealing_by_hand(schedule, progress, alpha):
-    threshold = pseudo_label.signal_threshold(schedule, jnp.float32(progress), 4)
+    threshold = signal_threshold(schedule, jnp.float32(progress), 4)
     np.testing.assert_allclose(threshold, alpha * 0.75 + 0.25, rtol=1e-5)
-    assert math.isinf(pseudo_label.signal_threshold('off', jnp.float32(progress), 4))
+    assert math.isinf(signal_threshold('off', jnp.float32(progress), 4))
 
 
 def test_counts_by_hand():
     labels, truth = jnp.array([0, 1, 1, 2, 2]), jnp.array([0, 1, 0, -1, 2])
     confident = jnp.array([True, True, True, True, False])
     unlabeled = jnp.array([False, True, True, True, True])
-    counts = pseudo_label.count(labels, confident, truth, unlabeled)
+    counts = count_pseudo_labels(labels, confident, truth, unlabeled)
     assert {name: int(value) for name, value in counts.items()} == {
         'unlabeled': 4, 'confident': 3, 'evaluable': 2, 'correct': 1,
     }  # fmt: skip
-    rates = pseudo_label.rates(counts)
+    rates = pseudo_label_rates(counts)
     assert (float(rates['mask_rate']), float(rates['pseudo_label_accuracy'])) == (0.75, 0.5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax.core import queue
+from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.losses import References
 
 
@@ -21,7 +22,7 @@ def batch(start, count, confident=True):
 @pytest.mark.parametrize('size', [3, 8, 10])
 @pytest.mark.parametrize('counts', [(4, 4, 4), (3, 5, 1, 7), (12, 2)])
 def test_ring_is_a_deque(size, counts):
-    ring, expected, start = queue.init(size, 2), deque(maxlen=size), 0
+    ring, expected, start = queue.empty(size, 2), deque(maxlen=size), 0
     for count in counts:
         rows = batch(start, count, confident=start % 2 == 0)
         ring = queue.push(ring, rows.keys, rows.labels, rows.confident)
@@ -34,18 +35,6 @@ def test_ring_is_a_deque(size, counts):
     assert int(ring.head) == sum(counts) % size
 
 
-def test_disabled_push_changes_nothing():
-    rows = batch(0, 3)
-    ring = queue.push(queue.init(4, 2), rows.keys, rows.labels, rows.confident)
-    again = queue.push(ring, *batch(10, 2)[:3], enabled=jnp.asarray(False))
-    for a, b in zip(
-        (ring.keys, ring.labels, ring.confident, ring.head),
-        (again.keys, again.labels, again.confident, again.head),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a, b)
-
-
 def labels_seen(references):
     """Labels in the denominator, and those that may be positives."""
     seen = np.asarray(references.mask)
@@ -53,35 +42,38 @@ def labels_seen(references):
     return sorted(labels[seen].tolist()), sorted(labels[seen & confident & (labels >= 0)].tolist())
 
 
+def build(policy, size, width=2, stride=10, empty_slots='auto', key=None):
+    options = {'queue': policy, 'queue_size': size, 'queue_stride': stride, 'queue_empty_slots': empty_slots}
+    return queue.build(HParams(**options), width, key)
+
+
 def test_two_level():
-    memory = queue.two_level(size=4, width=2, stride=2, count_empty=False)
-    state = memory.push_supervised(memory.init(), batch(0, 3))
-    assert labels_seen(memory.supervised_references(state, batch(10, 1))) == ([0, 1, 2, 10],) * 2
-    state = memory.push_unlabeled(state, batch(20, 2, confident=False), jnp.int32(0))
-    seen, positive = labels_seen(memory.cross_entity_references(state, batch(30, 1)))
+    state = build('two_level', 4, stride=2).push_supervised(batch(0, 3))
+    assert labels_seen(state.supervised_references(batch(10, 1))) == ([0, 1, 2, 10],) * 2
+    state = state.push_unlabeled(batch(20, 2, confident=False), jnp.int32(0))
+    seen, positive = labels_seen(state.cross_entity_references(batch(30, 1)))
     assert seen == [0, 1, 2, 20, 21, 30]
     assert positive == [0, 1, 2, 30]  # unconfident keys are negatives
-    assert labels_seen(memory.supervised_references(state, batch(10, 1)))[0] == [0, 1, 2, 10]  # U is not looked at
-    state = memory.push_unlabeled(state, batch(40, 2), jnp.int32(1))  # second iteration: enters both levels
-    supervised, unlabeled = state
+    assert labels_seen(state.supervised_references(batch(10, 1)))[0] == [0, 1, 2, 10]  # U is not looked at
+    state = state.push_unlabeled(batch(40, 2), jnp.int32(1))  # second iteration: enters both levels
+    supervised, unlabeled = state.rings
     assert sorted(np.asarray(supervised.labels).tolist()) == [1, 2, 40, 41]
     assert sorted(np.asarray(unlabeled.labels).tolist()) == [20, 21, 40, 41]
 
 
 def test_single_ring_reproduces_the_code():
     """Supervised keys are positives in the supervised loss and only negatives in the other; empty slots are zeros."""
-    memory = queue.build('single_ring', size=6, width=2, stride=10, empty_slots='auto')
-    state = memory.push_supervised(memory.init(), batch(0, 2))
-    seen, positive = labels_seen(memory.supervised_references(state, batch(10, 1)))
+    state = build('single_ring', 6).push_supervised(batch(0, 2))
+    seen, positive = labels_seen(state.supervised_references(batch(10, 1)))
     assert seen == [-1, -1, -1, -1, 0, 1, 10]
     assert positive == [0, 1, 10]
-    references = memory.cross_entity_references(state, batch(10, 1))
+    references = state.cross_entity_references(batch(10, 1))
     seen, positive = labels_seen(references)
     assert seen == [-1, -1, -1, -1, 0, 1, 10]
     assert positive == [10]
     np.testing.assert_array_equal(np.asarray(references.keys)[np.asarray(references.labels) < 0], 0.0)
-    state = memory.push_unlabeled(state, batch(20, 5), jnp.int32(0))  # wraps over the first supervised key
-    seen, positive = labels_seen(memory.cross_entity_references(state, batch(10, 1)))
+    state = state.push_unlabeled(batch(20, 5), jnp.int32(0))  # wraps over the first supervised key
+    seen, positive = labels_seen(state.cross_entity_references(batch(10, 1)))
     assert seen == [1, 10, 20, 21, 22, 23, 24]
     assert positive == [10, 20, 21, 22, 23, 24]
 
@@ -91,16 +83,14 @@ def test_single_ring_reproduces_the_code():
     [('two_level', 64 + 1024, 640 + 2048), ('single_ring', 64 + 1024, 640 + 1024), ('off', 64, 640)],
 )
 def test_number_of_reference_columns(name, supervised, cross_entity):
-    memory = queue.build(name, 1024, 2, 10, 'auto')
-    state = memory.init()
-    assert memory.supervised_references(state, batch(0, 64)).keys.shape == (supervised, 2)
-    assert memory.cross_entity_references(state, batch(0, 640)).keys.shape == (cross_entity, 2)
+    state = build(name, 1024)
+    assert state.supervised_references(batch(0, 64)).keys.shape == (supervised, 2)
+    assert state.cross_entity_references(batch(0, 640)).keys.shape == (cross_entity, 2)
 
 
 @pytest.mark.parametrize(('empty_slots', 'expected'), [('ignore', 1), ('count', 9), ('auto', 1)])
 def test_empty_slots_switch(empty_slots, expected):
-    memory = queue.build('two_level', 4, 2, 10, empty_slots)
-    references = memory.cross_entity_references(memory.init(), batch(0, 1))
+    references = build('two_level', 4, empty_slots=empty_slots).cross_entity_references(batch(0, 1))
     assert int(np.sum(np.asarray(references.mask))) == expected
 
 
@@ -108,37 +98,32 @@ def test_how_long_supervised_keys_stay():
     """The paper's round: 640 unlabeled keys an iteration against two levels of 1,024, the supervised one full. Every
     tenth iteration's keys enter it, too: it holds 1,024 supervised keys in iterations 1 to 10, 384 up to the 20th, and
     none after; with a stride beyond K_u they stay throughout."""
+    supervised = References(jnp.zeros((1024, 2)), jnp.full(1024, 7), jnp.ones(1024, bool), jnp.ones(1024, bool))
+    push = jax.jit(queue.Queue.push_unlabeled)
     for stride, expected in ((10, [1024] * 10 + [384] * 10 + [0] * 30), (51, [1024] * 50)):
-        memory, seen = queue.two_level(1024, 2, stride, count_empty=False), []
-        push = jax.jit(memory.push_unlabeled)
-        supervised = References(jnp.zeros((1024, 2)), jnp.full(1024, 7), jnp.ones(1024, bool), jnp.ones(1024, bool))
-        state = memory.push_supervised(memory.init(), supervised)
+        state, seen = build('two_level', 1024, stride=stride).push_supervised(supervised), []
         for t in range(50):
-            seen.append(int(jnp.sum(state[0].labels == 7)))
+            seen.append(int(jnp.sum(state.rings[0].labels == 7)))
             state = push(state, batch(100, 640), jnp.int32(t))
         assert seen == expected
 
 
 def test_single_ring_starts_as_random_unit_vectors():
     """As the authors' does: negatives until keys have taken their slots, zeros after the first emptying."""
-    memory = queue.build('single_ring', size=6, width=4, stride=10, empty_slots='auto')
-    ring = memory.start(jax.random.key(0))
-    np.testing.assert_allclose(np.linalg.norm(ring.keys, axis=1), 1.0, rtol=1e-6)
-    assert not np.array_equal(ring.keys, memory.start(jax.random.key(1)).keys)
-    ring = memory.push_supervised(ring, References(jnp.zeros((2, 4)), jnp.arange(2), jnp.ones(2, bool), None))
+    state, other = (build('single_ring', 6, 4, key=jax.random.key(seed)) for seed in (0, 1))
+    np.testing.assert_allclose(np.linalg.norm(state.rings[0].keys, axis=1), 1.0, rtol=1e-6)
+    assert not np.array_equal(state.rings[0].keys, other.rings[0].keys)
+    state = state.push_supervised(References(jnp.zeros((2, 4)), jnp.arange(2), jnp.ones(2, bool), None))
     batch = References(jnp.ones((1, 4)), jnp.array([1]), jnp.array([True]), jnp.array([True]))
-    for references in (memory.supervised_references(ring, batch), memory.cross_entity_references(ring, batch)):
+    for references in (state.supervised_references(batch), state.cross_entity_references(batch)):
         np.testing.assert_array_equal(references.keys[1:3], 0.0)
-        np.testing.assert_array_equal(references.keys[3:], ring.keys[2:])
+        np.testing.assert_array_equal(references.keys[3:], state.rings[0].keys[2:])
         np.testing.assert_array_equal(references.labels, [1, 0, 1, -1, -1, -1, -1])
         assert references.mask.all()
-    assert not np.any(memory.init().keys)
+    assert not np.any(state.emptied().rings[0].keys)
 
 
 def test_what_a_round_without_clients_leaves():
     for name, stays in (('single_ring', True), ('two_level', False)):
-        memory = queue.build(name, 4, 2, 10, 'auto')
-        state = memory.push_supervised(memory.init(), batch(0, 3))
-        after = memory.after_pre_round(state)
-        ring = after if name == 'single_ring' else after[0]
-        assert int(jnp.sum(ring.labels >= 0)) == 3 * stays
+        after = build(name, 4).push_supervised(batch(0, 3)).after_pre_round()
+        assert int(jnp.sum(after.rings[0].labels >= 0)) == 3 * stays

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.algorithms import regulators
+from semisfl_jax.algorithms import feddure
 from semisfl_jax.core import losses, rng
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
@@ -17,7 +17,7 @@ RATE = 0.3
 
 
 def test_f_reg_has_the_papers_1537_parameters_as_pytorch_draws_them():
-    w = regulators.init_fine(rng.root(0), 10, 128)
+    w = feddure.init_fine(rng.root(0), 10, 128)
     assert sum(x.size for x in jax.tree.leaves(w)) == 10 * 128 + 128 + 128 + 1 == 1_537
     for name, inputs in (('hidden', 10), ('out', 128)):
         values = np.abs(np.concatenate([np.ravel(x) for x in w[name].values()]))
@@ -28,7 +28,7 @@ def test_factors_by_hand():
     """Of (0.2, 0.8): ReLU(0.2 - 0.8 + 0.1, 0.4 + 0.8) = (0, 1.2), sigmoid(1.2 * 2 - 0.4) = sigmoid(2)."""
     hidden = {'kernel': jnp.array([[1.0, 2.0], [-1.0, 1.0]]), 'bias': jnp.array([0.1, 0.0])}
     w = {'hidden': hidden, 'out': {'kernel': jnp.array([[5.0], [2.0]]), 'bias': jnp.array([-0.4])}}
-    factors = regulators.weigh(w, jnp.array([[0.2, 0.8], [1.0, 0.0]]))
+    factors = feddure.weigh(w, jnp.array([[0.2, 0.8], [1.0, 0.0]]))
     np.testing.assert_allclose(factors, 1 / (1 + np.exp([-2.0, -(5 * 1.1 + 2 * 2.0 - 0.4)])), rtol=1e-6)
 
 
@@ -50,7 +50,7 @@ def scene():
     labels = jnp.array([2, 0, 1, 0, 1, 2, 1])
     shapes = jax.eval_shape(lambda: Network().init(rng.root(1), images[:2]))
     variables = jax.tree.map(lambda x: jnp.asarray(draw.normal(scale=0.3, size=x.shape)), shapes)
-    w = jax.tree.map(lambda x: jnp.asarray(3.0 * x, jnp.float64), regulators.init_fine(rng.root(2), toy.CLASSES, 16))
+    w = jax.tree.map(lambda x: jnp.asarray(3.0 * x, jnp.float64), feddure.init_fine(rng.root(2), toy.CLASSES, 16))
 
     def logits(parameters, x, name):
         dropout = {'dropout': rng.fold(rng.root(3), name)}
@@ -71,7 +71,7 @@ def after_virtual_step(w, parameters, rows, labeled):
 
     def weighted(parameters):
         values, probabilities = rows(parameters)
-        return jnp.mean(regulators.weigh(w, jax.lax.stop_gradient(probabilities)) * values)
+        return jnp.mean(feddure.weigh(w, jax.lax.stop_gradient(probabilities)) * values)
 
     gradient = jax.grad(weighted)(parameters)
     return labeled(jax.tree.map(lambda phi, g: phi - RATE * g, parameters, gradient))
@@ -83,7 +83,7 @@ def test_its_gradient_is_that_of_the_whole_step():
         parameters, rows, labeled, w = scene()
 
         def own(w):
-            return regulators.fine_gradient(w, regulators.look(rows, parameters), labeled, parameters, RATE)
+            return feddure.fine_gradient(w, feddure.differentiate(rows, parameters), labeled, parameters, RATE)
 
         def through(w):
             return after_virtual_step(w, parameters, rows, labeled)
@@ -111,8 +111,8 @@ def test_it_is_minus_rate_over_rows_times_the_products_of_gradients():
 
         @jax.jit
         def both(w):
-            unlabeled = regulators.look(rows, parameters)
-            factors, pullback = jax.vjp(lambda w: regulators.weigh(w, unlabeled.probabilities), w)
+            unlabeled = feddure.differentiate(rows, parameters)
+            factors, pullback = jax.vjp(lambda w: feddure.weigh(w, unlabeled.probabilities), w)
             by_row = [jax.grad(lambda parameters, row=row: rows(parameters)[0][row])(parameters) for row in range(4)]
             mean = jax.tree.map(lambda *g: sum(factors[row] * g[row] for row in range(4)) / 4, *by_row)
             v = jax.grad(labeled)(jax.tree.map(lambda phi, g: phi - RATE * g, parameters, mean))
@@ -120,7 +120,7 @@ def test_it_is_minus_rate_over_rows_times_the_products_of_gradients():
                 sum(jax.tree.leaves(jax.tree.map(lambda g, v: jnp.sum(g * v), gradient, v))) for gradient in by_row
             ]
             expected = mean, pullback(-RATE / 4 * jnp.stack(products))[0]
-            gradient = regulators.fine_gradient(w, unlabeled, labeled, parameters, RATE)
+            gradient = feddure.fine_gradient(w, unlabeled, labeled, parameters, RATE)
             return (unlabeled.gradient(factors), gradient), expected
 
         got, expected = both(w)
@@ -139,8 +139,8 @@ def test_where_nothing_can_be_learned_it_is_zero(rate):
     def labeled(parameters):
         return jnp.sum(parameters['b' if rate else 'a'] ** 2)
 
-    w = regulators.init_fine(rng.root(0), 3, 8)
-    gradient = regulators.fine_gradient(w, regulators.look(rows, parameters), labeled, parameters, rate)
+    w = feddure.init_fine(rng.root(0), 3, 8)
+    gradient = feddure.fine_gradient(w, feddure.differentiate(rows, parameters), labeled, parameters, rate)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient))
 
 
@@ -148,8 +148,8 @@ def test_counts_by_hand():
     """Row 0 is labeled; 1 is right, 2 wrong, of 3 nobody knows, 4 is right and not confident."""
     labels, truth = jnp.array([0, 1, 1, 2, 2]), jnp.array([0, 1, 0, -1, 2])
     confident, guessed = jnp.array([True, True, True, True, False]), jnp.array([False, True, True, True, True])
-    counts = regulators.count(labels, confident, truth, guessed, jnp.array([9.0, 0.5, 0.25, 9.0, 0.0]))
-    found = {name: float(value) for name, value in regulators.rates(counts).items()}
+    counts = feddure.count(labels, confident, truth, guessed, jnp.array([9.0, 0.5, 0.25, 9.0, 0.0]))
+    found = {name: float(value) for name, value in feddure.rates(counts).items()}
     assert found == {'mask_rate': 0.75, 'pseudo_label_accuracy': 0.5, 'weight_right': 0.25, 'weight_wrong': 0.25}
 
 

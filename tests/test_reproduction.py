@@ -33,7 +33,9 @@ def toy_page(tmp_path, monkeypatch, text=None, **changes):
 def test_the_script_writes_the_page(tmp_path, monkeypatch):
     page = toy_page(tmp_path, monkeypatch, figure='1-values', alt='values')
     assert reproduction.main(['reproduction.py']) == 0
-    assert '| a − b | u |' in page.read_text()
+    text = page.read_text()
+    assert '| difference | u |' in text
+    assert '| a − b | = +0.00 [+0.00, +0.00], p=' in text
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
+from semisfl_jax.algorithms import semifl
 from semisfl_jax.core.types import SplitParams
-from semisfl_jax.models import static_batch_norm
 from tests.marks import slow_but
 
 NAMES = ('resnet9', 'resnet9_plain', 'wresnet28x2')
@@ -166,7 +166,7 @@ def test_static_statistics_are_those_of_pytorch():
             network(torch.from_numpy(batch.transpose(0, 3, 1, 2)))
 
     recompute = jax.jit(
-        lambda variables, batches: static_batch_norm.recompute(model, variables, batches, jax.random.key(3))
+        lambda variables, batches: semifl.recompute_statistics(model, variables, batches, jax.random.key(3))
     )
     _, statistics = layers_of(recompute(variables, batches))
     paths = [path for path in modules('wresnet28x2') if 'norm' in path[-1]]

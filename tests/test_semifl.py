@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import compare, core
-from semisfl_jax.algorithms.semifl import SemiFL
-from semisfl_jax.algorithms.semifl.statistics import build_statistics
+from semisfl_jax.algorithms.semifl import SemiFL, build_statistics
 from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import Local, learning_rate
 from semisfl_jax.core.state import trainable

@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.algorithms.semifl import SemiFL
-from semisfl_jax.algorithms.semifl.client import mix_loss
-from semisfl_jax.algorithms.semifl.sets import draw_sets, of_epochs, pair
+from semisfl_jax.algorithms.semifl import SemiFL, draw_sets, mix_loss, of_epochs, pair
 from semisfl_jax.core import trees
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import trainable

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from semisfl_jax import core
-from semisfl_jax.core import ahead, cross_entity, losses, queue, rng
+from semisfl_jax.core import cross_entity, losses, queue, rng, supervised
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.supervised import BLOCK
@@ -114,10 +114,9 @@ def test_one_client_equals_unsplit_training(split_index, projection):
     """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (Eq. 7 and 8)."""
     hparams = dataclasses.replace(toy.HPARAMS, queue='off')
     model, federation, lr, key = toy.model(split_index, projection), toy.federation(), 0.05, rng.root(1)
-    memory = queue.build('off', 0, 0, 0, 'auto')
-    state = core.init_state(key, model, memory.init())
+    state = core.init_state(key, model, queue.build(hparams, model.projection_size))
     cohort = toy.cohort([3])
-    after, _ = jax.jit(core.build_cross_entity(model, toy.VIEWS, hparams, memory))(key, state, federation, cohort, lr)
+    after, _ = jax.jit(core.build_cross_entity(model, toy.VIEWS, hparams))(key, state, federation, cohort, lr)
 
     def logits_and_rows(variables, images, train, t):
         stream = rng.fold(key, 'cross_entity', 0)
@@ -142,9 +141,9 @@ def test_one_client_equals_unsplit_training(split_index, projection):
 
         def loss(parameters, whole=whole, strong=strong, references=references, t=t):
             logits, rows, moved = logits_and_rows(with_parameters(whole, parameters), strong, True, t)
-            ones = jnp.ones(hparams.batch_size)
-            h_term = losses.consistency(logits, references.labels, references.confident, ones)
-            return h_term + losses.contrastive(rows, references.labels, references, hparams.temperature, ones), moved
+            h_term = jnp.mean(losses.consistency_rows(logits, references.labels, references.confident))
+            c_rows = losses.contrastive_rows(rows, references.labels, references, hparams.temperature)
+            return h_term + jnp.mean(c_rows), moved
 
         gradient, whole = jax.grad(loss, has_aux=True)(trainable(whole))
         updates, momentum = sgd.update(gradient, momentum, trainable(whole))
@@ -206,7 +205,7 @@ def test_views_that_are_made_ahead(most, at_once, monkeypatch):
     monkeypatch.setattr(cross_entity, 'iterations_at_once', watched)
     results = []
     for steps in (1, most):
-        monkeypatch.setattr(ahead, 'most_steps', lambda images, views, steps=steps: asked.append(views) or steps)
+        monkeypatch.setattr(supervised, 'most_steps', lambda images, views, steps=steps: asked.append(views) or steps)
         algorithm, key, state = start(hparams, model=linear.model())
         round_ = functools.partial(algorithm.round)  # built once, so it has to be a function that JAX has not seen
         results.append(jax.jit(round_)(key, state, federation, cohort, k_s))
@@ -232,7 +231,7 @@ def test_teacher_moves_in_the_supervised_phase_alone():
     algorithm, key, state = start()
     first = state.student
     after, _ = jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort([1, 4]), jnp.int32(1))
-    supervised = core.build_supervised(toy.model(), toy.VIEWS, toy.HPARAMS, queue.build('two_level', 9, 7, 2, 'auto'))
+    supervised = core.build_supervised(toy.model(), toy.VIEWS, toy.HPARAMS)
     middle, _ = jax.jit(supervised)(key, state, toy.federation(), jnp.int32(1), learning_rate(toy.HPARAMS, 0))
     midpoint = jax.tree.map(lambda a, b: (a + b) / 2, first, middle.student)
     assert_trees_close(after.teacher, midpoint, rtol=1e-5, atol=1e-6)

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.algorithms.fed_shvr import FedShvr, sharpened
-from semisfl_jax.algorithms.sharpened import confidence_rows, divergence_from_uniform, sharpen
+from semisfl_jax.algorithms.fed_shvr import FedShvr, confidence_rows, divergence_from_uniform, sharpen, sharpened_rule
 from semisfl_jax.core.hparams import HParams
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.3, 0.2, 0.1], [-4.0, 5.0, 5.5], [0.0, 0.0, -80.0]])
@@ -63,7 +62,7 @@ def test_the_gradient_of_the_penalty():
 def test_the_rule(alpha0, alpha1, alpha2):
     """Three terms as means over the weighted rows; labels have no gradient; alpha0 = 0 leaves nothing to learn."""
     received, logits, weight = LOGITS[:3], LOGITS[[1, 2, 0]], np.array([1.0, 0.0, 1.0])
-    rule = sharpened(HParams(options=FedShvr(alpha0=alpha0, alpha1=alpha1, alpha2=alpha2)), 1.0)
+    rule = sharpened_rule(HParams(options=FedShvr(alpha0=alpha0, alpha1=alpha1, alpha2=alpha2)), 1.0)
 
     def value(logits):
         return rule(jnp.array(received), logits, jnp.array(weight))[0]

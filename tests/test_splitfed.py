@@ -248,7 +248,7 @@ def test_what_moves_and_what_is_read(version):
     for old, new in zip(jax.tree.leaves(before.student), jax.tree.leaves(after.student), strict=True):
         assert not np.array_equal(old, new)
     assert after.student.proj == {'params': {}}
-    assert (after.teacher, after.memory, after.clients, int(after.round), int(after.step)) == ((), (), (), 1, 0)
+    assert (after.teacher, after.queue, after.clients, int(after.round), int(after.step)) == ((), (), (), 1, 0)
     federation = toy.federation(labels_at_clients=True)
     read = np.concatenate([federation.labeled_index[i][: federation.labeled_size[i]] for i in IDS])
     hidden = np.setdiff1d(np.arange(len(federation.client_images)), read)

@@ -12,7 +12,7 @@ from configs.studies import feddure, mfed, paper, scales, shvr
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import checks, collect, document, plan, report
+from semisfl_jax.studies import collect, document, plan, report, spec
 from tests import runs
 from tests.studies_cells import CELLS, CELLS_OF_LABELED, CELLS_OF_MFED
 from tests.studies_words import parse, study
@@ -24,7 +24,7 @@ STAND_INS = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mni
 @pytest.mark.parametrize('name', CELLS)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
-    checks.check(definition)
+    spec.check(definition)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import engine, execute, plan
+from semisfl_jax.studies import engine, plan
 from semisfl_jax.studies.spec import Measure
 from tests import runs, studies_toy
 from tests.marks import slow_but
@@ -53,10 +53,8 @@ def test_runs_what_is_missing_once_and_shares_it(tmp_path):
 
 
 def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path, monkeypatch):
-    made = execute.make
-    monkeypatch.setattr(
-        execute, 'make', lambda *arguments: made(*arguments) or execute.Failed('a process already runs here', 2)
-    )
+    execute = engine.Session._execute
+    monkeypatch.setattr(engine.Session, '_execute', lambda *arguments: (execute(*arguments) and 2, False))
     _, folder = make(tmp_path)
     assert 'failed' not in (folder / 'report.md').read_text()
 

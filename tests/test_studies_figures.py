@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.plots import curves, grids, looks, style
+from semisfl_jax.plots import curves, style
 from semisfl_jax.studies import collect, engine, figures, plan
-from semisfl_jax.studies.board import Board, rounds
+from semisfl_jax.studies.engine import Board
 from tests import studies_toy
 
 NAMES = ('SemiSFL', 'FedSwitch')
@@ -19,7 +19,7 @@ def test_points_draw_means_errors_and_the_paper():
             'x': (np.array([1.0, 2.0]), np.array([0.5, np.nan])),
             'y': (np.array([3.0, np.nan]), np.array([0.25, np.nan])),
         }
-        grids.points(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
+        curves.table(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
     (first, _, bars), (second, _, _), _ = (container.lines for container in ax.containers)
     np.testing.assert_allclose(first.get_ydata(), [1.0, 2.0])
     np.testing.assert_allclose(second.get_ydata(), [3.0, np.nan])
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_runs_beside_the_paper(tmp_path, monkeypatch):
     study = studies_toy.study()
     engine.run(study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
     calls = []
-    monkeypatch.setattr(grids, 'points', lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(curves, 'table', lambda *arguments: calls.append(arguments))
     list(figures.draw(study, collect.find(study, tmp_path / 'root', {})))
     _, columns, ours, paper, unit = calls[0]
     assert columns == ['Dir(1)', 'Dir(0.5)']
@@ -76,15 +76,19 @@ def test_progress_tells_what_is_left(tmp_path, capsys):
     begun = tmp_path / jobs[1].name / 'seed_0'
     begun.mkdir(parents=True)
     (begun / 'metrics.jsonl').write_text('{}\n' * 3 + '{"round"')  # three of the twelve rounds of its three seeds
-    work = {job.name: job.rounds * len(job.seeds) for job in jobs}
-    with Board(work, lambda name: rounds(tmp_path / name), print) as board:
-        board.start(jobs[0].name, jobs[0].command())
-        board.end(jobs[0].name, 'done')
+    with Board(2, sum(job.rounds * len(job.seeds) for job in jobs), print) as board:
+        first = tmp_path / jobs[0].name
+        board.start(jobs[0].command(), 12, first)
+        first.mkdir()
+        (first / 'metrics.jsonl').write_text('{}\n' * 12)
+        board.end('done')
         printed = capsys.readouterr().out
         assert printed.startswith('[1/2] python launch.py --config=configs/digits.py ')
-        assert 'done  62 % of all rounds, about ' in printed  # 12 + 3 of 24
-        board.start(jobs[1].name, jobs[1].command())
-        board.end(jobs[1].name, 'failed: no data')
+        assert 'done  50 % of all rounds, about ' in printed  # 12 of 24
+        board.start(jobs[1].command(), 12, begun.parent)
+        assert '[2/2]' in capsys.readouterr().out
+        assert board._left().startswith('62 % of all rounds')  # 12 + 3
+        board.end('failed: no data')
         assert 'failed: no data\n' in capsys.readouterr().out
 
 
@@ -109,9 +113,9 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(tmp_path):
         for record in run.records:
             record.update(bytes_up=0, bytes_down=0, simulated_seconds=0.0)
     with style.context():
-        figure, note = figures._prices(groups, looks.of(list(NAMES)))
+        figure, means = figures._prices(groups, style.looks(list(NAMES)))
     axes = figure.axes
-    assert note == ''  # four evaluations
+    assert not means  # four evaluations
     assert [ax.get_xlabel() for ax in axes] == ['Round', 'Traffic (GiB)', 'Simulated time (min)']
     assert [len(ax.lines) for ax in axes] == [2, 2, 2]
     for ax in axes[1:]:

@@ -12,7 +12,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.plots import collect as plots_collect
 from semisfl_jax.runs import Run
-from semisfl_jax.studies import checks, collect, plan, report
+from semisfl_jax.studies import collect, measures, plan, report, spec
 from semisfl_jax.studies.spec import Measure, Paper
 from tests import runs
 from tests.studies_cells import CELLS_OF_LABELED
@@ -23,7 +23,7 @@ from tests.studies_words import study
 @pytest.mark.parametrize('name', CELLS_OF_LABELED)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
-    checks.check(definition)
+    spec.check(definition)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())
@@ -45,7 +45,7 @@ def test_every_study_resolves(name, scale):
 def test_the_first_round_has_a_scale_of_its_own():
     """The paper's network, the rows of its table and FedAvg with as many steps, nothing beyond the first round."""
     definition = study('shvr_table1', 'one_round')
-    checks.check(definition)
+    spec.check(definition)
     plan.check(definition)
     table, of_alpha0, of_clients = definition.tables
     assert set(table.rows) == {*shvr.TABLE_1, 'FedAvg, few labels, as many steps'}
@@ -178,12 +178,12 @@ def run(records):
 
 def test_measures_of_rounds():
     def read(kind, target=0.0):
-        return collect.KINDS[kind].read(run(RECORDS), target)
+        return measures.KINDS[kind].read(run(RECORDS), target)
 
     assert (read('accuracy_after', 1), read('accuracy_after', 2), read('accuracy_after', 3)) == (25.0, None, 75.0)
     assert (read('accuracy_after', 9), read('loss')) == (None, 1.75)
     assert (read('rounds', 0.5), read('rounds', 0.75), read('rounds', 0.9)) == (3, 3, None)
-    assert Measure('rounds', 0.5).kind in collect.KINDS
+    assert Measure('rounds', 0.5).kind in measures.KINDS
 
 
 def test_the_spread_over_seeds_divides_by_their_number():

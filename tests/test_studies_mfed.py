@@ -9,7 +9,7 @@ from configs.studies import mfed
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.runs import Run
-from semisfl_jax.studies import checks, collect, plan, report
+from semisfl_jax.studies import collect, measures, plan, report, spec
 from semisfl_jax.studies.collect import CellResult
 from semisfl_jax.studies.spec import Measure
 from tests import runs
@@ -28,7 +28,7 @@ RUNS = {
 @pytest.mark.parametrize('name', CELLS_OF_MFED)
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)
-    checks.check(definition)
+    spec.check(definition)
     plan.check(definition)
     assert (definition.name, definition.scale, bool(definition.warning)) == (name, scale, scale != 'full')
     made = list(definition.cells())
@@ -120,9 +120,11 @@ def run(seed, semseg, depth, edges=0.5):
 
 def test_scores_of_tasks():
     made = run(0, 0.4, 0.3)
-    values = [collect.KINDS[kind].read(made, 0.0) for kind in ('semseg_miou', 'depth_rmse', 'edges_odsf', 'parts_miou')]
+    values = [
+        measures.KINDS[kind].read(made, 0.0) for kind in ('semseg_miou', 'depth_rmse', 'edges_odsf', 'parts_miou')
+    ]
     assert values == [40.0, 0.3, 50.0, None]
-    assert (collect.KINDS['semseg_miou'].unit, collect.KINDS['saliency_iou'].group) == (
+    assert (measures.KINDS['semseg_miou'].unit, measures.KINDS['saliency_iou'].group) == (
         '%',
         'score after the last round',
     )
@@ -136,17 +138,17 @@ def test_delta_m_is_the_gain_over_the_run_of_the_same_seed():
     assert collect.values(found, Measure('delta_m', reference='Local')) == {0: pytest.approx(10.0)}
 
 
-def test_a_gain_waits_for_its_reference(tmp_path):
+def test_a_gain_waits_for_its_reference(tmp_path, monkeypatch):
     definition = study('mfed_table3', 'smoke')
     found = collect.find(definition, tmp_path, {})
     assert found['Table 3: stuff', 'M-Fed', 'Delta_m'].missing == 'not run yet'
     reference = plan.jobs_of(definition.tables[0].at('Local', 'Stuff'))[0]
     found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
     assert found['Table 3: stuff', 'M-Fed', 'Stuff'].missing == 'not run yet'
-    result = collect._beside(
-        CellResult({0: run(0, 0.4, 0.2)}, (0,), [], '', []), found['Table 3: stuff', 'Local', 'Stuff'], 'Local'
-    )
-    assert result.missing == 'Local: failed: no memory'
+    others = ({0: run(0, 0.4, 0.2)}, [], '')
+    monkeypatch.setattr(collect, '_read', lambda _, job: ({}, [], '') if job == reference else others)
+    found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
+    assert found['Table 3: stuff', 'M-Fed', 'Delta_m'].missing == 'Local: failed: no memory'
 
 
 def test_a_shell_reads_the_command():

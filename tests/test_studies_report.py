@@ -9,10 +9,11 @@ import shlex
 
 import pytest
 
+from semisfl_jax import tasks
 from semisfl_jax.config import command_line
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import collect, document, engine, files, plan, report, spec, statistics
+from semisfl_jax.studies import collect, document, engine, measures, plan, report, spec, statistics
 from tests import runs, studies_toy
 
 
@@ -154,19 +155,21 @@ def test_text_of_runs_is_no_markup():
 
 def test_a_score_that_is_never_defined_is_no_value():
     class Run:
-        key, score = 'keypoints_ap', collect.tasks.score('keypoints')
+        key, score = 'keypoints_ap', tasks.score('keypoints')
         records = ({'round': 1, 'keypoints_ap': None}, {'round': 2})
 
     for kind in ('accuracy', 'late_accuracy', 'rounds', 'minutes', 'gigabytes'):
-        assert collect.KINDS[kind].read(Run, 0.5) is None, kind
+        assert measures.KINDS[kind].read(Run, 0.5) is None, kind
 
 
-def test_pictures_of_an_earlier_report_go_and_nothing_else(tmp_path):
-    (tmp_path / 'mine').mkdir()
+def test_figures_of_an_earlier_report_go_and_nothing_else(tmp_path):
+    figures = tmp_path / 'figures'
+    (figures / 'mine').mkdir(parents=True)
     for name in ('1-old.png', '1-old.svg', 'notes.txt'):
-        (tmp_path / name).touch()
-    files.pictures(tmp_path, {'1-new.png': b'new'})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['1-new.png', 'mine', 'notes.txt']
+        (figures / name).touch()
+    new = document.Figure('1-new', '', 'new', bytes(24), b'')
+    document.write(tmp_path, 'title', [new], {}, [new])
+    assert sorted(path.name for path in figures.iterdir()) == ['1-new.png', '1-new.svg', 'mine', 'notes.txt']
 
 
 def test_a_command_can_be_given_to_a_shell():
@@ -186,7 +189,7 @@ def test_a_command_can_be_given_to_a_shell():
 
 def test_a_command_breaks_between_its_words_alone():
     page = document.page('t', [document.Grid(('command',), (('python a.py --config.b-c="<2"',),), code=(0,))])
-    words = ('python', 'a.py', '--config.b-c=&quot;&lt;2&quot;')
+    words = ('python', 'a.py', '--config.b-c=&#34;&lt;2&#34;')
     assert f'<code>{" ".join(f"<span>{word}</span>" for word in words)}</code>' in page
     assert 'code span { display: inline-block;' in page
 
@@ -195,9 +198,9 @@ def test_a_folder_in_place_of_a_report_is_one_line(tmp_path):
     study = studies_toy.study()
     (tmp_path / 'report.md').mkdir()
     message = r'^cannot write .*/report.md: Is a directory; choose another --workdir$'
-    with pytest.raises(UserError, match=message), atomic_io.writing('--workdir'):
+    with pytest.raises(UserError, match=message), file_io.writing('--workdir'):
         report.write(tmp_path, study, collect.find(study, tmp_path, {}))
-    with pytest.raises(OSError, match='No space left'), atomic_io.writing('--workdir'):
+    with pytest.raises(OSError, match='No space left'), file_io.writing('--workdir'):
         raise OSError(errno.ENOSPC, 'No space left on device', 'report.md')
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, plan, tuned
 from semisfl_jax.studies.tuned import Tuned, TunedMethod
@@ -27,7 +27,7 @@ def result(*methods, seeds=(100, 101)):
 
 def write(folder, value):
     folder.mkdir(exist_ok=True)
-    atomic_io.write_json(folder / tuned.NAME, tuned.as_json(value))
+    file_io.write_json(folder / tuned.NAME, tuned.as_json(value))
     return folder / tuned.NAME
 
 

@@ -11,8 +11,8 @@ from semisfl_jax.algorithms.ranges import Range, choice, linear, log
 from semisfl_jax.config import command_line
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import shared_defaults
-from semisfl_jax.studies import plan as studies_plan
-from semisfl_jax.studies.sweeps import engine, measure, plan, spec
+from semisfl_jax.studies import engine, plan, sweeps
+from semisfl_jax.studies.sweeps import search
 from tests import runs, sweeps_toy
 
 SEMIFL = algorithms.METHODS['semifl']
@@ -36,13 +36,13 @@ def test_every_method_has_ranges_around_its_defaults():
         ('fedmatch.lambda_a', log(0.1, 1.0), 'neither an option of the method nor a shared hyper-parameter'),
         ('lerning_rate', log(0.1, 1.0), 'neither an option of the method nor a shared hyper-parameter'),
         ('lr', log(0.0, 1.0), 'must be above 0'),
-        ('lr', linear(1.0, 0.1), 'is not below its upper bound'),
+        ('lr', linear(1.0, 0.1), 'the first below the second'),
         ('lr', (0.1, 1.0), 'is made with log'),
         ('lr', linear(0.0, float('inf')), 'must be finite'),
         ('lr_min', log(0.1, 1.0), 'follows lr in proportion'),
         ('k_u', linear(1, 5), 'how much work a round is'),
         ('pseudo_labels', choice('method', 'true'), 'an oracle'),
-        ('semifl.max_passes', linear(0.5, 2.0), 'must be integers'),
+        ('semifl.max_passes', linear(0.5, 2.0), 'is not of type int'),
         ('semifl.global_momentum', linear(0.0, 1.0), r'must be in \[0, 1\)'),
         ('semifl.order', linear(0.0, 1.0), 'is not a number; use choice'),
         ('semifl.order', choice('clients_first', 'clients'), "'clients' is unknown"),
@@ -66,31 +66,31 @@ def parse(name, scale, *words):
 @pytest.mark.parametrize('name', SWEEPS)
 def test_every_sweep_resolves_and_tunes_on_seeds_that_no_study_has(name, scale):
     sweep = parse(name, scale).config.sweep
-    plan.check(sweep)
+    sweeps.check(sweep)
     assert (sweep.name, sweep.scale, bool(sweep.warning)) == (name, scale, scale == 'smoke')
     assert len(sweep.entries) == 8
     studies = importlib.import_module('configs.studies.scales').SEEDS
     assert not set(sweep.seeds) & {seed for seeds in studies.values() for seed in seeds}
     for entry in sweep.entries:
-        job = plan.job(sweep, entry, plan.untuned(sweep, entry))
+        job = sweeps.job(sweep, entry, sweeps.untuned(sweep, entry))
         assert job.seeds == (100, 101)
         assert ' --config.data.eval_split=validation ' in job.command()
 
 
 def test_the_command_changes_trials_and_methods_and_their_configuration():
     command = parse('digits', 'smoke', '--config.sweep_trials=7', '--config.sweep_methods=semisfl,FedMatch')
-    sweep = plan.with_given(command.config.sweep, command.given)
+    sweep = sweeps.with_given(command.config.sweep, command.given)
     assert ([entry.title for entry in sweep.entries], sweep.trials) == (['FedMatch', 'SemiSFL'], 7)
-    sweep = plan.with_given(command.config.sweep, {'lr': 0.1, 'seeds': (103,)})
+    sweep = sweeps.with_given(command.config.sweep, {'lr': 0.1, 'seeds': (103,)})
     entry = sweep.entries[-1]
-    assert plan.untuned(sweep, entry)['lr'] == 0.1
-    assert plan.settings(sweep, {'lr': 0.05})['lr_min'] == 0.0025  # half of its 0.005, as 0.05 is of 0.1
-    assert plan.job(sweep, entry, {'lr': 0.05}).changes['seed'] == 103
+    assert sweeps.untuned(sweep, entry)['lr'] == 0.1
+    assert sweeps.settings(sweep, {'lr': 0.05})['lr_min'] == 0.0025  # half of its 0.005, as 0.05 is of 0.1
+    assert sweeps.job(sweep, entry, {'lr': 0.05}).changes['seed'] == 103
 
 
 def toy(*entries, trials=1, seeds=(100,), **changes):
     changes = {key.replace('__', '.'): value for key, value in changes.items()}
-    entries = entries or (spec.entry('semisfl'),)
+    entries = entries or (sweeps.entry('semisfl'),)
     return dataclasses.replace(sweeps_toy.sweep(entries, trials, **changes), seeds=seeds)
 
 
@@ -104,12 +104,12 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
         (lambda: toy(trials=0), 'config.sweep_trials=0 leaves nothing to try'),
         (lambda: toy(trials=10**9), 'config.sweep_trials=1000000000 is more than 10,000 for a method; use fewer'),
         (lambda: toy(seeds=()), 'has no tuning seeds; write --config.seeds'),
-        (lambda: toy(spec.entry('semisfl', ranges={})), 'toy, SemiSFL: semisfl has no ranges to search; add some'),
-        (lambda: toy(spec.entry('semisfl', ranges=FOREIGN)), 'semifl.mixup_alpha, which semisfl does not read'),
-        (lambda: toy(spec.entry('semisfl'), spec.entry('semisfl')), "two methods called 'SemiSFL'"),
+        (lambda: toy(sweeps.entry('semisfl', ranges={})), 'toy, SemiSFL: semisfl has no ranges to search; add some'),
+        (lambda: toy(sweeps.entry('semisfl', ranges=FOREIGN)), 'semifl.mixup_alpha, which semisfl does not read'),
+        (lambda: toy(sweeps.entry('semisfl'), sweeps.entry('semisfl')), "two methods called 'SemiSFL'"),
         (lambda: toy(lr=1.0), r'config.lr=1.0 is outside of the range that is searched, 0.002 to 0.2 \(log\)'),
-        (lambda: toy(spec.entry('semisfl', ranges={'momentum': linear(0.0, 1.5)})), 'config.momentum=1.5'),
-        (lambda: toy(spec.entry('semisf')), "algorithm='semisf' is unknown"),
+        (lambda: toy(sweeps.entry('semisfl', ranges={'momentum': linear(0.0, 1.5)})), 'config.momentum=1.5'),
+        (lambda: toy(sweeps.entry('semisf')), "algorithm='semisf' is unknown"),
         (
             lambda: dataclasses.replace(toy(), name='../mine'),
             "a sweep is named '../mine', which is no name of a folder",
@@ -120,7 +120,7 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
 )
 def test_a_mistake_in_a_sweep_is_one_line(make, why):
     with pytest.raises(UserError, match=why) as caught:
-        plan.check(make())
+        sweeps.check(make())
     assert '\n' not in str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_a_mistake_in_a_sweep_is_one_line(make, why):
 )
 def test_a_change_that_a_sweep_cannot_have_is_one_line(given, why):
     with pytest.raises(UserError, match=why):
-        plan.with_given(toy(), given)
+        sweeps.with_given(toy(), given)
 
 
 @pytest.mark.parametrize(
@@ -162,21 +162,21 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 def test_a_trial_of_ones_own_file_is_started_from_it(tmp_path):
     file = tmp_path / 'mine.py'
     file.write_text('from configs import digits\n\ndef get_config():\n    return digits.get_config()\n')
-    sweep = spec.sweep('mine', str(file), [spec.entry('semisfl')], sweeps_toy.CHANGES, 1)
-    plan.check(sweep)
-    job = plan.job(sweep, sweep.entries[0], plan.untuned(sweep, sweep.entries[0]))
+    sweep = sweeps.sweep('mine', str(file), [sweeps.entry('semisfl')], sweeps_toy.CHANGES, 1)
+    sweeps.check(sweep)
+    job = sweeps.job(sweep, sweep.entries[0], sweeps.untuned(sweep, sweep.entries[0]))
     assert job.name.startswith('mine-')
     assert f'python -m semisfl_jax --config={file} ' in job.command()
-    assert studies_plan.home(['digits']) == 'the root of the repository'
-    assert studies_plan.home([str(file), str(file)]) == 'the folder with the files that they name'
+    assert plan.home(['digits']) == 'the root of the repository'
+    assert plan.home([str(file), str(file)]) == 'the folder with the files that they name'
 
 
 def test_rounds_after_which_a_trial_can_stop():
-    assert measure.stops(40, 1) == [10, 20, 30]
-    assert measure.stops(40, 8) == [16, 24, 32]  # those evaluated
-    assert measure.stops(3, 1) == [1, 2]
-    assert measure.stops(1, 1) == []
-    assert measure.stops(10, 50) == []
+    assert search.stop_rounds(40, 1) == [10, 20, 30]
+    assert search.stop_rounds(40, 8) == [16, 24, 32]  # those evaluated
+    assert search.stop_rounds(3, 1) == [1, 2]
+    assert search.stop_rounds(1, 1) == []
+    assert search.stop_rounds(10, 50) == []
 
 
 def test_ranges_in_words():
@@ -189,6 +189,6 @@ def test_a_study_has_no_trials_of_a_sweep():
     """Configurations of runs are the same whether a sweep or a user makes them."""
     sweep = toy()
     entry = sweep.entries[0]
-    config = plan.trial_config(sweep, entry, {'lr': 0.01})
+    config = sweeps.trial_config(sweep, entry, {'lr': 0.01})
     assert 'sweep' not in config
     assert config_lib.flatten(config).keys() == config_lib.flatten(config_lib.get_config('digits')).keys()

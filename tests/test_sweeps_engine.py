@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import tuned
-from semisfl_jax.studies.sweeps import engine, figures, search, spec
+from semisfl_jax.studies import engine, sweeps, tuned
+from semisfl_jax.studies.sweeps import report, search
 from tests import runs, sweeps_toy
 
 pytest.importorskip('optuna')
@@ -147,7 +147,7 @@ def test_more_trials_continue_the_search_and_fewer_are_its_beginning(tmp_path, w
 def test_another_search_in_the_same_folder_is_refused(tmp_path):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     make(root, launcher, given={'sweep_trials': 1})
-    wider = [spec.entry('semisfl', ranges={'lr': sweeps_toy.ENTRIES[1].ranges['lr']._replace(high=0.4)})]
+    wider = [sweeps.entry('semisfl', ranges={'lr': sweeps_toy.ENTRIES[1].ranges['lr']._replace(high=0.4)})]
     with pytest.raises(UserError, match=r'belongs to another search \(.*choose another --workdir') as caught:
         make(root, launcher, sweeps_toy.sweep(wider, 1))
     assert '\n' not in str(caught.value)
@@ -186,18 +186,18 @@ def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypat
 
 def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'optuna', None)
-    with pytest.raises(UserError, match=r"sweeps need Optuna: pip install -e '.\[sweeps\]'"):
+    with pytest.raises(UserError, match=r"sweeps need optuna: pip install -e '.\[sweeps\]'"):
         make(tmp_path / 'root', None)
     assert not (tmp_path / 'root').exists()
 
 
 REAL = """
 import sys
-from semisfl_jax.studies.sweeps import engine, spec
+from semisfl_jax.studies import engine, sweeps
 changes = {'rounds': 3, 'eval_every': 1, 'checkpoint_every': 1, 'lr_rounds': 0, 'k_s': 4, 'k_u': 1}
 changes |= {'augment.operations': 0, 'data.eval_split': 'validation', 'data.num_validation': 200}
-entries = [spec.entry('supervised_only'), spec.entry('fedavg')]
-engine.run(spec.sweep('real', 'digits', entries, changes, 3, seeds=(100,)), {}, sys.argv[1])
+entries = [sweeps.entry('supervised_only'), sweeps.entry('fedavg')]
+engine.run(sweeps.sweep('real', 'digits', entries, changes, 3, seeds=(100,)), {}, sys.argv[1])
 """
 
 
@@ -237,5 +237,5 @@ def test_trials_that_train_end_the_same_after_kills(tmp_path):
 
 def test_scores_that_would_flatten_the_others_stand_at_the_edge():
     """The median is 2 from the best, so 8 are shown; the same from above where lower is better."""
-    assert figures.farthest([90.0, 88.0, 70.0], higher=True) == 82.0
-    assert figures.farthest([0.5, 0.7, 3.0], higher=False) == pytest.approx(1.3)
+    assert report.farthest([90.0, 88.0, 70.0], higher=True) == 82.0
+    assert report.farthest([0.5, 0.7, 3.0], higher=False) == pytest.approx(1.3)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.core import switching
+from semisfl_jax.algorithms import fedswitch as switching
 
 
 def test_histogram_counts_what_counts():

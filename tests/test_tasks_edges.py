@@ -9,7 +9,7 @@ import scipy.sparse.csgraph
 import scipy.spatial
 
 from semisfl_jax import tasks
-from semisfl_jax.data import digit_scenes, maps, scenes
+from semisfl_jax.data import bundled, maps, scenes
 from semisfl_jax.tasks import IGNORED, edges
 
 THICK = """
@@ -230,8 +230,8 @@ def test_a_filled_mask_is_far_below_an_edge_map():
 
     The former, scored within a pixel, without thinning and matching, had 99 % in scenes of 32 x 32.
     """
-    ingredients = digit_scenes.ingredients('test')
-    recipes = [scenes.draw(digit_scenes.NAME, 'test', row, ingredients) for row in range(20)]
+    ingredients = bundled.ingredients('test')
+    recipes = [scenes.draw(bundled.DIGIT_SCENES, 'test', row, ingredients) for row in range(20)]
     targets = [scenes.paint(recipe, ingredients, 96)[2] for recipe in recipes]
     truth, digits = np.stack([t['edges'] for t in targets]), np.stack([t['semseg'] for t in targets]) > 0
     square = np.ones((1, 3, 3))

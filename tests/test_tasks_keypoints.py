@@ -6,7 +6,7 @@ import pytest
 import sklearn.metrics
 
 from semisfl_jax import tasks
-from semisfl_jax.tasks import IGNORED, keypoints
+from semisfl_jax.tasks import IGNORED, scores
 
 
 def count(outputs, targets):
@@ -35,10 +35,10 @@ def by_scikit_learn(height, right, points):
 def test_average_precision_by_hand():
     """Right, wrong, right, of 3 points: recall 1/3 at precision 1, 2/3 at 2/3. Equal heights count together."""
     height, right = np.array([3.0, 2.0, 1.0]), np.array([True, False, True])
-    np.testing.assert_allclose(keypoints.average_precision(height, right, 3), 1 / 3 * 1 + 1 / 3 * 2 / 3)
+    np.testing.assert_allclose(scores.average_precision(height, right, 3), 1 / 3 * 1 + 1 / 3 * 2 / 3)
     height = np.array([1.0, 3.0, 3.0])  # right and wrong at once: 1/2, then 2/3 at recall 2/3, which holds before, too
-    np.testing.assert_allclose(keypoints.average_precision(height, right[[2, 0, 1]], 3), 2 / 3 * 2 / 3)
-    assert keypoints.average_precision(np.zeros(0), np.zeros(0, bool), 3) == 0
+    np.testing.assert_allclose(scores.average_precision(height, right[[2, 0, 1]], 3), 2 / 3 * 2 / 3)
+    assert scores.average_precision(np.zeros(0), np.zeros(0, bool), 3) == 0
 
 
 @pytest.mark.parametrize('levels', [1000, 5])
@@ -46,7 +46,7 @@ def test_average_precision_equals_scikit_learn(levels):
     rng = np.random.default_rng(levels)
     right = rng.uniform(size=60) < 0.4
     height = rng.integers(0, levels, 60) + levels // 2 * right
-    result = keypoints.average_precision(height, right, 30)
+    result = scores.average_precision(height, right, 30)
     np.testing.assert_allclose(result, by_scikit_learn(height, right, 30))
     assert 0.2 < result < 0.9
 
@@ -87,7 +87,7 @@ def peaks(plane, known):
         around = plane[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
         if plane[y, x] == around.max():
             found.append((plane[y, x], y, x))
-    return sorted(found, reverse=True)[: keypoints.PEAKS]
+    return sorted(found, reverse=True)[: scores.PEAKS]
 
 
 def test_matching_equals_a_loop():

@@ -11,7 +11,7 @@ import pytest
 from semisfl_jax import data, tasks
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import checks, collect, comparisons, plan
+from semisfl_jax.studies import collect, plan, spec, statistics
 from semisfl_jax.studies.spec import Measure
 from semisfl_jax.training import evaluation
 from tests import runs, toy_scenes
@@ -192,9 +192,9 @@ def test_no_test_is_made_of_them():
         (table.title, cell.row, cell.column): collect.CellResult(made, (0, 1, 2), [], '', [], made)
         for cell in table.cells
     }
-    differences = comparisons.rows(dataclasses.replace(study('mfed_table3', 'smoke'), tables=(table,)), found)
+    differences = statistics.difference_rows(dataclasses.replace(study('mfed_table3', 'smoke'), tables=(table,)), found)
     assert {line['minus'] for line in differences} == {'Local', 'FL per task'}
-    assert [row[0] for row in comparisons.grid(table, differences).rows] == ['Local', 'FL per task']
+    assert [row[0] for row in statistics.difference_grid(table, differences).rows] == ['Local', 'FL per task']
 
 
 def test_what_a_study_reads(tmp_path, scenes):
@@ -227,4 +227,4 @@ def test_a_study_that_cannot_read_them_is_one_line(measure, said):
     (table, *_) = definition.tables
     cells = (dataclasses.replace(table.cells[0], measure=measure), *table.cells[1:])
     with pytest.raises(UserError, match=said):
-        checks.check(dataclasses.replace(definition, tables=(dataclasses.replace(table, cells=cells),)))
+        spec.check(dataclasses.replace(definition, tables=(dataclasses.replace(table, cells=cells),)))

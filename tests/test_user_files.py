@@ -4,19 +4,16 @@ import contextlib
 import os
 import signal
 import time
-import zipfile
 
-import numpy as np
 import pytest
 from PIL import Image
 
 import launch
-from semisfl_jax import data
 from semisfl_jax.config import failures
-from semisfl_jax.core import user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import image100
 from semisfl_jax.data.decode import decode_chunk
+from semisfl_jax.data.folder import _find_folder
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -87,7 +84,7 @@ def test_a_file_that_is_too_long_is_not_read(key, tmp_path, capsys):
 def test_a_file_that_says_it_is_short_is_not_read_on(tmp_path):
     """Files of /proc have size 0."""
     with pytest.raises(UserError, match='longer than 10 bytes'):
-        user_files.read_bytes('/proc/self/maps', 'failures.trace', 10)
+        file_io.read_bytes('/proc/self/maps', 'failures.trace', 10)
 
 
 @pytest.mark.parametrize('key', ['failures.trace', 'data.class_list'])
@@ -115,18 +112,6 @@ def test_a_long_trace_is_read_in_time(tmp_path):
     assert time.monotonic() - start < 60
 
 
-def test_a_partition_file_that_swells_is_not_read(tmp_path):
-    """A zip archive of a few kilobytes that unpacks to gigabytes of zeros."""
-    path = tmp_path / 'partition.npz'
-    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive, archive.open('client_index.npy', 'w') as entry:
-        entry.write(np.lib.format.magic(1, 0))
-        for _ in range(3):
-            entry.write(bytes(2**20))
-    limit = 2**20
-    with pytest.raises(UserError, match='unpacks to more than 1 MiB'):
-        data.partition_file.load(path, limit)
-
-
 def test_a_pipe_among_images_is_no_image(tmp_path):
     for split in ('train', 'val'):
         for name in ('n01', 'n02'):
@@ -135,7 +120,7 @@ def test_a_pipe_among_images_is_no_image(tmp_path):
             Image.new('RGB', (9, 9)).save(folder / 'a.png')
             os.mkfifo(folder / 'b.png')
     with at_most(20):
-        train, _ = image100._find_folder(tmp_path, ('n01', 'n02'), 8).open()
+        train, _ = _find_folder(tmp_path, ('n01', 'n02'), 8).open()
         (chunk,) = train.chunks()
     assert chunk[0].shape == (2, 8, 8, 3)
 

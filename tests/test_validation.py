@@ -184,7 +184,7 @@ def test_no_test_image_is_touched(scored, tmp_path, monkeypatch):
     trial = load.experiment(tmp_path)
     held = trial.partition.validation_index
     np.testing.assert_array_equal(trial.dataset.test_images, trial.dataset.train_images[held])
-    counts = collect.last_diagnostics(tmp_path)
+    (counts,) = collect.history(tmp_path, last=1)
     np.testing.assert_array_equal(counts['student_test'].sum(axis=1), np.bincount(trial.dataset.train_labels[held]))
     assert counts['eval_split'] == 'validation'
     labels = collect.feature_spaces(tmp_path, most=20)[0].labels

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
-from semisfl_jax.augment import VARIANTS, AugmentOptions, check, draws, similarity, strong, together, weak
+from semisfl_jax.augment import VARIANTS, AugmentOptions, check, geometry, strong, together, variants, weak
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.tasks import IGNORED
@@ -87,7 +87,7 @@ def test_strong_views_start_with_the_turn(name):
 def test_ranges():
     """Uniform in scale_min .. scale_max and -rotate .. rotate."""
     uniform = jnp.array([[0.0, 0.5, 1.0], [0.0, 0.25, 1.0]])
-    scale, angle = draws.similarity(uniform, 0.75, 1.25, 20.0)
+    scale, angle = variants.draw_similarity(uniform, 0.75, 1.25, 20.0)
     np.testing.assert_allclose(scale, [0.75, 1, 1.25])
     np.testing.assert_allclose(angle, [-20, -10, 20])
 
@@ -98,7 +98,7 @@ def apply(move, image, scale, angle):
     return np.asarray(jax.jit(move)(planes, jnp.array([scale], jnp.float32), jnp.array([angle], jnp.float32)))[0, 0]
 
 
-@pytest.mark.parametrize('move', [similarity.image, similarity.labels, similarity.points])
+@pytest.mark.parametrize('move', [geometry.scale_rotate, geometry.scale_rotate_labels, geometry.scale_rotate_points])
 def test_right_angles(move):
     """Counterclockwise, without any loss."""
     image = np.random.default_rng(6).integers(1, 200, (11, 11), np.uint8)
@@ -111,8 +111,8 @@ def test_half_the_size():
     image = np.random.default_rng(7).integers(0, 256, (8, 12), np.uint8)
     blocks = image.astype(int).reshape(4, 2, 6, 2).sum((1, 3))
     expected = np.pad((blocks + 2) // 4, ((2, 2), (3, 3)))
-    np.testing.assert_array_equal(apply(similarity.image, image, 0.5, 0), expected)
-    maps = apply(similarity.labels, np.full((8, 12), 5, np.uint8), 0.5, 0)
+    np.testing.assert_array_equal(apply(geometry.scale_rotate, image, 0.5, 0), expected)
+    maps = apply(geometry.scale_rotate_labels, np.full((8, 12), 5, np.uint8), 0.5, 0)
     np.testing.assert_array_equal(maps, np.pad(np.full((4, 6), 5), ((2, 2), (3, 3)), constant_values=IGNORED))
 
 
@@ -131,10 +131,10 @@ def test_similarity_equals_scipy(scale, angle):
     moved = functools.partial(scipy.ndimage.affine_transform, matrix=matrix, offset=center - matrix @ center)
     inside = moved(np.ones((height, width)), order=0, mode='grid-constant') > 0
     expected = moved(image.astype(float), order=1, mode='nearest')
-    got = apply(similarity.image, image, scale, angle)
+    got = apply(geometry.scale_rotate, image, scale, angle)
     labels = host.integers(0, 200, (height, width), np.uint8)
     nearest = np.where(inside, moved(labels, order=0, mode='nearest'), IGNORED)
-    got_labels = apply(similarity.labels, labels, scale, angle)
+    got_labels = apply(geometry.scale_rotate_labels, labels, scale, angle)
     same = inside == (got_labels != IGNORED)
     assert same.mean() > 0.995
     assert np.abs(got.astype(float) - expected)[inside & same].max() <= 1
@@ -151,14 +151,14 @@ def test_points_are_moved_one_by_one(scale, angle):
     points.reshape(-1)[places] = np.arange(1, 26)
     points[:2] = np.where(points[:2] > 0, points[:2], IGNORED)
     turn = np.deg2rad(angle)
-    expected = apply(similarity.labels, np.where(points == IGNORED, points, 0), scale, angle).copy()
+    expected = apply(geometry.scale_rotate_labels, np.where(points == IGNORED, points, 0), scale, angle).copy()
     for number, place in enumerate(places, 1):
         y, x = np.divmod(place, width) - np.array([(height - 1) / 2, (width - 1) / 2])
         row = round((height - 1) / 2 + scale * (np.cos(turn) * y - np.sin(turn) * x))
         column = round((width - 1) / 2 + scale * (np.sin(turn) * y + np.cos(turn) * x))
         if 0 <= row < height and 0 <= column < width:
             expected[row, column] = number
-    np.testing.assert_array_equal(apply(similarity.points, points, scale, angle), expected)
+    np.testing.assert_array_equal(apply(geometry.scale_rotate_points, points, scale, angle), expected)
 
 
 def test_keypoints_survive_shrinking():

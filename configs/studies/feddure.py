@@ -1,7 +1,7 @@
 """What the studies of FedDure have in common (Bai et al., AAAI 2024): protocol, methods, scales, numbers.
 
 `smoke` uses the digits, `cpu` Fashion-MNIST alone with a small network and fewer rounds, `full` the paper's data and
-model. All methods run with the hyper-parameters of that comparison (`protocols.of_feddure`).
+model. All methods run with the hyper-parameters of that comparison (`feddure.of_feddure`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.algorithms import fedmatch
-from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
+from semisfl_jax.algorithms.feddure import FIXMATCH, of_feddure
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, Cell, Paper

@@ -17,8 +17,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import default
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.studies import spec
 from semisfl_jax.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Measure, Paper, Pilot, Study, Table
 

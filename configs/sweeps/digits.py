@@ -6,7 +6,7 @@ python launch.py --config=configs/sweeps/digits.py:smoke
 from ml_collections import ConfigDict
 from semisfl_jax.configs.sweeps import scales
 
-from semisfl_jax.studies.sweeps import spec
+from semisfl_jax.studies import sweeps
 
 COSTS = {
     'smoke': '3 trials of 10 rounds for each method, a quarter of an hour on 2 cores, no download',
@@ -24,7 +24,7 @@ COMMON = {'lr_rounds': 0, 'data.eval_split': 'validation', 'data.num_validation'
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke' or 'cpu'."""
     scales.check(scale, COSTS)
-    sweep = spec.sweep(
+    sweep = sweeps.sweep(
         'digits',
         'digits',
         scales.methods(),
@@ -35,4 +35,4 @@ def get_config(scale: str = '') -> ConfigDict:
         notes=scales.NOTES,
         warning=scales.WARNING[scale],
     )
-    return spec.as_config(sweep)
+    return sweeps.as_config(sweep)

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales as studies
 from semisfl_jax.configs.sweeps import scales
 
-from semisfl_jax.studies.sweeps import spec
+from semisfl_jax.studies import sweeps
 
 COSTS = {
     'smoke': '2 trials of 2 rounds for each method, MNIST prepared beforehand, some twenty minutes on 2 cores',
@@ -26,7 +26,7 @@ VALIDATION = {'data.eval_split': 'validation', 'data.num_validation': 2500}
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke' or 'cpu'."""
     scales.check(scale, COSTS)
-    sweep = spec.sweep(
+    sweep = sweeps.sweep(
         'mnist',
         'mnist',
         scales.methods(),
@@ -37,4 +37,4 @@ def get_config(scale: str = '') -> ConfigDict:
         notes=scales.NOTES,
         warning=scales.WARNING[scale],
     )
-    return spec.as_config(sweep)
+    return sweeps.as_config(sweep)

@@ -6,7 +6,7 @@ from functools import partial
 
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.sweeps.spec import Entry, entry
+from semisfl_jax.studies.sweeps import Entry, entry
 
 WARNING = {
     'smoke': 'A few trials of a few short rounds, to try everything out. No setting here is better than another.',

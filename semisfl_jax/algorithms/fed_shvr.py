@@ -14,14 +14,14 @@ import optax
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
-from semisfl_jax.algorithms.protocols import of_fed_shvr
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.algorithms.sharpened import confidence_rows, sharpened_rows
-from semisfl_jax.core import losses, pseudo_label, rng, sampling, trees
+from semisfl_jax.core import losses, rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
+from semisfl_jax.core.objectives import Rule
 from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.teacher import hard_labels, label_logits
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -36,22 +36,74 @@ from semisfl_jax.core.types import (
 )
 from semisfl_jax.models import SplitModel
 
+# Soft pseudo-labels that are sharpened, and regularized predictions: the local objective of Fed-SHVR
+# (Wang et al., 2021, Section II).
+
+
+def sharpen(logits: Array, exponent: Array | float) -> Array:
+    """Predictions to a power, normalized (Eq. 8): logits [B, K] -> p_j^exponent / sum_i p_i^exponent [B, K].
+
+    0 gives the uniform distribution, 1 the prediction itself, infinity one-hot labels (of the first of equal classes).
+    """
+    hard = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
+    finite = jnp.where(jnp.isinf(exponent), 1.0, exponent)
+    return jnp.where(jnp.isinf(exponent), hard, jax.nn.softmax(finite * jax.nn.log_softmax(logits)))
+
+
+def divergence_from_uniform(probabilities: Array) -> Array:
+    """KL(p || u) of rows [B, K] from the uniform distribution [B]: log K minus the entropy."""
+    return jnp.log(probabilities.shape[-1]) - jnp.sum(jax.scipy.special.entr(probabilities), axis=-1)
+
+
+def confidence_rows(logits: Array) -> Array:
+    """KL(f || u) of the predictions f = softmax(logits) [B, K]: [B]. Its gradient in the logits is
+    f (log f - sum f log f)."""
+    log_f = jax.nn.log_softmax(logits)
+    return jnp.log(logits.shape[-1]) + jnp.sum(jnp.exp(log_f) * log_f, axis=-1)
+
+
+def sharpened_rows(received: Array, logits: Array, alpha0: Array | float, alpha1: float, alpha2: float) -> Array:
+    """The unlabeled terms of a client's objective by rows [B] (Eq. 5a, 6 and 9):
+
+    alpha0 CE(f(u), v) + alpha1 KL(v || uniform) + alpha2 KL(f(u) || uniform), with the labels
+    v = f'(u)^(alpha0 / alpha1), normalized, that minimize the first two terms at the received model f' (Eq. 8).
+
+    `alpha1` 0 is the limit of one-hot labels. The second term has no gradient, and is part of the objective's value.
+
+    Args:
+      received: logits [B, K] of the received model.
+      logits: [B, K] of the model in training.
+      alpha0: [], may be traced; at 0 the labels are uniform, and weigh nothing.
+      alpha1: strength of the labels' regularization.
+      alpha2: strength of the confidence penalty.
+    """
+    targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
+    rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
+    return rows + alpha1 * divergence_from_uniform(targets) + alpha2 * confidence_rows(logits)
+
 
 @dataclasses.dataclass(frozen=True)
 class FedShvr:
     """`config.fed_shvr`, for Fed-SHVR, Fed-SH and Fed-SVR."""
 
-    alpha0: float = option(1.0, 'weight of the cross-entropy with pseudo-labels, after the ramp', at_least=0)
+    alpha0: float = option(
+        1.0,
+        'weight of the cross-entropy with pseudo-labels, after the ramp',
+        at_least=0,
+        idle={'pseudo_labels': 'none'},
+    )
     ramp_rounds: int = option(
         25,
         'rounds in which `alpha0` rises from 0 in the first one to its value, linearly; 0: no ramp. 25 are the 50 '
         'epochs of the paper',
         at_least=0,
+        idle={'pseudo_labels': 'none', 'fed_shvr.alpha0': 0},
     )
     alpha1: float = option(
         0.75,
         'regularization of the pseudo-labels, which are predictions to the power of `alpha0` / `alpha1`; 0: one-hot',
         at_least=0,
+        idle={'pseudo_labels': 'none'},
     )
     alpha2: float = option(0.1, 'weight of the confidence penalty on predictions for unlabeled images', at_least=0)
 
@@ -82,7 +134,7 @@ def build(
     """Builds Fed-SHVR or an ablation of it.
 
     One round: K_s steps of cross-entropy at the server, if it has labels; theta goes to the cohort; each client labels
-    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`phases.sharpened`), whose
+    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`core.sharpened`), whose
     gradients g are corrected to g + d_k; the server averages.
 
     Algorithm 1 defines d_k by recursion, from the last two models of the server and the client's last result. That is
@@ -140,7 +192,7 @@ def build(
     local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis, received), received)
 
     def init(key: Array) -> core.State:
-        state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+        state = core.init_state(key, model, teacher=False)
         if not form.corrected:
             return state
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
@@ -163,7 +215,7 @@ def build(
 
     def client_losses(state: core.State, images: Array, labels: Array) -> tuple[Array, Array]:
         logits = predict(state, images)['student']
-        received = pseudo_label.label_logits(hparams, logits, labels)
+        received = label_logits(hparams, logits, labels)
         return losses.cross_entropy_rows(logits, labels), _unlabeled_rows(hparams, received, logits)
 
     return Algorithm(init, round_, predict, headline='student', client_losses=client_losses)
@@ -173,14 +225,14 @@ def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round
     """CE of labeled images plus `sharpened_rows` of the others, in weak views. The received model is the labeler."""
     ramp_rounds = hparams.options.ramp_rounds
     risen = jnp.minimum(round_index / ramp_rounds, 1.0) if ramp_rounds else 1.0
-    return core.semi_supervised(model, core.plain(views), hparams, sharpened(hparams, risen))
+    return core.semi_supervised(model, core.plain(views), hparams, sharpened_rule(hparams, risen))
 
 
-def sharpened(hparams: HParams, risen: Array | float) -> pseudo_label.Rule:
+def sharpened_rule(hparams: HParams, risen: Array | float) -> Rule:
     """The mean of the terms of unlabeled images; `risen` as in `_unlabeled_rows`."""
 
     def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = pseudo_label.hard_labels(received, 0.0)
+        labels, every = hard_labels(received, 0.0)
         counted = every if hparams.pseudo_labels != 'none' else ~every
         return losses.row_mean(_unlabeled_rows(hparams, received, logits, risen), weight), labels, counted
 
@@ -247,8 +299,58 @@ def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     return build(Form(corrected=True, normalized=True), model, views, hparams, axis)
 
 
+def of_fed_shvr(flat: Flat) -> dict[str, Any]:
+    """The protocol of Fed-SHVR's experiments (Wang et al., 2021, Section V), equal for all its methods.
+
+    All clients in every round, 32 labeled and 32 unlabeled images in a batch, two passes, plain SGD with 0.01. MNIST
+    has 10 clients and 100 rounds, CIFAR-10 40 clients, 20,000 unlabeled images and 1,000 rounds; other data sets get
+    MNIST's values. With a Dirichlet `federation.partition`, unlabeled images follow Dir_10(0.1) over clients (CIFAR-10:
+    Dir_40(0.025)), and labeled ones are of two digits (six classes of CIFAR-10) per client. On MNIST the sizes of
+    clients are bounded so that tau_k lies in 270 to 500, the range that the paper gives; on CIFAR-10 there is no bound,
+    because of 20,000 images some clients get none or one by such a draw (docs/ledger.md).
+
+    The paper does not mention momentum, weight decay and augmentation: there is none, but flips and crops on CIFAR-10.
+    """
+    cifar = flat['data.name'] == 'cifar10'
+    values = {
+        'federation.num_clients': 40 if cifar else 10,
+        'federation.num_active': 40 if cifar else 10,
+        'federation.mu': 1,
+        'data.labeled_split': 'balanced',
+        'data.client_labels': flat['data.num_labeled'],
+        'rounds': 1000 if cifar else 100,
+        'k_s': 0,
+        'pre_rounds': 0,
+        'optimizer': 'sgd',
+        'lr': 0.01,
+        'lr_min': 0.01,
+        'momentum': 0.0,
+        'nesterov': False,
+        'weight_decay': 0.0,
+        'batch_size': 64,
+        'local.epochs': 2,
+        'local.weighting': 'samples',
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
+        'augment.supervised': 'weak',
+    }
+    values |= {'augment.flip': cifar, 'augment.crop': 0.125 if cifar else 0.0}
+    if cifar:
+        values['data.num_unlabeled'] = 20_000
+    if flat['federation.partition'] in ('dirichlet', 'dirichlet_class'):
+        values |= {
+            'federation.partition': 'dirichlet_class',
+            'federation.alpha': 0.025 if cifar else 0.1,
+            'federation.labeled_partition': 'classes',
+            'federation.classes_per_client': 6 if cifar else 2,
+        }
+        bounds = {'mnist': (4320, 8015), 'cifar10': (0, 0)}  # on others, the configuration's
+        if flat['data.name'] in bounds:
+            values['federation.min_images'], values['federation.max_images'] = bounds[flat['data.name']]
+    return values
+
+
 def official(flat: Flat) -> dict[str, Any]:
-    """Fed-SHVR's own experiments: `protocols.of_fed_shvr`, with its alpha1 and alpha2.
+    """Fed-SHVR's own experiments: `of_fed_shvr`, with its alpha1 and alpha2.
 
     alpha0 rises during the first 50 epochs, which are 25 rounds; the paper does not give its last value
     (docs/ledger.md).
@@ -308,5 +410,51 @@ METHOD = register(
             'fed_shvr.alpha1': linear(0.0, 1.0),  # from one-hot labels to plain predictions
             'fed_shvr.alpha2': linear(0.0, 0.5),  # from no penalty to five times its 0.1
         },
+    )
+)
+
+
+# Fed-SH, the ablation of Fed-SHVR without variance reduction: sharpened labels and normalized averaging.
+
+
+def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds Fed-SH: Fed-SHVR with d_k = 0, so FedNova (Wang et al., 2020) on its objective. Everything else is as in
+    `fed_shvr.build`."""
+    return build(Form(corrected=False, normalized=True), model, views, hparams, axis)
+
+
+FED_SH = register(
+    dataclasses.replace(
+        METHOD,
+        name='fed_sh',
+        build=fed_sh,
+        title='Fed-SH',
+        source=f'an ablation of {METHOD.source}',
+        group='fed_shvr',
+        price=price_uncorrected,
+        metrics={},
+        look=Look('#99BB66', 'h', ':'),
+    )
+)
+
+
+# Fed-SVR, the ablation of Fed-SHVR without normalized averaging: sharpened labels and variance reduction.
+
+
+def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds Fed-SVR: Fed-SHVR that averages models, with the correction of VRL-SGD (Liang et al., 2019) for clients
+    with unequal numbers of steps. Everything else is as in `fed_shvr.build`."""
+    return build(Form(corrected=True, normalized=False), model, views, hparams, axis)
+
+
+FED_SVR = register(
+    dataclasses.replace(
+        METHOD,
+        name='fed_svr',
+        build=fed_svr,
+        title='Fed-SVR',
+        source=f'an ablation of {METHOD.source}',
+        group='fed_shvr',
+        look=Look('#AA0011', '*', '-.'),
     )
 )

@@ -6,13 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from semisfl_jax import core, costs
+from semisfl_jax.algorithms.fed_shvr import of_fed_shvr
+from semisfl_jax.algorithms.feddure import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.method import Flat, Look, Method
-from semisfl_jax.algorithms.protocols import FIXMATCH, of_fed_shvr, of_feddure
-from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import ema, rng, trees
+from semisfl_jax.core import rng, trees
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import trainable
+from semisfl_jax.core.teacher import ema
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -38,7 +40,7 @@ def fedavg(
       'supervised': cross-entropy on its labeled images. With all labels at the clients, this is the upper bound
         called FedAvg-SL in the literature.
       'fixmatch', 'uda', 'pseudo_label', 'mean_teacher': consistency on its unlabeled images, and cross-entropy on the
-        labeled ones if it has any (`phases.build_objective`).
+        labeled ones if it has any (`core.build_objective`).
 
     The headline model is the averaged model.
 
@@ -67,7 +69,7 @@ def fedavg(
             return value, aux
 
         def follow(teacher: SplitParams | tuple[()], student: SplitParams) -> SplitParams | tuple[()]:
-            return ema.update(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
+            return ema(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
 
         teacher = state.student if has_teacher else ()
         tx = optimizer(hparams, lr)
@@ -77,7 +79,7 @@ def fedavg(
 
     def init(key: Array) -> core.State:
         clients = core.init_clients(key, model, hparams)
-        return core.init_state(key, model, memory=(), projection=False, teacher=False, clients=clients)
+        return core.init_state(key, model, teacher=False, clients=clients)
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
@@ -165,5 +167,32 @@ METHOD = register(
             'uda': {'local.objective': 'uda'},
             'supervised': {'local.objective': 'supervised', 'data.client_labels': -1},
         },
+    )
+)
+
+
+# FedProx (Li et al., 2020): FedAvg with a proximal term that keeps clients near the model they received.
+
+
+def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, with mu = `local.prox` and
+    theta_g the parameters it received. Everything else, including the arguments, is as in `fedavg`."""
+    return fedavg(model, views, hparams, axis, prox=hparams.local.prox)
+
+
+FEDPROX = register(
+    Method(
+        name='fedprox',
+        build=fedprox,
+        title='FedProx',
+        source='Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020',
+        uses=(*USES, 'prox'),
+        server='optional',
+        labels_alone=labels_alone,
+        by_images=True,
+        official=official,
+        price=price,
+        look=Look('#332288', '<', '-.'),
+        ranges={**RANGES, 'local.prox': log(1e-3, 1.0)},  # its paper tries 0.001, 0.01, 0.1 and 1
     )
 )

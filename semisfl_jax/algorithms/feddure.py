@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,16 +13,14 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms import regulators
 from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
-from semisfl_jax.algorithms.protocols import FIXMATCH, of_feddure
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import losses, objective, pseudo_label, rng
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core import losses, objectives, rng
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, pseudo_label_rates
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -29,11 +28,122 @@ from semisfl_jax.core.types import (
     ClientAxis,
     Federation,
     LossValue,
+    Metrics,
     Reported,
     SplitParams,
     Views,
 )
 from semisfl_jax.models import SplitModel
+from semisfl_jax.models.layers import torch_uniform
+
+# The two regulators of FedDure (Bai et al., AAAI 2024), which decide how much unlabeled images count at a client.
+#
+# F-reg, the fine-grained one, is a small network f_w with parameters w that gives every unlabeled image a factor in
+# (0, 1), from the class probabilities that a model predicts for it. C-reg, the coarse-grained one, is a second model
+# with parameters phi that learns from the pseudo-labels alone; the change d of its cross-entropy on labeled images
+# says whether they helped. Equation numbers are those of the paper.
+
+Fine = Any  # w: {'hidden': {'kernel': [K, hidden], 'bias': [hidden]}, 'out': {'kernel': [hidden, 1], 'bias': [1]}}
+
+
+class Unlabeled(NamedTuple):
+    """The unlabeled images of a batch, R of them, as seen by a model that learns from their pseudo-labels."""
+
+    probabilities: Array  # [R, K], its predictions
+    # factors [R] -> mean over the images of factor times gradient of the cross-entropy; linear in the factors
+    gradient: Callable[[Array], SplitParams]
+
+
+def init_fine(key: Array, classes: int, hidden: int) -> Fine:
+    """F-reg before the first round, a network K -> hidden -> 1, initialized like PyTorch's linear layers.
+
+    Args:
+      key: for the initial weights.
+      classes: K.
+      hidden: number of hidden units.
+
+    Returns:
+      Kernels [K, hidden] and [hidden, 1], biases [hidden] and [1].
+    """
+    w = {}
+    for name, inputs, outputs in (('hidden', classes, hidden), ('out', hidden, 1)):
+        uniform, layer_key = torch_uniform(inputs), rng.fold(key, name)
+        w[name] = {
+            'kernel': uniform(rng.fold(layer_key, 'kernel'), (inputs, outputs)),
+            'bias': uniform(rng.fold(layer_key, 'bias'), (outputs,)),
+        }
+    return w
+
+
+def weigh(w: Fine, probabilities: Array) -> Array:
+    """F-reg's factors [R] of images with these class probabilities [R, K]."""
+    features = jax.nn.relu(probabilities @ w['hidden']['kernel'] + w['hidden']['bias'])
+    return jax.nn.sigmoid(features @ w['out']['kernel'] + w['out']['bias'])[:, 0]
+
+
+def differentiate(rows: Callable[[SplitParams], tuple[Array, Array]], parameters: SplitParams) -> Unlabeled:
+    """The predictions and the gradient of a model with these parameters for the unlabeled images.
+
+    `rows` maps parameters to the images' cross-entropies [R] against their pseudo-labels, and probabilities [R, K].
+    """
+    values, pullback, probabilities = jax.vjp(rows, parameters, has_aux=True)
+    return Unlabeled(probabilities, lambda factors: pullback((factors / values.size).astype(values.dtype))[0])
+
+
+def fine_gradient(
+    w: Fine, unlabeled: Unlabeled, labeled: Callable[[SplitParams], Array], parameters: SplitParams, rate: Array
+) -> Fine:
+    """The gradient of F-reg (Eq. 6, 7): of the labeled images' loss after a step on the weighted unlabeled ones.
+
+        phi-(w) = phi - rate mean_i H_i(w) grad CE_i(phi),    H_i(w) = f_w(probabilities_i)
+        d CE(y, f(x; phi-(w))) / d w
+
+    Exact, and without second derivatives: H_i is a factor and not differentiated in phi, so phi- is linear in the
+    factors, and its derivative by H_i is -rate / R times the gradient of CE_i. Reverse-mode differentiation transposes
+    that linear map, which takes about as long as the map.
+
+    Args:
+      w: F-reg.
+      unlabeled: as seen with `parameters`.
+      labeled: parameters -> cross-entropy [] of the labeled images.
+      parameters: phi.
+      rate: step size [].
+    """
+
+    def loss(w: Fine) -> Array:
+        gradient = unlabeled.gradient(weigh(w, unlabeled.probabilities))
+        return labeled(jax.tree.map(lambda phi, g: phi - rate * g, parameters, gradient))
+
+    return jax.grad(loss)(w)
+
+
+def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight: Array) -> dict[str, Array]:
+    """Counts of a batch, for `rates`: those of `pseudo_label.count`, and of right and wrong pseudo-labels.
+
+    Args:
+      labels: [B] int32 pseudo-labels.
+      confident: [B] bool, whether a label counts.
+      truth: [B] int32 true classes, negative where unknown.
+      guessed: [B] bool, whether a row is an unlabeled image.
+      weight: [B] F-reg's factors.
+
+    Returns:
+      Numbers []; `right` and `wrong` are of rows whose truth is known, `right_weight` and `wrong_weight` sums of their
+      factors.
+    """
+    right, wrong = (guessed & (truth >= 0) & hit for hit in (truth == labels, truth != labels))
+    return count_pseudo_labels(labels, confident, truth, guessed) | {
+        'right': jnp.sum(right),
+        'wrong': jnp.sum(wrong),
+        'right_weight': jnp.sum(weight * right),
+        'wrong_weight': jnp.sum(weight * wrong),
+    }
+
+
+def rates(counts: dict[str, Array]) -> Metrics:
+    """The metrics of a round from the results of `count`, summed over batches and clients."""
+    means = {f'weight_{kind}': counts[f'{kind}_weight'] / counts[kind] for kind in ('right', 'wrong')}  # NaN: none
+    return pseudo_label_rates(counts) | means
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +160,14 @@ class FedDure:
         'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
         'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
     )
-    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1)
-    coarse_rate: float = option(1.0, 'learning rate of C-reg, as a multiple of `lr`; 0: it stands still', at_least=0)
-    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0)
+    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1, idle={'feddure.fine': False})
+    coarse_rate: float = option(
+        1.0,
+        'learning rate of C-reg, as a multiple of `lr`; 0: it stands still',
+        at_least=0,
+        idle={'feddure.coarse': False},
+    )
+    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0, idle={'feddure.fine': False})
 
 
 class Parts(NamedTuple):
@@ -81,7 +196,7 @@ class Training(NamedTuple):
 
     student: SplitParams
     coarse: Any  # parameters phi of C-reg, () without it
-    fine: regulators.Fine  # w of F-reg, () without it
+    fine: Fine  # w of F-reg, () without it
     moments: Optimizers  # states of the optimizers
 
 
@@ -95,7 +210,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 
       1. Labels: the class that theta predicts for the weak view of u, in evaluation mode.
       2. F-reg (Eq. 6, 7): a step of w on the labeled loss of phi after a plain gradient step on the weighted unlabeled
-         images (`regulators.fine_gradient`).
+         images (`fine_gradient`).
       3. C-reg (Eq. 4, 5): a step of phi on the unlabeled images in a strong view, weighted by the new w. d is the
          labeled loss of phi before it minus the one after it.
       4. theta (Eq. 8 to 12): a step on the cross-entropy of labeled images, plus the mean over unlabeled ones of
@@ -104,7 +219,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 
     Each of the three has a fresh optimizer in every round. Weight decay applies to theta alone. Factors and d are
     numbers: nothing is differentiated through them. For phi, labeled and unlabeled images are separate batches in
-    training mode; for theta they are one, as in `phases.semi_supervised`, whose random streams and
+    training mode; for theta they are one, as in `core.semi_supervised`, whose random streams and
     `consistency_weight` this shares. Without `coarse`, theta takes the place of phi in step 2, and d is 0; without
     `fine`, the factors are 1 for labels that reach the threshold, else 0.
 
@@ -113,7 +228,7 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     """
     parts = Parts(model, views, hparams)
     server = core.build_server(model, views, hparams)
-    local = core.build_local(partial(train_client, parts), hparams, axis, rates=regulators.rates)
+    local = core.build_local(partial(train_client, parts), hparams, axis, rates=rates)
     local = core.skip_pre_rounds(hparams, local)
 
     round_ = core.server_then_clients(hparams, server, local)
@@ -123,13 +238,13 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 def init(parts: Parts, key: Array) -> core.State:
     """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
     model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+    state = core.init_state(key, model, teacher=False)
     if not options.fine:
         return state
     classes = num_classes(model, state.student.top)
 
-    def fine(client: Array) -> regulators.Fine:
-        return regulators.init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
+    def fine(client: Array) -> Fine:
+        return init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
 
     return state.replace(clients=jax.vmap(fine)(jnp.arange(hparams.num_clients)))
 
@@ -137,7 +252,7 @@ def init(parts: Parts, key: Array) -> core.State:
 def train_client(
     parts: Parts,
     inputs: core.ClientInput,
-    fine: regulators.Fine,
+    fine: Fine,
     state: core.State,
     federation: Federation,
     lr: Array,
@@ -164,11 +279,11 @@ def train_client(
 def step(
     parts: Parts, optimizers: Optimizers, training: Training, batch: core.Batch, key: Array, rate: Array
 ) -> tuple[Training, Reported]:
-    """One iteration; `rate` [] is the step size of the virtual step. Returns what `phases.iterate` asks for."""
+    """One iteration; `rate` [] is the step size of the virtual step. Returns what `core.iterate` asks for."""
     model, hparams = parts.model, parts.hparams
-    x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
+    x, weak = objectives.both_views(parts.views, hparams.labeled_rows, batch, key)
     guesses, _ = core.forward(model, training.student, weak, None, False)
-    labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
+    labels, confident = assign_pseudo_labels(hparams, guesses, batch.labels)
     guessed = core.guessed_rows(parts.hparams, batch)
     training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
     student, fine = training.student, training.fine
@@ -177,11 +292,11 @@ def step(
         logits, updated = core.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
         weight = confident.astype(jnp.float32)
         if parts.options.fine:
-            weight = jax.lax.stop_gradient(regulators.weigh(fine, jax.nn.softmax(logits)))
+            weight = jax.lax.stop_gradient(weigh(fine, jax.nn.softmax(logits)))
         rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
         consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
-        value, means = objective.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
-        return value, (updated, means, regulators.count(labels, confident, batch.labels, guessed, weight))
+        value, means = objectives.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
+        return value, (updated, means, count(labels, confident, batch.labels, guessed, weight))
 
     gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(student))
     parameters, moments = descend(optimizers.student, training.moments.student, trainable(student), gradient)
@@ -236,12 +351,12 @@ def regulate(
         return losses.cross_entropy(predicted, batch.labels[:head], batch.labeled[:head].astype(jnp.float32))
 
     before = training.coarse if options.coarse else trainable(student)
-    unlabeled = regulators.look(unlabeled_rows, before)
+    unlabeled = differentiate(unlabeled_rows, before)
     factors = confident[head:].astype(jnp.float32)
     if options.fine:
-        gradient = regulators.fine_gradient(fine, unlabeled, labeled, before, rate)
+        gradient = fine_gradient(fine, unlabeled, labeled, before, rate)
         fine, moment = descend(optimizers.fine, moments.fine, fine, gradient)
-        moments, factors = moments._replace(fine=moment), regulators.weigh(fine, unlabeled.probabilities)
+        moments, factors = moments._replace(fine=moment), weigh(fine, unlabeled.probabilities)
     training, effect = training._replace(fine=fine, moments=moments), jnp.zeros(())
     if options.coarse:
         coarse, moment = descend(optimizers.coarse, moments.coarse, before, unlabeled.gradient(factors))
@@ -256,8 +371,50 @@ def descend(tx: optax.GradientTransformation, moments: Any, parameters: Any, gra
     return optax.apply_updates(parameters, updates), moments
 
 
+DIGITS = ('digits', 'mnist')  # a mirrored digit is a different digit or no digit at all
+FIXMATCH = {'batch_size': 10 + 10, 'federation.mu': 1, 'threshold': 0.85}  # in the comparison of FedDure's paper
+
+
+def of_feddure(flat: Flat) -> dict[str, Any]:
+    """The protocol of the comparison of FedDure's paper (Bai et al., 2024), equal for all its methods.
+
+    100 clients, 5 active, one local epoch in batches of 10, Adam with 5e-4, 200 rounds, averages weighted by images. A
+    Dirichlet partition draws over clients per class with 0.5, as FedDure's code does; labels that would follow it
+    have a draw of their own, as in the paper's (DIR, DIR). Labeled images are zero-padded and cropped, flipped, and
+    cut out there; here they use the weak view.
+    """
+    values = {
+        'federation.num_clients': 100,
+        'federation.num_active': 5,
+        'data.labeled_split': 'balanced',
+        'rounds': 200,
+        'lr_rounds': 200,
+        'k_s': 0,
+        'pre_rounds': 0,
+        'optimizer': 'adam',
+        'momentum': 0.9,
+        'nesterov': False,
+        'lr': 5e-4,
+        'lr_min': 5e-4,
+        'weight_decay': 0.0,
+        'batch_size': 10,
+        'local.epochs': 1,
+        'local.weighting': 'samples',
+        'model.batch_norm_variance': 'unbiased',  # PyTorch's
+        'augment.supervised': 'weak',
+        'augment.flip': flat['data.name'] not in DIGITS,
+        'augment.crop': 0.125,
+    }
+    by_dirichlet = ('dirichlet', 'dirichlet_class')
+    if flat['federation.partition'] in by_dirichlet:
+        values |= {'federation.partition': 'dirichlet_class', 'federation.alpha': 0.5}
+        if flat['federation.labeled_partition'] in ('same', *by_dirichlet):
+            values['federation.labeled_partition'] = 'dirichlet_class'
+    return values
+
+
 def official(flat: Flat) -> dict[str, Any]:
-    """FedDure as in its paper (`protocols.of_feddure`), with the labels at the clients.
+    """FedDure as in its paper (`of_feddure`), with the labels at the clients.
 
     One local iteration is read as one pass over a client's unlabeled images, in batches of 10 labeled and 10 unlabeled
     ones. Its authors' code has 9 unlabeled images per labeled one (`federation.mu=9`, `batch_size=100`);
@@ -285,16 +442,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     return cost._replace(step_work=cost.step_work + np.asarray(context.labels) * rows)
 
 
-def check(flat: Flat) -> None:
-    """Raises UserError for options of a regulator that is switched off."""
-    for name, needs in (('coarse_rate', 'coarse'), ('fine_rate', 'fine'), ('hidden', 'fine')):
-        value, default = flat[f'feddure.{name}'], getattr(FedDure, name)
-        if not flat[f'feddure.{needs}'] and value != default:
-            raise UserError(
-                f'config.feddure.{name}={value} needs feddure.{needs}=True, not False; leave it at {default}'
-            )
-
-
 WITH_LABELS = {'data.client_labels': 20, 'federation.mu': 1}  # without them, there is nothing to regulate by
 METHOD = register(
     Method(
@@ -307,7 +454,6 @@ METHOD = register(
         uses=('pseudo-labels', 'local', 'steps', 'consistency', 'pre-rounds', 'sampling'),
         server='optional',
         by_images=True,
-        check=check,
         official=official,
         price=price,
         metrics={

@@ -2,8 +2,13 @@
 
 A reconstruction. Only the paper's abstract and what other papers write about it were available: a teacher that is an
 EMA of the student and also moves at the clients; an adaptive choice between the two as the source of pseudo-labels,
-with a hyper-parameter for how IID clients are. The rule of the choice (`switching`), its hyper-parameter and where the
-averages are taken are this package's interpretation (docs/ledger.md).
+with a hyper-parameter that sets the boundary between IID and non-IID. The rest is this package's interpretation
+(docs/ledger.md): where the averages are taken, and the rule of the choice. The confident pseudo-labels of a client are
+counted by class, and if their shares h differ from the uniform distribution by more than beta_iid,
+
+    KL(h || uniform) = log K + sum_k h_k log h_k  >  beta_iid,
+
+the client counts as non-IID and the teacher labels its images; otherwise the student does.
 """
 
 from __future__ import annotations
@@ -16,13 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import ema, pseudo_label, rng, switching
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.objectives import fixmatch
+from semisfl_jax.core.teacher import assign_pseudo_labels, confidence_threshold, ema
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -35,6 +41,8 @@ from semisfl_jax.core.types import (
 )
 from semisfl_jax.models import SplitModel
 
+MODES = ('switch', 'teacher', 'student')  # who labels: chosen by the rule, or fixed
+
 
 @dataclasses.dataclass(frozen=True)
 class FedSwitch:
@@ -43,12 +51,13 @@ class FedSwitch:
     mode: str = option(
         'switch',
         "which model labels: 'switch': chosen by the skew of a client's pseudo-labels | 'teacher' | 'student'",
-        choices=switching.MODES,
+        choices=MODES,
     )
     beta_iid: float = option(
         0.5,
         "with 'switch': skew (in nats, from 0 to the log of the number of classes) up to which the student labels",
         at_least=0,
+        idle={'fedswitch.mode': ('teacher', 'student')},
     )
 
 
@@ -64,12 +73,12 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
     Source of the pseudo-labels, `fedswitch.mode`:
       'teacher', 'student': the client's teacher, or its own model.
       'switch': the student if the confident pseudo-labels that the received student assigns to the images of the
-        round have a skew of at most `beta_iid`, else the teacher (`switching`).
+        round have a skew of at most `beta_iid`, else the teacher (`by_teacher`).
 
     Arguments as in `semisfl`; the model is not split.
     """
     server = core.build_server(model, views, hparams)
-    rule = pseudo_label.fixmatch(pseudo_label.confidence_threshold(hparams))
+    rule = fixmatch(confidence_threshold(hparams))
     objective = core.semi_supervised(model, views, hparams, rule)
     mode = hparams.options.mode
 
@@ -80,8 +89,8 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             batch = core.read(federation, inputs, t)
             x = views.normalize(views.weak(rng.fold(inputs.key, 'skew', t), batch.images))
             logits, _ = core.forward(model, student, x, None, False)
-            labels, confident = pseudo_label.assign(hparams, logits, batch.labels)
-            return switching.histogram(labels, confident & core.guessed_rows(hparams, batch), logits.shape[-1])
+            labels, confident = assign_pseudo_labels(hparams, logits, batch.labels)
+            return histogram(labels, confident & core.guessed_rows(hparams, batch), logits.shape[-1])
 
         empty = jnp.zeros(jax.eval_shape(of_batch, 0).shape)
         return jax.lax.fori_loop(0, inputs.steps, lambda t, counts: counts + of_batch(t), empty)
@@ -92,7 +101,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
         trusts_student = jnp.array(mode == 'student')
         if mode == 'switch':
             of_class = count(inputs, state.student, federation)
-            trusts_student = ~switching.by_teacher(of_class, hparams.options.beta_iid)
+            trusts_student = ~by_teacher(of_class, hparams.options.beta_iid)
 
         def loss(parameters: SplitParams, student: SplitParams, teacher: SplitParams, t: Array) -> LossValue:
             labeler = jax.tree.map(
@@ -104,7 +113,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             return objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
         def follow(teacher: SplitParams, student: SplitParams) -> SplitParams:
-            return ema.update(teacher, student, hparams.ema_decay)
+            return ema(teacher, student, hparams.ema_decay)
 
         tx = optimizer(hparams, lr)
         student, client_state, means, counts = core.local_sgd(
@@ -118,10 +127,33 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
 
     def init(key: Array) -> core.State:
         clients = core.init_clients(key, model, hparams)
-        return core.init_state(key, model, memory=(), projection=False, clients=clients)
+        return core.init_state(key, model, clients=clients)
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
+
+
+def histogram(labels: Array, counted: Array, classes: int) -> Array:
+    """Class counts of labels [..., B] int32, restricted to rows with counted [..., B] -> [..., K] float32."""
+    return jnp.sum(jax.nn.one_hot(labels, classes) * counted[..., None], axis=-2)
+
+
+def skew(counts: Array) -> Array:
+    """KL(h || uniform) in nats of counts [..., K] -> [...]: 0 if all classes are equally frequent.
+
+    A single class gives the maximum, log K, and so do zero counts, since there is no evidence of IID data yet.
+    """
+    classes = counts.shape[-1]
+    total = jnp.sum(counts, axis=-1, keepdims=True)
+    some = jnp.maximum(total, 1.0)
+    excess = (counts * classes - total) / some  # K h_k - 1, in integers: equal counts have a skew of exactly 0
+    terms = jnp.where(counts > 0, counts / some * jnp.log1p(jnp.where(counts > 0, excess, 0.0)), 0.0)
+    return jnp.where(total[..., 0] > 0, jnp.sum(terms, axis=-1), jnp.log(float(classes)))
+
+
+def by_teacher(counts: Array, beta_iid: float) -> Array:
+    """Whether the teacher labels: counts [..., K] -> bool [...]. At exactly `beta_iid` the student labels."""
+    return skew(counts) > beta_iid
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
@@ -142,15 +174,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     )
 
 
-def check(flat: Flat) -> None:
-    """Raises UserError for a threshold that the mode does not use."""
-    key, mode = 'fedswitch.beta_iid', flat['fedswitch.mode']
-    if mode != 'switch' and flat[key] != FedSwitch.beta_iid:
-        raise UserError(
-            f"config.{key}={flat[key]} needs fedswitch.mode='switch', not '{mode}'; leave it at {FedSwitch.beta_iid}"
-        )
-
-
 STUDENT_LABELS = (
     'share of clients that label with the student; in `fedswitch_sl`, which has it in mode `switch`, of clients and '
     'iterations'
@@ -164,7 +187,6 @@ METHOD = register(
         'Teacher-Student EMA, arXiv 2301.10114 (a reconstruction from its abstract)',
         options=FedSwitch,
         uses=('pseudo-labels', 'teacher', 'local', 'steps', 'kept optimizers', 'consistency', 'pre-rounds', 'sampling'),
-        check=check,
         official='only the abstract of its paper was available, so none of its values are known',
         price=price,
         metrics={'student_labels': STUDENT_LABELS},

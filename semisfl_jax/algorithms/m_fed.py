@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,11 @@ from semisfl_jax.algorithms.method import Flat, Look, Method
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, linear, log
 from semisfl_jax.algorithms.registry import register
+from semisfl_jax.algorithms.task_model import TaskModel, init_models, join, part
 from semisfl_jax.core import rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.core.state import with_parameters
-from semisfl_jax.core.task_model import TaskModel, init_models, join, part
+from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Algorithm,
@@ -56,18 +56,21 @@ class MFedOptions:
         'rho: factor by which lambda grows from round to round ("exponential growth with the aggregation index"); the '
         'paper gives no value; 1: constant',
         above=0.0,
+        idle={'mfed.weight': 0},
     )
     max_weight: float = option(
         1.0,
         'largest lambda, beyond which it grows no further; the paper names no bound, and without one lambda is 3.9e6 '
         'after 500 rounds',
         above=0.0,
+        idle={'mfed.weight': 0},
     )
     penalty: str = option(
         'squared',
         "distance between encoder and mean encoder g in a client's loss: 'squared', lambda / 2 ||w - g||^2, whose "
         "gradient is that of the paper's proof | 'norm', lambda ||w - g||, its Eq. (6)",
         choices=PENALTIES,
+        idle={'mfed.weight': 0},
     )
 
 
@@ -166,7 +169,7 @@ def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = (
         step=jnp.zeros((), jnp.int32),
         student=join(models),
         teacher=(),
-        memory=(),
+        queue=(),
         clients=clients,
         server=encoder if server else (),
     )
@@ -364,5 +367,119 @@ METHOD = register(
             'mfed.weight': log(1e-6, 1e-2),  # two decades to either side; its paper gives no value
             'mfed.growth': linear(1.0, 1.1),  # from constant to twice the growth
         },
+    )
+)
+
+
+# Traditional federated learning in the comparison of M-Fed: FedAvg within every task, nothing across tasks.
+
+
+def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds M-Fed with lambda_0 = 0: as many separate runs of FedAvg as there are tasks. Arguments as in `m_fed`."""
+    return build(models, views, hparams, axis, MFedOptions(weight=0.0))
+
+
+MFED_FL = register(
+    dataclasses.replace(
+        METHOD,
+        name='mfed_fl',
+        build=mfed_fl,
+        title='FL per task',
+        options=None,  # lambda_0 is 0
+        group='',
+        check=check,
+        metrics={},
+        look=Look('#33A0A0', 's', '--'),
+        ranges={'lr': LR},
+    )
+)
+
+
+# Local training in the comparison of M-Fed: every client trains a model of its own, and nothing is exchanged.
+
+
+class Kept(NamedTuple):
+    """What the clients of a task keep, leaves [N / T, ...]."""
+
+    model: SplitParams
+    optimizer: Any  # its state; () with `local.optimizer_state` 'fresh'
+
+
+def mfed_local(
+    models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS
+) -> Algorithm:
+    """Builds local training: a round is one of `m_fed` without its exchange, so that clients do the same work.
+
+    `State.clients` is {task: Kept}; all models start from the same weights. Optimizers continue from round to round,
+    since rounds mean nothing to a client that exchanges nothing. Outputs of a task are those of all its clients'
+    models, and its score is the mean over them; the best stands beside it. `State.student` stays what it was before the
+    first round. Arguments as in `m_fed`.
+    """
+    names = tuple(task.name for task, _ in models)
+    of_each = hparams.num_clients // len(names)
+
+    def keep(model: SplitParams) -> Kept:
+        kept = hparams.local.optimizer_state == 'kept'
+        return Kept(model, optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(model)) if kept else ())
+
+    def init(key: Array) -> core.State:
+        start = init_models(key, models)
+        clients = {name: trees.replicate(keep(model), of_each) for name, model in start.items()}
+        return init_state(start, server=False, clients=clients)
+
+    def round_(
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        clients, measured = dict(state.clients), {}
+        for of_task in models:
+            name = of_task.task.name
+            inputs, weights, images = plan(key, state, federation, cohort, hparams, names, name)
+
+            def one(
+                inputs: core.ClientInput,
+                kept: Kept,
+                of_task: TaskModel = of_task,
+                images: Federation = images,
+            ) -> core.ClientOutput:
+                loss = build_loss(of_task, views, hparams, inputs, images, pull=None)
+                model, state, means, counts = core.local_sgd(
+                    loss, kept.model, kept.optimizer, optimizer(hparams, lr), inputs.steps
+                )
+                return core.ClientOutput((), Kept(model, state), means, counts)
+
+            work = axis.map(one)(inputs, trees.gather(clients[name], inputs.id))
+            clients[name] = trees.scatter(clients[name], inputs.id, work.client_state, weights.weight, axis.all_gather)
+            _, measured[name] = collect(work, weights, (), axis)
+        state = state.replace(round=state.round + 1, clients=clients)
+        return state, {'lr': lr, **metrics(measured)}
+
+    def predict(state: core.State, images: Array) -> dict[str, tuple[Array, ...]]:
+        def of_clients(of_task: TaskModel) -> tuple[Array, ...]:
+            def one(variables: SplitParams) -> Array:
+                return core.predict(of_task.model, views, variables, images)
+
+            return tuple(jax.lax.map(one, state.clients[of_task.task.name].model))
+
+        return {of_task.task.name: of_clients(of_task) for of_task in models}
+
+    return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
+
+
+def price_local(context: costs.CostContext) -> costs.ClientCost:
+    """Nothing is sent."""
+    return whole_models(context, exchange=False)
+
+
+MFED_LOCAL = register(
+    dataclasses.replace(
+        MFED_FL,
+        name='mfed_local',
+        build=mfed_local,
+        title='Local',
+        uses=(*METHOD.uses, 'kept optimizers'),
+        keeps_optimizers=True,
+        price=price_local,
+        look=Look('#AA8800', '^', ':'),
     )
 )

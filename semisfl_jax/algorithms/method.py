@@ -55,7 +55,7 @@ class Build(Protocol):
     """Builds a method."""
 
     def __call__(self, model: Any, views: Views, hparams: HParams, axis: ClientAxis, /) -> Algorithm:
-        """`model`: a SplitModel; a tuple of `phases.TaskModel` for a method of dense tasks. `axis`: the clients of a
+        """`model`: a SplitModel; a tuple of `TaskModel` for a method of dense tasks. `axis`: the clients of a
         round as the method sees them."""
 
 
@@ -87,7 +87,7 @@ class Method:
       keeps_optimizers: meaning of `local.optimizer_state=auto`: whether its authors keep optimizers across rounds.
       sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
       dense: whether it trains dense tasks (`data.tasks`) rather than classification. Its model is then a tuple of
-        `phases.TaskModel`, one for each task.
+        `task_model.TaskModel`, one for each task.
       in_parts: whether its model is more than `State.student`, in which case its features are not plotted.
       check: raises UserError if a flat configuration of individually valid values makes no sense for the method.
       official: flat configuration -> the values of the method's own papers, by key; or a string saying why there are

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from semisfl_jax.algorithms.method import Method
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 
 
 def option(
@@ -20,6 +19,7 @@ def option(
     at_least: float = -math.inf,
     above: float = -math.inf,
     below: float = math.inf,
+    idle: Mapping[str, Any] | None = None,
     ignorable: bool = False,
 ) -> Any:
     """A field of a method's options: a key of the configuration.
@@ -29,10 +29,12 @@ def option(
       meaning: its description, shown in docs/options.md.
       choices: the allowed values, if they are names.
       at_least, above, below: bounds of a number.
+      idle: the values of other keys, one or a tuple, at which it has no effect.
       ignorable: whether runs of other methods may change it, as a data set's configuration does for this method.
     """
     bounds = {'choices': choices, 'at_least': at_least, 'above': above, 'below': below}
-    return dataclasses.field(default=default, metadata={'meaning': meaning, 'ignorable': ignorable, **bounds})
+    readers = {'idle': idle or {}, 'ignorable': ignorable}
+    return dataclasses.field(default=default, metadata={'meaning': meaning, **bounds, **readers})
 
 
 def check_option(key: str, field: dataclasses.Field, value: Any) -> None:

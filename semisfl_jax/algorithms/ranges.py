@@ -54,7 +54,7 @@ def choice(*values: Any) -> Range:
 
 # --- ranges of keys that several methods have
 
-# A decade to either side of 0.02, SemiSFL's. The lowest rate, `lr_min`, follows in proportion (studies/sweeps/plan.py).
+# A decade to either side of 0.02, SemiSFL's. The lowest rate, `lr_min`, follows in proportion (studies/sweeps/).
 LR = log(0.002, 0.2)
 # Published values: 0.75 (FedMatch's code), 0.8 (UDA), 0.85 (FedDure's baselines) and 0.95 (the others).
 THRESHOLD = linear(0.5, 0.99)
@@ -65,60 +65,58 @@ WEIGHT_DECAY = log(5e-5, 5e-3)
 # What the teacher remembers: about 10, 100 or 1,000 steps; SemiSFL has 0.99.
 EMA_DECAY = choice(0.9, 0.99, 0.999)
 
-# --- checks at registration
-
-# Keys that set the work of a round: with them, trials would not have equal budgets.
-_WORK = {
-    *('k_s', 'k_u', 'batch_size', 'server_batch_size', 'pre_rounds', 'lr_rounds', 'local.epochs', 'local.steps'),
-    'local.objective',  # another method, rather than a setting of one
+# Keys that no search may change, and why
+_FIXED = {
+    **dict.fromkeys(
+        (
+            *(
+                'k_s',
+                'k_u',
+                'batch_size',
+                'server_batch_size',
+                'pre_rounds',
+                'lr_rounds',
+                'local.epochs',
+                'local.steps',
+            ),
+            'local.objective',  # another method, rather than a setting of one
+        ),
+        'it changes how much work a round is, and searches give equal budgets; fix it in the configuration',
+    ),
+    'pseudo_labels': 'it makes an oracle of the method, not a setting; fix it in the configuration',
+    'lr_min': 'it follows lr in proportion; leave it out',
 }
-_ORACLE = 'pseudo_labels'
-_FOLLOWS = {'lr_min': 'it follows lr'}
 
 
-def fault(key: str, range_: Range, unread: Mapping[str, str], own: Mapping[str, Any]) -> str:
+def fault(key: str, range_: Range, unread: Mapping[str, str], options: Mapping[str, Any]) -> str:
     """What is wrong with the range of a key, '' if nothing.
 
     Args:
       key: as in a configuration.
       range_: its range.
       unread: shared keys that the method does not read -> the feature that they belong to.
-      own: the method's own options by key, with their defaults.
+      options: the method's options by key, with their defaults.
     """
-    known = shared_defaults() | dict(own)
+    known = {**shared_defaults(), **options}
     if key in unread:
         return f"the method does not read it: '{unread[key]}' is not in its uses"
-    if key in _WORK:
-        return 'it changes how much work a round is, and searches give equal budgets; fix it in the configuration'
-    if key == _ORACLE:
-        return 'it makes an oracle of the method, not a setting; fix it in the configuration'
-    if key in _FOLLOWS:
-        return f'{_FOLLOWS[key]} in proportion; leave it out'
+    if key in _FIXED:
+        return _FIXED[key]
     if key not in known:
         return 'it is neither an option of the method nor a shared hyper-parameter (the fields of HParams)'
     if not isinstance(range_, Range) or range_.scale not in SCALES:
         return 'a range is made with log(low, high), linear(low, high) or choice(value, …)'
-    return _fault_of_values(range_, known[key])
-
-
-def _fault_of_values(range_: Range, default: Any) -> str:
+    default, ends = known[key], range_.ends
     if range_.scale == 'choice':
-        if len(range_.values) < 2 or len(set(range_.values)) < len(range_.values):
+        if len(set(ends)) < max(len(ends), 2):
             return 'a choice needs two values or more, each once'
-        if wrong := [value for value in range_.values if type(value) is not type(default)]:
-            return f'{wrong[0]!r} is not of type {type(default).__name__}, as its default {default!r} is'
-        return ''
-    if type(default) not in (int, float):
+    elif type(default) not in (int, float):
         return f'its default {default!r} is not a number; use choice(value, …)'
-    if not all(isinstance(end, int | float) and math.isfinite(end) for end in range_.ends):
-        return f'its bounds {range_.low} and {range_.high} must be finite numbers'
-    if type(default) is int and not all(isinstance(end, int) for end in range_.ends):
-        return f'its bounds {range_.low} and {range_.high} must be integers, as its default {default} is'
-    if not range_.low < range_.high:
-        return f'its lower bound {range_.low} is not below its upper bound {range_.high}'
-    return 'its lower bound must be above 0, as it is on a logarithmic scale' if log_of_zero(range_) else ''
-
-
-def log_of_zero(range_: Range) -> bool:
-    """Whether a range on a logarithmic scale begins at 0 or below."""
-    return range_.scale == 'log' and range_.low <= 0
+    elif not -math.inf < range_.low < range_.high < math.inf:
+        return f'its bounds {range_.low} and {range_.high} must be finite, the first below the second'
+    elif range_.scale == 'log' and range_.low <= 0:
+        return f'its lower bound {range_.low} must be above 0, as it is on a logarithmic scale'
+    kinds = (int, float) if type(default) is float and range_.scale != 'choice' else (type(default),)
+    if wrong := [end for end in ends if type(end) not in kinds]:
+        return f'{wrong[0]!r} is not of type {type(default).__name__}, as its default {default!r} is'
+    return ''

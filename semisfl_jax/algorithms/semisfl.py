@@ -7,17 +7,26 @@ from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import queue
-from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Views
-from semisfl_jax.models import SplitModel
+from semisfl_jax.core.hparams import HParams, learning_rate
+from semisfl_jax.core.types import (
+    LOCAL_CLIENTS,
+    Algorithm,
+    Array,
+    ClientAxis,
+    Cohort,
+    Federation,
+    Metrics,
+    Round,
+    SplitModel,
+    Views,
+)
 
 
 def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
     """Builds SemiSFL.
 
-    One round: K_s supervised steps at the server, each followed by an EMA update of the teacher; the bottoms go to the
-    cohort; K_u cross-entity iterations; the bottoms are averaged. The headline model is the teacher. It benefits from
-    unlabeled data through the supervised steps of later rounds, which start from the averaged bottom.
+    The headline model is the teacher. It benefits from unlabeled data through the supervised steps of later rounds,
+    which start from the averaged bottom.
 
     Args:
       model: the split model.
@@ -25,21 +34,30 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
       hparams: settings.
       axis: the clients of a round.
     """
-    memory = queue.build(
-        hparams.queue,
-        hparams.queue_size,
-        model.projection_size,
-        hparams.queue_stride,
-        hparams.queue_empty_slots,
-    )
-    supervised = core.build_supervised(model, views, hparams, memory)
-    cross_entity = core.build_cross_entity(model, views, hparams, memory, axis)
+    supervised = core.build_supervised(model, views, hparams)
+    cross_entity = core.build_cross_entity(model, views, hparams, axis)
 
     def init(key: Array) -> core.State:
-        return core.init_state(key, model, memory.start(key))
+        return core.init_state(key, model, queue.build(hparams, model.projection_size, key))
 
-    round_ = core.supervised_then_cross_entity(hparams, supervised, cross_entity)
+    round_ = build_round(hparams, supervised, cross_entity)
     return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
+
+
+def build_round(hparams: HParams, supervised: core.ServerPhase, cross_entity: core.CrossEntityPhase) -> Round:
+    """A round of a method that cuts the model (Algorithm 1)."""
+
+    def round_(
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        # The server: K_s steps on labels, each followed by an update of the teacher.
+        state, metrics = supervised(key, state, federation, k_s, lr)
+        # The bottoms go to the cohort; clients and server: K_u iterations without labels; the bottoms are averaged.
+        state, unlabeled = cross_entity(key, state, federation, cohort, lr)
+        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
+
+    return round_
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

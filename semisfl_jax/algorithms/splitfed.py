@@ -17,7 +17,7 @@ from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.core.objective import supervised
+from semisfl_jax.core.objectives import supervised
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
@@ -127,7 +127,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
 
     def init(key: Array) -> core.State:
-        return core.init_state(key, model, memory=(), projection=False, teacher=False)
+        return core.init_state(key, model, teacher=False)
 
     return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 

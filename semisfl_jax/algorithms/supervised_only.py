@@ -20,10 +20,10 @@ def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: Cli
 
     `axis` is not used: there are no clients.
     """
-    supervised = core.build_supervised(model, views, hparams, memory=None)
+    supervised = core.build_supervised(model, views, hparams)
 
     def init(key: Array) -> core.State:
-        return core.init_state(key, model, memory=(), projection=False)
+        return core.init_state(key, model)
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array

@@ -1,8 +1,8 @@
 """One RandAugment operation per image, with given parameters.
 
-Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its own parameters. Nothing
+Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its parameters. Nothing
 branches on a parameter: each operation is a gather (`geometry`), a table of 256 values or a blend with a degenerate
-image, and every image goes through one of each, or on a CPU through those that it needs (`blocks`). Results are
+image, and every image goes through one of each, or on a CPU through those that it needs (`lookups`). Results are
 bit-identical to Pillow's (tested against 13.0 on x86-64), except for FedMatch's shears, see `geometry.bicubic`.
 """
 
@@ -12,13 +12,119 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from semisfl_jax.augment import blocks, content, geometry, lookups, tables
+from semisfl_jax.augment import geometry, lookups, tables
 from semisfl_jax.augment.variants import CLEARS_ALPHA, SEMIFL_CUTOUT, Variant
 from semisfl_jax.core.types import Array
 
+HISTOGRAM, GRAYS = ('AutoContrast', 'Equalize'), ('Color', 'Contrast')
+LOOKS = (*HISTOGRAM, *GRAYS, 'Sharpness')
+
+
+def tables_of(planes: Array, op: Array, v: Array, variant: Variant) -> Array:
+    """The tables of AutoContrast, Equalize, Invert, Posterize and Solarize, otherwise the identity.
+
+    Args:
+      planes: [B, C, H, W] uint8.
+      op: [B] int32.
+      v: [B] int32.
+      variant: the RandAugment variant.
+
+    Returns:
+      [B, C, 256] uint8.
+    """
+    table = jnp.asarray(tables.points(variant))[op, v]  # [B, 256]
+    table = jnp.broadcast_to(table[:, None], (*planes.shape[:2], 256))
+
+    def looked() -> Array:
+        total = lookups.cumulative_histogram(planes.reshape(*planes.shape[:2], -1))
+        stretched, equalized = (lookups.is_one_of(op, (name,), variant)[:, None, None] for name in HISTOGRAM)
+        return jnp.where(stretched, _autocontrast(total), jnp.where(equalized, _equalize(total), table))
+
+    return lookups.if_any(lookups.is_one_of(op, HISTOGRAM, variant), looked, lambda: table)
+
+
+def degenerates(planes: Array, op: Array, variant: Variant) -> Array:
+    """The images with which Brightness, Color, Contrast and Sharpness blend: black, the gray image, its mean, a blur.
+
+    Args:
+      planes: [B, C, H, W] uint8.
+      op: [B] int32.
+      variant: the RandAugment variant.
+
+    Returns:
+      [B, C, H, W] uint8, black for all other operations.
+    """
+    color, contrast, sharpness = (
+        lookups.is_one_of(op, (name,), variant)[:, None, None, None] for name in (*GRAYS, 'Sharpness')
+    )
+
+    def gray() -> Array:
+        luma = _luma(planes)
+        pixels = luma[0].size
+        mean = (2 * jnp.sum(luma, axis=(1, 2, 3), dtype=jnp.int32) + pixels) // (2 * pixels)  # rounded half up
+        level = mean.astype(jnp.uint8)[:, None, None, None]
+        return jnp.broadcast_to(jnp.where(color, luma, jnp.where(contrast, level, 0)), planes.shape)
+
+    black = jnp.zeros_like(planes)
+    grays = lookups.if_any(color | contrast, gray, lambda: black)
+    return jnp.where(sharpness, lookups.if_any(sharpness, lambda: _smooth(planes), lambda: black), grays)
+
+
+def _quotient(numerator: Array, denominator: Array) -> Array:
+    """Floor of a quotient of non-negative int32, exact where it is at most a few hundred.
+
+    Single-precision division is many times faster than integer division. The added half keeps the quotient at least
+    0.5 / denominator away from every integer, so that rounding cannot cross one.
+    """
+    return ((numerator.astype(jnp.float32) + 0.5) / denominator.astype(jnp.float32)).astype(jnp.int32)
+
+
+def _autocontrast(total: Array) -> Array:
+    """The table of PIL.ImageOps.autocontrast, [..., 256] uint8, from cumulative counts [..., 256]."""
+    values = jnp.arange(256)
+    low = jnp.sum(total == 0, axis=-1, keepdims=True)
+    high = jnp.sum(total < total[..., -1:], axis=-1, keepdims=True)
+    span = jnp.maximum(high - low, 1)
+    distance = 255 * jnp.clip(values - low, 0, span)
+    exact = _quotient(distance, span)
+    short = jnp.asarray(tables.autocontrast_shortfalls())[low, high] >> (exact & 31).astype(jnp.uint32) & 1
+    stretched = exact - jnp.where(exact * span == distance, short.astype(jnp.int32), 0)
+    return jnp.where(high > low, stretched, values).astype(jnp.uint8)
+
+
+def _equalize(total: Array) -> Array:
+    """The table of PIL.ImageOps.equalize, [..., 256] uint8, from cumulative counts [..., 256]."""
+    values = jnp.arange(256)
+    below = jnp.concatenate([jnp.zeros_like(total[..., :1]), total[..., :-1]], axis=-1)
+    below_highest = jnp.max(jnp.where(total < total[..., -1:], total, 0), axis=-1, keepdims=True)
+    step = lax.div(below_highest, 255)
+    spread = _quotient(lax.div(step, 2) + below, jnp.maximum(step, 1))
+    return jnp.where(step > 0, jnp.minimum(spread, 255), values).astype(jnp.uint8)
+
+
+def _luma(planes: Array) -> Array:
+    """Gray values [B, 1, H, W] uint8 of planes [B, C, H, W], as PIL converts RGB to L."""
+    if planes.shape[1] == 1:
+        return planes
+    red, green, blue = (planes[:, i : i + 1].astype(jnp.int32) for i in range(3))
+    return (19595 * red + 38470 * green + 7471 * blue + 0x8000 >> 16).astype(jnp.uint8)
+
+
+def _smooth(planes: Array) -> Array:
+    """PIL.ImageFilter.SMOOTH of [B, C, H, W] uint8: the 3x3 mean with center weight 5; border pixels are unchanged."""
+    height, width = planes.shape[2:]
+    wide = jnp.pad(planes, ((0, 0), (0, 0), (1, 1), (1, 1))).astype(jnp.int32)
+    rows = wide[..., :-2, :] + wide[..., 1:-1, :] + wide[..., 2:, :]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * wide[..., 1:-1, 1:-1]
+    mean = lax.div(total + 6, 13).astype(jnp.uint8)  # rounded; thirteenths are never ties
+    y, x = jnp.arange(height)[:, None], jnp.arange(width)
+    return jnp.where((y > 0) & (y < height - 1) & (x > 0) & (x < width - 1), mean, planes)
+
+
 # Operations that need the same steps stand together.
-_ALIKE = (*content.LOOKS, 'Brightness', 'CutoutConst', 'Invert', 'Posterize', 'Solarize', *geometry.MOVES, 'Identity')
+_ALIKE = (*LOOKS, 'Brightness', 'CutoutConst', 'Invert', 'Posterize', 'Solarize', *geometry.MOVES, 'Identity')
 
 
 def randaugment(
@@ -41,7 +147,7 @@ def randaugment(
     op = jnp.where(applied, op, variant.place('Identity'))
     negative = (sign < 0).astype(jnp.int32)
     others = (v, negative) if center is None else (v, negative, center)
-    return blocks.changed(partial(_change, variant), _ALIKE, variant, planes, op, *others)
+    return lookups.changed(partial(_change, variant), _ALIKE, variant, planes, op, *others)
 
 
 def _change(
@@ -51,16 +157,16 @@ def _change(
     colors, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
 
     # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
-    table = content.tables_of(colors, op, v, variant)
-    degenerate = content.degenerates(colors, op, variant)
+    table = tables_of(colors, op, v, variant)
+    degenerate = degenerates(colors, op, variant)
 
     mixes, rows = tables.blends(variant)
     row = jnp.asarray(rows)[op, v, negative][:, None, None, None]
-    moves = blocks.is_one_of(op, geometry.MOVES, variant)
+    moves = lookups.is_one_of(op, geometry.MOVES, variant)
     moved_alone = moves
     if variant.shears == 'bilinear':  # the far pixel blends with the near one, by tables appended to the factors'
         shears = tables.shears(variant, *planes.shape[2:])
-        near, moved, mix = blocks.if_any(
+        near, moved, mix = lookups.if_any(
             moves,
             lambda: geometry.bilinear(planes, op, v, negative, variant),
             lambda: (planes, planes, jnp.zeros_like(planes[:, 0], jnp.int32)),
@@ -73,16 +179,16 @@ def _change(
         mixes = np.concatenate([mixes, shears.mixes])
     else:
         move = geometry.bicubic if variant.shears == 'bicubic' else geometry.affine
-        moved = blocks.if_any(moves, lambda: move(planes, op, v, negative, variant), lambda: planes)
+        moved = lookups.if_any(moves, lambda: move(planes, op, v, negative, variant), lambda: planes)
     if variant.alpha:
         moved, alpha = moved[:, :-1], moved[:, -1:]
-        clears = blocks.is_one_of(op, CLEARS_ALPHA, variant)
+        clears = lookups.is_one_of(op, CLEARS_ALPHA, variant)
         alpha = jnp.where(clears[:, None, None, None], jnp.uint8(255), alpha)
 
     if lookups.by_products() and variant.shears != 'bilinear':  # whose rows differ from pixel to pixel
         result = _by_differences(row, degenerate, moved, table, variant)
     else:
-        result = blocks.if_any(~moved_alone, lambda: _by_tables(row, degenerate, moved, table, mixes), lambda: moved)
+        result = lookups.if_any(~moved_alone, lambda: _by_tables(row, degenerate, moved, table, mixes), lambda: moved)
     if 'CutoutConst' in variant.operations:
         assert center is not None
         cut = (op == variant.place('CutoutConst'))[:, None, None, None]

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.augment import draws, geometry, operations, similarity, variants
+from semisfl_jax.augment import geometry, operations, variants
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.types import Array
-from semisfl_jax.core.wording import use_one_of
 
 SMALLEST_SIDE = 8
 POINT_TASKS = ('keypoints',)  # their targets mark single pixels
@@ -84,7 +83,7 @@ def check(options: AugmentOptions) -> None:
 
 
 def _check_similarity(options: AugmentOptions) -> None:
-    lowest, highest = similarity.SMALLEST, similarity.LARGEST
+    lowest, highest = geometry.SMALLEST_SCALE, geometry.LARGEST_SCALE
     for key in ('scale_min', 'scale_max'):
         if not lowest <= getattr(options, key) <= highest:
             raise UserError(
@@ -127,13 +126,17 @@ def _placement(key: Array, view: str, uniform: Array, options: AugmentOptions) -
 
 
 def _place(
-    uniform: Array, planes: Array, options: AugmentOptions, move: Callable[..., Array] = similarity.image
+    uniform: Array, planes: Array, options: AugmentOptions, move: Callable[..., Array] = geometry.scale_rotate
 ) -> Array:
     """Flip, then crop, then scaling and rotation, which `move` does."""
     if options.flip or options.crop:
-        planes = geometry.flip_crop(planes, *draws.placement(uniform[:3], planes.shape, options.flip, options.crop))
+        planes = geometry.flip_crop(
+            planes, *variants.draw_placement(uniform[:3], planes.shape, options.flip, options.crop)
+        )
     if _scales(options):
-        planes = move(planes, *draws.similarity(uniform[3:], options.scale_min, options.scale_max, options.rotate))
+        planes = move(
+            planes, *variants.draw_similarity(uniform[3:], options.scale_min, options.scale_max, options.rotate)
+        )
     return planes
 
 
@@ -188,7 +191,7 @@ def together(
     uniform = _placement(key, 'weak', drawn, options)
 
     def moved(name: str, maps: Array) -> Array:
-        move = similarity.points if name in points else similarity.labels
+        move = geometry.scale_rotate_points if name in points else geometry.scale_rotate_labels
         return _place(uniform, maps[:, None], options, move)[:, 0]
 
     maps = {name: moved(name, target) for name, target in targets.items()}
@@ -249,11 +252,11 @@ def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
-        return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
+        return operations.randaugment(planes, *variants.draw_half(uniform, variant), variant), None
 
     planes = _layers(layer, planes, uniform[3:-2].reshape(count, 4, batch))
     if options.cutout:
-        planes = geometry.cutout(planes, draws.center(uniform[-2:], planes.shape), options.cutout)
+        planes = geometry.cutout(planes, variants.draw_center(uniform[-2:], planes.shape), options.cutout)
     return planes
 
 
@@ -263,13 +266,13 @@ def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
-        return operations.randaugment(planes, *draws.half(uniform, variant), variant), None
+        return operations.randaugment(planes, *variants.draw_half(uniform, variant), variant), None
 
     opaque = jnp.full_like(planes[:, :1], 255)
     planes = _layers(layer, jnp.concatenate([planes, opaque], axis=1), uniform[3:-2].reshape(count, 4, batch))
     planes = jnp.where(planes[:, -1:] == 0, geometry.as_plane(middle), planes[:, :-1])
     if options.cutout:
-        center = draws.center(uniform[-2:], planes.shape).astype(jnp.int32)
+        center = variants.draw_center(uniform[-2:], planes.shape).astype(jnp.int32)
         planes = geometry.clipped_cutout(planes, center, options.cutout, middle)
     return planes
 
@@ -280,8 +283,8 @@ def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
-        center = draws.center(uniform[4:], planes.shape)
-        return operations.randaugment(planes, *draws.uneven(uniform[:4], variant), variant, center), None
+        center = variants.draw_center(uniform[4:], planes.shape)
+        return operations.randaugment(planes, *variants.draw_uneven(uniform[:4], variant), variant, center), None
 
     return _layers(layer, planes, uniform[3:].reshape(count, 6, batch))
 
@@ -293,6 +296,6 @@ def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes: Array, drawn: Array) -> tuple[Array, None]:
-        return operations.randaugment(planes, *draws.limited(drawn, uniform[3], variant), variant), None
+        return operations.randaugment(planes, *variants.draw_limited(drawn, uniform[3], variant), variant), None
 
     return _layers(layer, planes, uniform[4:].reshape(count, 3, batch))

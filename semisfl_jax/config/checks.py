@@ -11,19 +11,19 @@ from semisfl_jax.algorithms.options import check_option
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import compatibility, devices, failures, keys, kinds, presets
 from semisfl_jax.config.resolve import flatten
-from semisfl_jax.core import compilation, frequency, pseudo_label, sampling
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core import frequency, machine, sampling
+from semisfl_jax.core.errors import UserError, shorten, use_one_of
 from semisfl_jax.core.hparams import LR_SCHEDULES
-from semisfl_jax.core.objective import OBJECTIVES
-from semisfl_jax.core.wording import shorten, use_one_of
+from semisfl_jax.core.objectives import OBJECTIVES, TSA_SCHEDULES
+from semisfl_jax.core.teacher import PSEUDO_LABELS
 from semisfl_jax.data import partition_settings
 from semisfl_jax.data.federation import RESIDENCIES
+from semisfl_jax.data.partition import EVAL_SPLITS
 from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
 from semisfl_jax.data.partitioners import LABELED_PARTITIONS, PARTITIONS
-from semisfl_jax.data.validation import EVAL_SPLITS
 
 _CHOICES = {
-    'precision': tuple(compilation.PRECISIONS),
+    'precision': tuple(machine.PRECISIONS),
     'algorithm': algorithms.METHODS,
     'data.labeled_split': LABELED_SPLITS,
     'data.task_images': TASK_IMAGES,
@@ -45,8 +45,8 @@ _CHOICES = {
     'local.steps': ('auto', *sampling.STEPS),
     'local.weighting': ('auto', 'samples', 'uniform'),
     'local.optimizer_state': ('auto', 'fresh', 'kept'),
-    'pseudo_labels': pseudo_label.SOURCES,
-    'uda.tsa': pseudo_label.TSA_SCHEDULES,
+    'pseudo_labels': PSEUDO_LABELS,
+    'uda.tsa': TSA_SCHEDULES,
     'supervised_references': ('teacher_keys', 'student_supcon'),
     'queue': ('two_level', 'single_ring', 'off'),
     'queue_empty_slots': ('auto', 'ignore', 'count'),

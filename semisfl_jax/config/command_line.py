@@ -14,9 +14,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from semisfl_jax.config import keys, kinds, presets, sources
-from semisfl_jax.core import user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import nearest
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, nearest
 
 HELP = """\
 Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by a baseline method: a server with
@@ -147,10 +146,10 @@ def find(given: str) -> Path:
     Raises:
       UserError: no such file exists.
     """
-    path = user_files.expanded(given, '--config')
+    path = file_io.expand_home(given, '--config')
     if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
         return path
-    if os.path.exists(path) and (kind := user_files.other_kind(os.stat(path).st_mode)):
+    if os.path.exists(path) and (kind := file_io.other_kind(os.stat(path).st_mode)):
         raise UserError(f'--config={given} is {kind}; give a file with a configuration (see --help)')
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
     if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:

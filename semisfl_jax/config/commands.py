@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from semisfl_jax.core.errors import UserError, exit_status, print_anything
-from semisfl_jax.core.wording import first_line
+from semisfl_jax.core.errors import UserError, exit_status, first_line, print_anything
 
 
 def main(argv: list[str], text: str | None, command: Callable[[], None], needs_words: bool = False) -> int:

@@ -9,9 +9,8 @@ from semisfl_jax import algorithms, models
 from semisfl_jax.algorithms.method import FEATURES, Method
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import keys, presets
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, several, use_one_of
 from semisfl_jax.core.hparams import shared_defaults
-from semisfl_jax.core.wording import several, use_one_of
 from semisfl_jax.tasks import DENSE
 
 

@@ -26,15 +26,15 @@ def count(config: ConfigDict) -> int:
     asked = config.parallel.devices
     if asked:
         if not config.parallel.coordinator:
-            core.cpu.split(asked)
+            core.split_cpu(asked)
         return asked
     if config.seeds:
-        core.cpu.split(min(machine.cores(), len(config.seeds)))
+        core.split_cpu(min(machine.cores(), len(config.seeds)))
         return core.available_to_trials(len(config.seeds))
     clients = 1 if indivisible(keys.flat(config)) else config.federation.num_active
     if algorithms.get(config.algorithm).whole_model and not config.parallel.coordinator:
-        core.cpu.split(min(machine.cores(), clients))
-    elif core.cpu.was_split():
+        core.split_cpu(min(machine.cores(), clients))
+    elif core.cpu_was_split():
         return 1
     return core.available(clients)
 

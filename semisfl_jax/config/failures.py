@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax import algorithms, costs
-from semisfl_jax.core import rng, user_files
+from semisfl_jax.core import file_io, rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.supervised import SUPERVISED_METRICS
 from semisfl_jax.costs import Clients
@@ -123,7 +123,7 @@ def read_trace(path: str, content_hash: str) -> Trace:
 
 
 def _text(path: str) -> str:
-    return user_files.read_text(path, 'config.failures.trace', TRACE_BYTES)
+    return file_io.read_text(path, 'config.failures.trace', TRACE_BYTES)
 
 
 def _hash(text: str) -> str:

@@ -17,8 +17,8 @@ from semisfl_jax.algorithms.registry import is_ours, option_fields
 from semisfl_jax.config import failures
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.core.errors import warn
-from semisfl_jax.data import cinic10, image100, own_folder, partition_settings, pascal_context, sources
-from semisfl_jax.data.cohort import draw_cohort
+from semisfl_jax.data import folder, partition_settings, pascal_context, sources
+from semisfl_jax.data.federation import draw_cohort
 from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import FLOAT32
 
@@ -40,10 +40,6 @@ _OF_PSEUDO_LABELS = (
     'uda.temperature',
     'local.teacher_decay',
     'local.ramp_rounds',
-    'fed_shvr.alpha0',
-    'fed_shvr.alpha1',
-    'fed_shvr.ramp_rounds',
-    'fedmatch.lambda_a',
 )
 _WEIGHTS = ('consistency_weight', 'clustering_weight')  # likewise, but a split method's labeled rows have them, too
 # What a method without clients accepts so that changing `algorithm` alone gives the lower bound of a configuration
@@ -173,13 +169,16 @@ def _idle_by_keys(flat: dict[str, Any], method: algorithms.Method) -> Iterator[t
             _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
             no_norm,
         ),
-        (('fedmatch.helper_every', 'fedmatch.lambda_i'), flat.get('fedmatch.helpers') == 0, 'fedmatch.helpers=0'),
-        (('fed_shvr.ramp_rounds',), flat.get('fed_shvr.alpha0') == 0, 'fed_shvr.alpha0=0'),
         (('augment.magnitude',), not flat['augment.operations'], 'augment.operations=0'),
         (('parallel.trials',), not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:
             yield from ((key, why) for key in keys)
+    for key, field in option_fields().items():
+        if key.partition('.')[0] == method.option_group:
+            for other, values in field.metadata['idle'].items():
+                if flat[other] in (values if isinstance(values, tuple) else (values,)):
+                    yield key, f'{other}={flat[other]!r}'
 
 
 def _idle_in_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -193,7 +192,7 @@ def _idle_in_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
         idle = ('data_dir', 'cache_dir')
     elif name == pascal_context.NAME:
         idle = ('data_dir',)
-    elif flat['data.image_folder'] and name in (own_folder.NAME, image100.NAME, cinic10.NAME):
+    elif flat['data.image_folder'] and name in (folder.FOLDER, folder.IMAGE100, folder.CINIC10):
         idle, why = ('data_dir',), 'the images are those in data.image_folder'
     yield from ((f'data.{key}', why) for key in idle)
 

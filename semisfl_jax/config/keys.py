@@ -11,8 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import nearest
+from semisfl_jax.core.errors import UserError, nearest
 
 # Keys that came after runs had been made, and the defaults that stand for them in the files of those runs. At its
 # default such a key is not part of what identifies an experiment, so that folders keep their names.

@@ -14,8 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten, with_article
+from semisfl_jax.core.errors import UserError, shorten, with_article
 
 _NONE = type(None)
 _WANTED = {bool: 'True or False', int: 'an int', float: 'a number', str: 'a str', tuple: 'a tuple or a list'}

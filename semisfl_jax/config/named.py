@@ -10,8 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import command_line, keys, kinds, presets, sources
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core.errors import UserError, shorten
 
 
 def get_config(

@@ -14,8 +14,7 @@ from types import ModuleType
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import first_line, with_article
+from semisfl_jax.core.errors import UserError, first_line, with_article
 
 _EXPECTED = 'a configuration is a Python file with get_config()'
 _RUN = 'config.json'

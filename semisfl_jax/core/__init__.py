@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """The core: a round and what it consists of. Nothing here knows of configurations, files or data sets.
 
 Every phase is a pure function, built once from a model and its hyper-parameters. Names are loaded when first used.
@@ -6,11 +7,36 @@ Every phase is a pure function, built once from a model and its hyper-parameters
 from etils import epy as _epy
 
 with _epy.lazy_api_imports(globals()):
-    from semisfl_jax.core import cpu
-    from semisfl_jax.core.client_maps import CLIENT_MAPS, TRIAL_MAPS, client_map, in_chunks, sequential_map, trial_map
-    from semisfl_jax.core.cross_entity import UNLABELED_METRICS, build_cross_entity, no_cross_entity
-    from semisfl_jax.core.cross_entity_types import RowLosses, Rows
-    from semisfl_jax.core.full_model import build_server, forward, skip_pre_rounds
+    from semisfl_jax.core.clients import (
+        AXIS,
+        CLIENT_MAPS,
+        TRIAL_MAPS,
+        available,
+        available_to_trials,
+        client_axis,
+        client_map,
+        cpu_was_split,
+        in_chunks,
+        like,
+        make_mesh,
+        padded_size,
+        replicate,
+        replicated,
+        sequential_map,
+        shard,
+        shard_round,
+        split_cpu,
+        trial_map,
+    )
+    from semisfl_jax.core.cross_entity import (
+        Labeler,
+        Labels,
+        RowLosses,
+        Rows,
+        WeakViews,
+        build_cross_entity,
+        no_cross_entity,
+    )
     from semisfl_jax.core.local import (
         Batch,
         ClientInput,
@@ -19,89 +45,21 @@ with _epy.lazy_api_imports(globals()):
         ClientStep,
         ClientWeights,
         build_local,
+        build_server,
         collect,
+        forward,
         guessed_rows,
         init_clients,
         iterate,
         local_sgd,
         plan,
+        predict_by,
         read,
+        server_then_clients,
+        skip_pre_rounds,
         weigh,
     )
-    from semisfl_jax.core.mesh import (
-        AXIS,
-        available,
-        available_to_trials,
-        client_axis,
-        like,
-        make_mesh,
-        padded_size,
-        replicate,
-        replicated,
-        shard,
-        shard_round,
-    )
-    from semisfl_jax.core.objective import Objective, build_objective, plain, semi_supervised
-    from semisfl_jax.core.rounds import predict_by, server_then_clients, supervised_then_cross_entity
+    from semisfl_jax.core.objectives import Objective, build_objective, plain, semi_supervised
     from semisfl_jax.core.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
     from semisfl_jax.core.supervised import build_supervised
-    from semisfl_jax.core.task_model import TaskModel
-
-__all__ = [
-    'AXIS',
-    'CLIENT_MAPS',
-    'TRIAL_MAPS',
-    'UNLABELED_METRICS',
-    'Batch',
-    'ClientInput',
-    'ClientLoss',
-    'ClientOutput',
-    'ClientStep',
-    'ClientWeights',
-    'CrossEntityPhase',
-    'LocalPhase',
-    'Objective',
-    'RowLosses',
-    'Rows',
-    'ServerPhase',
-    'State',
-    'TaskModel',
-    'available',
-    'available_to_trials',
-    'build_cross_entity',
-    'build_local',
-    'build_objective',
-    'build_server',
-    'build_supervised',
-    'client_axis',
-    'client_map',
-    'collect',
-    'cpu',
-    'forward',
-    'guessed_rows',
-    'in_chunks',
-    'init_clients',
-    'init_state',
-    'iterate',
-    'like',
-    'local_sgd',
-    'make_mesh',
-    'no_cross_entity',
-    'padded_size',
-    'plain',
-    'plan',
-    'predict',
-    'predict_by',
-    'read',
-    'replicate',
-    'replicated',
-    'semi_supervised',
-    'sequential_map',
-    'server_then_clients',
-    'shard',
-    'shard_round',
-    'skip_pre_rounds',
-    'supervised_then_cross_entity',
-    'trial_map',
-    'weigh',
-]
+    from semisfl_jax.core.teacher import assign_pseudo_labels

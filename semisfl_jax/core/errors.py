@@ -1,17 +1,17 @@
-"""User-facing errors: one exception with its exit status, and warnings."""
+"""User-facing errors: one exception with its exit status, warnings, and how values are worded in both."""
 
 from __future__ import annotations
 
+import difflib
 import errno
 import io
 import logging
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-
-from semisfl_jax.core.wording import one_line
 
 _MAKE_ROOM = 'make room; a run then resumes by the same command'
 _WHAT_TO_DO = {  # errors of files that no check can foresee
@@ -90,3 +90,84 @@ def exit_status(command: Callable[[], None]) -> int:
         print('error:', one_line(f'{what}; {_WHAT_TO_DO[error.errno]}'), file=sys.stderr)
         return 2
     return 0
+
+
+_LONG = 200  # consecutive characters, more than in any name and almost any path
+_SHOWN = 60
+_LINE, _LINE_END = 1000, 300  # characters of a message, and how many of them are its end, which holds the advice
+
+
+def one_line(message: str) -> str:
+    """A message as one line of bounded length: long user-supplied values in it are truncated."""
+    text = re.sub(rf'[^\s\'"=;,()]{{{_LONG},}}', lambda match: shorten(match[0]), ' '.join(message.split()))
+    return text if len(text) <= _LINE else f'{text[: _LINE - _LINE_END]} ... {text[-_LINE_END:]}'
+
+
+def shorten(value: object) -> str:
+    """A value as shown in a message: complete, or its beginning and its length."""
+    text = str(value)
+    return text if len(text) < _LONG else f'{text[:_SHOWN]}... ({len(text):,} characters)'
+
+
+def found(value: object) -> str:
+    """What somebody else's function returned, as shown in a message: 'float32 [2, 10]', 'a dict', 'None', '3'."""
+    if hasattr(value, 'dtype') and hasattr(value, 'shape'):
+        return f'{value.dtype} {list(value.shape)}'
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return shorten(repr(value))
+    if isinstance(value, type):
+        return f'the class {value.__name__}'
+    return with_article(type(value).__name__)
+
+
+def several(key: str, value: str) -> str:
+    """How to write several values of a list on the command line, if `value` is several that no quotes part; else ''."""
+    names = [name.strip() for name in value.split(',')]
+    return f'write --config.{key}="{tuple(names)}" for several'.replace(', ', ',') if len(names) > 1 else ''
+
+
+def with_article(noun: str) -> str:
+    """'an int', 'a str'."""
+    return f'{"an" if noun[0].lower() in "aeiou" else "a"} {noun}'
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of another library says, or its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def size(count: float) -> str:
+    """A number of bytes: '17 bytes', '64 MiB', '1.5 GiB'."""
+    for unit in ('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'):
+        if count < 1024 or unit == 'PiB':
+            break
+        count /= 1024
+    return f'{count:,.{int(unit != "bytes" and count < 10 and count != int(count))}f} {unit}'
+
+
+def columns(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Lines of text with the cells of `rows` in columns, two spaces apart; `sides` has '<', to the left, or '>', to the
+    right, for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [[f'{cell:{side}{width}}' for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows]
+    return ['  '.join(row).rstrip() for row in cells]
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The name in `known` that is most similar to `word`, ignoring case; '' if none is close."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=cutoff)
+    return names[close[0]] if close else ''
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: '; did you mean …?', or '' if none is close."""
+    name = nearest(word, known)
+    return f"; did you mean '{name}'?" if name else ''
+
+
+def use_one_of(word: str, known: Iterable[str]) -> str:
+    """Advice for an unknown name: all known names, and the one that was probably meant."""
+    known = tuple(known)
+    return f'use one of {", ".join(known)}{did_you_mean(word, known)}'

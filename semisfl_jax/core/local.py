@@ -1,8 +1,8 @@
-"""Local training: the model goes to the clients of a round, each trains it on its own images, the results are averaged.
+"""Rounds in which clients train whole models: the server's steps, local training from broadcast to average.
 
-Each method defines what a client does, `client(inputs, client_state, state, federation, lr)`. This module provides what
-all methods share: which images a client reads, the loop of optimizer steps, the average, and the state that clients
-keep between their rounds.
+A whole model is a `SplitParams` with an empty projection head (`init_state(projection=False)`). Each method defines
+what a client does, `client(inputs, client_state, state, federation, lr)`. This module provides what all methods share:
+which images a client reads, the loop of optimizer steps, the average, and what clients keep between their rounds.
 """
 
 from __future__ import annotations
@@ -14,9 +14,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax.core import pseudo_label, rng, sampling, trees
-from semisfl_jax.core.hparams import HParams, optimizer
-from semisfl_jax.core.state import LocalPhase, State, trainable, with_parameters
+from semisfl_jax.core import rng, sampling, trees
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.state import (
+    LocalPhase,
+    ServerPhase,
+    State,
+    nan_metrics,
+    predict,
+    trainable,
+    with_parameters,
+)
+from semisfl_jax.core.supervised import build_supervised
+from semisfl_jax.core.teacher import pseudo_label_rates
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Array,
@@ -25,10 +35,13 @@ from semisfl_jax.core.types import (
     Federation,
     LossValue,
     Metrics,
+    Predict,
     Reported,
+    Round,
+    SplitModel,
     SplitParams,
+    Views,
 )
-from semisfl_jax.models import SplitModel
 
 
 class ClientInput(NamedTuple):
@@ -53,7 +66,7 @@ class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
     images: Array  # [B, H, W, C] uint8
-    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `pseudo_label.label_logits`
+    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `label_logits`
     labeled: Array  # [B] bool
 
 
@@ -187,7 +200,7 @@ def build_local(
     axis: ClientAxis = LOCAL_CLIENTS,
     received: Callable[[State], Any] = lambda state: state.student,
     reads: str = 'batches',
-    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
+    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label_rates,
 ) -> LocalPhase:
     """Builds the clients' part of a round, from the broadcast to the average.
 
@@ -273,7 +286,7 @@ def collect(
     weights: ClientWeights,
     otherwise: Any,
     axis: ClientAxis = LOCAL_CLIENTS,
-    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label.rates,
+    rates: Callable[[dict[str, Array]], Metrics] = pseudo_label_rates,
 ) -> tuple[Any, Metrics]:
     """Averages what the clients of a round return.
 
@@ -301,3 +314,94 @@ def collect(
     if may_sit_out:
         metrics['clients_sitting_out'] = 1.0 - num_participating / jnp.maximum(axis.psum(jnp.sum(candidates)), 1.0)
     return averaged, metrics | (rates(counts) if counts else {})
+
+
+def forward(
+    model: SplitModel,
+    variables: SplitParams,
+    images: Array,
+    key: Array | None,
+    train: bool,
+    rows: Array | None = None,
+) -> tuple[Array, SplitParams]:
+    """Logits [B, K] of normalized images [B, H, W, C].
+
+    Args:
+      model: the model.
+      variables: its weights.
+      images: a batch.
+      key: key for dropout; None in evaluation mode.
+      train: whether to use dropout and batch statistics.
+      rows: [B] bool, the valid rows, for training with a partial batch; None: all.
+
+    Returns:
+      logits, and the variables: in training, with BatchNorm's running statistics updated.
+    """
+    keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
+    features, bottom = model.bottom(variables.bottom, images, keys[0], train, rows)
+    logits, top = model.top(variables.top, features, keys[1], train, rows)
+    return logits, SplitParams(bottom, top, variables.proj)
+
+
+def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> ServerPhase:
+    """The server's part of a round: K_s steps of cross-entropy, or nothing if K_s is 0 and the server only averages.
+
+    `label_weight` is the weight of the cross-entropy.
+
+    Returns:
+      run(key, state, federation, k_s, lr) -> state, metrics, as in `build_supervised`.
+    """
+    if hparams.server_trains:
+        return build_supervised(model, views, hparams, label_weight)
+    return lambda key, state, federation, k_s, lr: (state, {})
+
+
+def skip_pre_rounds(
+    hparams: HParams, phase: LocalPhase, received: Callable[[State], Any] = lambda state: state.student
+) -> LocalPhase:
+    """The clients' part of a round, skipped in the first `pre_rounds` rounds.
+
+    Args:
+      hparams: settings.
+      phase: run(key, state, ...) -> averaged, clients, metrics, as built by `build_local`; `clients` is the new
+        `state.clients`.
+      received: state -> the value returned as `averaged` if the phase is skipped.
+
+    Returns:
+      A function like `phase`; if the phase is skipped, its metrics are NaN.
+    """
+    if not hparams.pre_rounds:
+        return phase
+
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
+        arguments = key, state, federation, cohort, lr
+        nothing = nan_metrics(phase, *arguments)
+        return jax.lax.cond(
+            state.round < hparams.pre_rounds,
+            lambda: (received(state), state.clients, nothing),
+            lambda: phase(*arguments),
+        )
+
+    return run
+
+
+def server_then_clients(hparams: HParams, server: ServerPhase, clients: LocalPhase) -> Round:
+    """A round of a method of whole models: K_s steps at the server, then the clients', whose average is the student."""
+
+    def round_(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+        state, metrics = server(key, state, federation, k_s, lr)
+        student, kept, client_metrics = clients(key, state, federation, cohort, lr)
+        state = state.replace(round=state.round + 1, student=student, clients=kept)
+        return state, {'lr': lr, **metrics, **client_metrics}
+
+    return round_
+
+
+def predict_by(model: SplitModel, views: Views, *names: str) -> Predict:
+    """predict(state, images [B, H, W, C] uint8) -> logits [B, K] of models of the state, such as 'student', by name."""
+
+    def predict_all(state: State, images: Array) -> dict[str, Array]:
+        return {name: predict(model, views, getattr(state, name), images) for name in names}
+
+    return predict_all

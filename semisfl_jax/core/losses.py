@@ -49,23 +49,18 @@ def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:
     return row_mean(cross_entropy_rows(logits, labels), weight)
 
 
-def consistency(
-    logits: Array, pseudo_labels: Array, confident: Array, weight: Array, count: Array | None = None
-) -> Array:
-    """Consistency regularization of the cross-entity phase (Section III, step 4).
+def consistency_rows(logits: Array, pseudo_labels: Array, confident: Array) -> Array:
+    """Consistency regularization [R] of the cross-entity phase (Eq. 1): cross-entropy against hard pseudo-labels.
 
-    Cross-entropy of the student against hard pseudo-labels, for confident rows only. Rows that are not
-    confident add 0 but count in the denominator, as in FixMatch and the authors' code.
+    Rows that are not confident add 0 but count in the mean, as in FixMatch and the authors' code.
 
     Args:
       logits: [R, K] of the student on the strong view.
       pseudo_labels: [R] int32, the teacher's argmax on the weak view.
       confident: [R] bool, whether the teacher's maximum probability reaches the threshold.
-      weight: [R].
-      count: as in `row_mean`.
     """
-    chex.assert_equal_shape([pseudo_labels, confident, weight])
-    return row_mean(cross_entropy_rows(logits, pseudo_labels) * confident, weight, count)
+    chex.assert_equal_shape([pseudo_labels, confident])
+    return cross_entropy_rows(logits, pseudo_labels) * confident
 
 
 def contrastive_rows(
@@ -110,15 +105,3 @@ def contrastive_rows(
     count = jnp.sum(positive, axis=-1)
     attraction = jnp.sum(jnp.where(positive, similarity, 0.0), axis=-1)
     return (count * log_total - attraction) / jnp.maximum(count, 1)
-
-
-def contrastive(
-    anchors: Array,
-    labels: Array,
-    references: References,
-    temperature: float,
-    weight: Array,
-    comparable: Array | None = None,
-) -> Array:
-    """The mean of `contrastive_rows` over all anchors, including those without a positive; weight [R]."""
-    return row_mean(contrastive_rows(anchors, labels, references, temperature, comparable), weight)

@@ -286,7 +286,7 @@ def client_rows(
 
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
     If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
-    others, and do not count (`phases.guessed_rows`).
+    others, and do not count (`core.guessed_rows`).
 
     Args:
       key: root key of the experiment.

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.types import Array, Cohort, Federation, Metrics, SplitParams, Variables, Views
-from semisfl_jax.models import SplitModel
+from semisfl_jax.core.types import Array, Cohort, Federation, Metrics, SplitModel, SplitParams, Variables, Views
 
 
 class State(struct.PyTreeNode):
@@ -21,7 +20,7 @@ class State(struct.PyTreeNode):
     step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
     student: SplitParams
     teacher: Any  # SplitParams, () in methods without one
-    memory: Any  # state of the queue policy
+    queue: Any = ()  # `queue.Queue`, () in methods without a contrastive term
     clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
     server: Any = ()  # what a method's server keeps besides the models, () for nothing
     opt_state: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
@@ -55,28 +54,21 @@ class LocalPhase(Protocol):
 
 
 def init_state(
-    key: Array,
-    model: SplitModel,
-    memory: Any,
-    projection: bool = True,
-    teacher: bool = True,
-    clients: Any = (),
-    server: Any = (),
+    key: Array, model: SplitModel, queue: Any = (), teacher: bool = True, clients: Any = (), server: Any = ()
 ) -> State:
     """The state before the first round: the teacher is a copy of the student.
 
-    Without `projection` there is no projection head, for methods without a contrastive term; without `teacher` there
-    is no teacher.
+    Without a `queue` there is no contrastive term, and no projection head; without `teacher` there is no teacher.
     """
     student = model.init(rng.fold(key, 'init'))
-    if not projection:
+    if not queue:
         student = student._replace(proj={'params': {}})
     return State(
         round=jnp.zeros((), jnp.int32),
         step=jnp.zeros((), jnp.int32),  # a buffer of its own: the state is donated
         student=student,
         teacher=jax.tree.map(jnp.copy, student) if teacher else (),
-        memory=memory,
+        queue=queue,
         clients=clients,
         server=server,
     )

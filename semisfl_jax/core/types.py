@@ -23,7 +23,7 @@ from flax import struct
 Array: TypeAlias = jax.Array
 Variables: TypeAlias = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
 Metrics: TypeAlias = dict[str, Array]  # name -> scalar
-MethodState: TypeAlias = Any  # a pytree with `round` [] int32 and `student`: `phases.State`, or a method's own
+MethodState: TypeAlias = Any  # a pytree with `round` [] int32 and `student`: `core.State`, or a method's own
 Reported: TypeAlias = tuple[dict[str, Array], dict[str, Array]]  # means and counts of iterations, by name
 Axes: TypeAlias = Any  # matplotlib's, which only plots need
 Tree = TypeVar('Tree')  # a pytree, where a result has the structure of an argument
@@ -37,17 +37,52 @@ class SplitParams(NamedTuple):
     proj: Variables  # w_p, the projection head, on the server
 
 
+# What crosses the cut: an array [B, D], or between an encoder and a decoder a tuple of maps [B, h, w, c].
+Features: TypeAlias = Any
+
+
+class Bottom(Protocol):
+    """The part of a model below the cut."""
+
+    def __call__(
+        self, variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None, /
+    ) -> tuple[Features, Variables]:
+        """Features and variables: in training, with BatchNorm's running statistics updated.
+
+        `key` is for dropout and may be None otherwise. `rows` [B] bool: the valid rows, for training with a partial
+        batch; BatchNorm excludes the others.
+        """
+
+
+class Top(Protocol):
+    """The part of a model above the cut."""
+
+    def __call__(
+        self, variables: Variables, features: Features, key: Array | None, train: bool, rows: Array | None = None, /
+    ) -> tuple[Array, Variables]:
+        """Outputs and variables, as `Bottom`."""
+
+
+class SplitModel(NamedTuple):
+    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
+
+    Of a model for dense tasks (`semisfl_jax.models.dense`), features are a tuple of maps, outputs are [B, H, W, C], and
+    there is no projection head: `tops` and `project` raise a UserError.
+    """
+
+    init: Callable[[Array], SplitParams]
+    bottom: Bottom  # images -> features e [B, D]
+    top: Top  # e -> logits [B, K]
+    # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
+    # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
+    tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
+    project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
+    feature_size: int  # D: numbers of one image that cross the cut
+    projection_size: int  # P; 0: no projection head
+
+
 # The loss [] of an iteration of a client, and: the student with updated BatchNorm statistics, means, counts
 LossValue: TypeAlias = tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]
-
-
-class Queue(struct.PyTreeNode):
-    """One level of the memory queue: a ring of teacher keys."""
-
-    keys: Array  # [Q, P] unit rows
-    labels: Array  # [Q] int32, -1 marks an empty slot
-    confident: Array  # [Q] bool, may serve as a positive
-    head: Array  # [] int32, next slot to write
 
 
 class Federation(struct.PyTreeNode):

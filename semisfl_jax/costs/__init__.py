@@ -1,10 +1,9 @@
 """The cost of rounds: bytes sent by clients and server, operations of both, seconds on a simulated network.
 
-`pieces` measures the parts of a model, `prices` holds the building blocks of methods' prices, `network` simulates
-bandwidths and speeds, `rounds` computes the bill. `semisfl_jax.cuts` prices all cuts of a model.
+`prices` measures the parts of a model and holds the building blocks of methods' prices, `network` simulates bandwidths
+and speeds, `rounds` prices a round. `semisfl_jax.cuts` prices all cuts of a model.
 """
 
-from semisfl_jax.costs.clients import Clients, drop, no_failures
 from semisfl_jax.costs.network import BANDWIDTH_UNITS, CostOptions
 from semisfl_jax.costs.network import check as check_network
 from semisfl_jax.costs.prices import (
@@ -17,7 +16,19 @@ from semisfl_jax.costs.prices import (
     supervised_work,
     whole_model,
 )
-from semisfl_jax.costs.rounds import CostModel, RoundCost, add, bill, build, drop_late, prepare, work
+from semisfl_jax.costs.rounds import (
+    Clients,
+    CostModel,
+    RoundCost,
+    add,
+    build,
+    drop,
+    drop_late,
+    no_failures,
+    prepare,
+    price_round,
+    work,
+)
 
 __all__ = [
     'BANDWIDTH_UNITS',
@@ -29,7 +40,6 @@ __all__ = [
     'CostOptions',
     'RoundCost',
     'add',
-    'bill',
     'build',
     'check_model',
     'check_network',
@@ -39,6 +49,7 @@ __all__ = [
     'drop_late',
     'no_failures',
     'prepare',
+    'price_round',
     'supervised_work',
     'whole_model',
     'work',

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import several, use_one_of
+from semisfl_jax.core.errors import UserError, several, use_one_of
 
 BANDWIDTH_UNITS = {'Mbps': 1e6 / 8, 'MBps': 1e6}  # bytes per second
 

@@ -13,13 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found, shorten, use_one_of
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.wording import found, shorten, use_one_of
-from semisfl_jax.costs.clients import Clients, drop
 from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
-from semisfl_jax.costs.pieces import DenseSpec, ModelSpec, Pieces, measure, measure_dense
-from semisfl_jax.costs.prices import ORDERS, PAPER_SIZES, ClientCost, CostContext, supervised_work
+from semisfl_jax.costs.prices import (
+    ORDERS,
+    PAPER_SIZES,
+    ClientCost,
+    CostContext,
+    DenseSpec,
+    ModelSpec,
+    Pieces,
+    measure,
+    measure_dense,
+    supervised_work,
+)
 
 
 class RoundCost(NamedTuple):
@@ -142,7 +150,7 @@ def prepare(model: CostModel) -> None:
         _ = model.pieces, model.of_tasks
 
 
-def bill(
+def price_round(
     model: CostModel, index: int, k_s: int, clients: Clients | None, metrics: Mapping[str, float] | None = None
 ) -> RoundCost:
     """The bill of one round.
@@ -267,3 +275,55 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
         between += float(count - done) * float(np.max(step[running]) + np.sum(running) * server_step)
         done = count
     return float(np.max(start)) + between + last
+
+
+# --- participation of the active clients: which started, how far each got, and which updates arrived
+
+
+class Clients(NamedTuple):
+    """Host arrays with one entry for each of A active clients."""
+
+    ids: np.ndarray  # [A] int
+    images: np.ndarray  # [A] int, images that each trains on; with 0 it does not take part
+    unlabeled: np.ndarray  # [A] int, those of them without a label
+    steps: np.ndarray  # [A] int, iterations of a whole round
+    labels: np.ndarray  # [A] bool, whether its batches hold labeled images
+    started: np.ndarray  # [A] bool, whether it got the model: it has data, and did not fail before the round
+    made: np.ndarray  # [A] int, iterations it finished
+    failed: np.ndarray  # [A] bool, before the round or inside it
+    late: np.ndarray  # [A] bool, failed by missing the deadline
+
+    @property
+    def survived(self) -> np.ndarray:
+        """[A] bool, whether its update counts."""
+        return self.started & ~self.failed
+
+
+def no_failures(
+    ids: np.ndarray, images: np.ndarray, steps: np.ndarray, labels: np.ndarray, unlabeled: np.ndarray | None = None
+) -> Clients:
+    """A round in which no client fails. Clients without images do not start. `unlabeled` None: all images are."""
+    no_client, started = np.zeros(ids.shape, bool), images > 0
+    made = np.where(started, steps, 0)
+    unlabeled = images if unlabeled is None else unlabeled
+    return Clients(ids, images, unlabeled, steps, labels, started, made, failed=no_client, late=no_client)
+
+
+def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:
+    """Lets some of the clients that have data fail.
+
+    Args:
+      clients: so far.
+      made: [A], iterations that a client finishes before it fails; infinite if it does not.
+      never: [A], which of the failing clients do not even start.
+      late: whether they fail by being late. Clients that have already failed otherwise are not late.
+    """
+    fails = np.isfinite(made) & clients.started
+    started = clients.started & ~(fails & never)
+    made = np.where(fails, np.minimum(made, clients.made), clients.made).astype(int)
+    return clients._replace(
+        started=started,
+        made=np.where(started, made, 0),
+        failed=clients.failed | fails,
+        late=clients.late | (late & fails & ~clients.failed),
+    )

@@ -5,18 +5,23 @@ rounds, `draw_cohort` picks the clients of each round.
 """
 
 from semisfl_jax.data.cache import default_dir as default_cache_dir
-from semisfl_jax.data.cohort import add_participation, draw_cohort, make_cohort, participations_before
 from semisfl_jax.data.dataset import Dataset, Outline
-from semisfl_jax.data.federation import HostFederation, build_federation, build_federations, tables
-from semisfl_jax.data.partition import Partition, describe, make_partition
+from semisfl_jax.data.fake import shape_only_dataset
+from semisfl_jax.data.federation import (
+    HostFederation,
+    add_participation,
+    build_federation,
+    build_federations,
+    draw_cohort,
+    make_cohort,
+    participations_before,
+    tables,
+)
+from semisfl_jax.data.partition import EVAL_SPLITS, Partition, check_tasks, describe, evaluated, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
-from semisfl_jax.data.partition_tasks import check as check_tasks
-from semisfl_jax.data.partitioners import PARTITIONS
-from semisfl_jax.data.rule_settings import RuleSettings
-from semisfl_jax.data.shape_only import shape_only_dataset
+from semisfl_jax.data.partitioners import PARTITIONS, RuleSettings
 from semisfl_jax.data.sources import READERS, load, outline, shape
-from semisfl_jax.data.validation import EVAL_SPLITS, evaluated
 
 __all__ = [
     'EVAL_SPLITS',

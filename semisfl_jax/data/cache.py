@@ -22,8 +22,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.core.wording import size
+from semisfl_jax.core.errors import UserError, size, warn
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import found
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.data.apportion import largest_remainder
 
 SPLITS = ('train', 'test')
@@ -71,7 +70,7 @@ class Dataset:
     # [m, 2] int32, height and width of test images before they were resized: the upper left part of a test map, to
     # which predictions are resized. None: test maps are as large as the images
     test_sizes: np.ndarray | None = None
-    eval_split: str = 'test'  # what test_images are; 'validation': training images in their place, see `validation`
+    eval_split: str = 'test'  # 'validation': test_images are training images (`partition.evaluated`)
 
     @property
     def test_truth(self) -> dict[str, np.ndarray]:

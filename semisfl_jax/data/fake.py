@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 from PIL import Image
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
-from semisfl_jax.data import dataset, digit_scenes, maps, mnist_scenes, pascal_context, scenes, tfds_dense
+from semisfl_jax.core.errors import UserError, use_one_of
+from semisfl_jax.data import bundled, dataset, maps, pascal_context, scenes, sources, tfds_dense
 from semisfl_jax.tasks import IGNORED
 
 SEED = 0
@@ -51,8 +51,8 @@ SHAPES = {
     'stl10': Shape(5_000, 100_000, 8_000, (96, 96, 3), 10),
     # ImageNet has at most 1,300 training and exactly 50 validation images per class.
     'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
-    'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(digit_scenes.STUFF))),
-    'mnist_scenes': Shape(10_000, 0, 2_000, (48, 48, 3), 10, scenes.outputs(mnist_scenes.STUFF)),
+    'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(bundled.STUFF))),
+    'mnist_scenes': Shape(10_000, 0, 2_000, (48, 48, 3), 10, scenes.outputs(scenes.MNIST_STUFF)),
     'pascal_context': Shape(4_998, 0, 5_105, (512, 512, 3), 21, pascal_context.OUTPUTS, pascal_context.ORIGINAL),
     tfds_dense.PETS: Shape(3_680, 0, 3_669, (128, 128, 3), 37, tfds_dense.SETS[tfds_dense.PETS].outputs),
     tfds_dense.COCO: Shape(118_287, 0, 5_000, (256, 256, 3), 133, _COCO.outputs, _COCO.original),
@@ -194,3 +194,43 @@ def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape
     else:  # saliency and edges
         target[box] = 1
     return maps.borders(target).astype(np.uint8) if task == 'edges' else target
+
+
+def shape_only_dataset(options: ConfigDict) -> dataset.Dataset:
+    """The data set that `config.data` asks for, every image one and the same byte: for programs that are never run.
+
+    Labels are 0 .. K-1 in turn, so a split that depends on labels is like that of the true data, but not equal to it.
+    A set whose shapes are not known in advance is loaded.
+
+    Raises:
+      UserError: as `sources.load`.
+    """
+    if sources.outline(options) is None:
+        return sources.load(options)
+    (image, classes), name = sources.shape(options), sources.ALIASES.get(options.name, options.name)
+    labeled, unlabeled, test = counts(name, options.fake_size if options.fake else 0)
+    train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
+    train_labels[labeled:] = -1
+    outputs, original = SHAPES[name].outputs, SHAPES[name].original
+    maps = original or image[:2]
+    return dataset.Dataset(
+        name=name,
+        train_images=_filled(labeled + unlabeled, *image),
+        train_labels=train_labels,
+        test_images=_filled(test, *image),
+        test_labels=np.arange(test, dtype=np.int32) % classes,
+        num_classes=classes,
+        mean=(0.5,) * image[2],
+        std=(0.5,) * image[2],
+        fake=True,
+        checksum='',
+        targets={
+            task: dataset.Targets(_filled(labeled + unlabeled, *image[:2]), _filled(test, *maps), number)
+            for task, number in outputs.items()
+        },
+        test_sizes=np.broadcast_to(np.array(original, np.int32), (test, 2)) if original else None,
+    )
+
+
+def _filled(*shape: int) -> np.ndarray:
+    return np.broadcast_to(np.uint8(0), shape)

@@ -1,11 +1,20 @@
-"""Computations on maps of numbers per pixel, [H, W] or [..., H, W], with exact integer arithmetic."""
+"""Maps of numbers per pixel, [H, W] or [..., H, W]: exact integer arithmetic, and decoding together with images."""
 
 from __future__ import annotations
 
 import functools
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from PIL import Image
 
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.data.decode import Chunk, MapShape, Stream, decode, resize
 from semisfl_jax.tasks import IGNORED
 
 
@@ -58,3 +67,112 @@ def known_borders(regions: np.ndarray, known: np.ndarray) -> np.ndarray:
     truth[..., :, :-1] &= known[..., :, 1:]
     truth[..., :-1, :] &= known[..., 1:, :]
     return np.where(truth, borders(regions), IGNORED).astype(np.uint8)
+
+
+# --- images decoded together with maps, resized to one side: images smoothly, maps to the nearest pixel
+#
+# Maps for testing may keep the size that the image had, as scores of the code for a set are at that size.
+
+AT_ONCE = 64  # images decoded at a time, with all their maps
+
+Item = TypeVar('Item')
+
+
+class Example(NamedTuple):
+    """An image with what is known of it."""
+
+    image: np.ndarray  # [S, S, 3] uint8
+    label: int
+    targets: Mapping[str, np.ndarray]  # [S, S] or, at the original size, [H, W] uint8, by task
+
+
+def stream(
+    samples: int,
+    size: int,
+    tasks: tuple[str, ...],
+    blocks: Callable[[], Iterator[list[Item]]],
+    read: Callable[[Item], Example],
+    original: MapShape | None = None,
+) -> Stream:
+    """A stream of examples, decoded on all cores.
+
+    Args:
+      samples: their number.
+      size: S.
+      tasks: the dense tasks, in the order in which the maps are to come.
+      blocks: lists of at most AT_ONCE encoded examples, `samples` in total.
+      read: decodes one.
+      original: height and width of the largest map, if maps are at their original sizes; smaller ones are padded with
+        IGNORED at the bottom and at the right.
+    """
+
+    def chunks() -> Iterator[Chunk]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for block in blocks():
+                examples = list(pool.map(read, block))
+                by_task = [[example.targets[task] for example in examples] for task in tasks]
+                labels = np.array([example.label for example in examples], np.int32)
+                stacked = [np.stack(of_task) if not original else padded(of_task, original) for of_task in by_task]
+                sizes = [np.array([values.shape for values in by_task[0]], np.int32)] if original else []
+                yield np.stack([example.image for example in examples]), labels, *stacked, *sizes
+
+    return Stream(samples, (size, size, 3), chunks, tasks, AT_ONCE, original)
+
+
+def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
+    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8.
+
+    Raises:
+      UserError: one is larger.
+    """
+    whole = np.full((len(targets), *shape), IGNORED, np.uint8)
+    for target, values in zip(whole, targets, strict=True):
+        height, width = values.shape
+        if height > shape[0] or width > shape[1]:
+            raise UserError(
+                f'an image for testing has {height}x{width} pixels, but those of this data set have '
+                f'{shape[0]}x{shape[1]} at most: copy it again'
+            )
+        target[:height, :width] = values
+    return whole
+
+
+def picture(encoded: bytes | Path, size: int) -> tuple[np.ndarray, MapShape]:
+    """An image [S, S, 3] uint8, resized, and its height and width before."""
+    pixels = decode(encoded, 0, 3)
+    return np.asarray(resize(Image.fromarray(pixels), size)), pixels.shape[:2]
+
+
+def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
+    """A map of `shape` [H, W] uint8 of the numbers in a PNG of one channel, those of a palette's entries if it has one.
+
+    Raises:
+      UserError: it cannot be read or has several channels.
+    """
+    what = f"the map '{encoded}'" if isinstance(encoded, Path) else 'a map of the data set'
+    try:
+        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
+            mode, numbers = image.mode, np.asarray(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all raised by Pillow
+        raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
+    if mode not in ('L', 'P'):
+        raise UserError(f'{what} has pixels of mode {mode}, not a number of 8 bits for each: copy the data set again')
+    return nearest(numbers, *shape)
+
+
+def check_classes(classes: np.ndarray, most: int, what: str) -> np.ndarray:
+    """The map `classes`, if every pixel is below `most` or IGNORED.
+
+    Raises:
+      UserError: another number occurs.
+    """
+    wrong = classes[(classes >= most) & (classes != IGNORED)]
+    if len(wrong):
+        raise UserError(f'{what} has class {wrong[0]}, but classes are 0 to {most - 1}, or {IGNORED} for none')
+    return classes
+
+
+def largest_class(classes: np.ndarray, first: int = 0, default: int = 0) -> int:
+    """The class, from `first` on, that most pixels of a map have, the lowest of equal ones; or else the default."""
+    counts = np.bincount(classes[(classes >= first) & (classes != IGNORED)])
+    return int(counts.argmax()) if len(counts) else default

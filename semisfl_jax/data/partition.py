@@ -1,9 +1,8 @@
 """The split of the training images between the server (labeled) and every client (Section V; docs/ledger.md).
 
 A partition is disjoint, and complete except for the labeled images that `federation.ignored_labeled` 'dropped'
-discards, for what `data.num_unlabeled` leaves out, and for validation images (`data.num_validation`, `validation`).
-`partition_settings` has what it is made from, `partitioners` the rules, and `mismatch` chooses the classes of
-unlabeled images by those of labeled ones. A partition is a function of the configuration
+discards, for what `data.num_unlabeled` leaves out, and for validation images (`data.num_validation`).
+`partition_settings` has what it is made from, `partitioners` the rules. A partition is a function of the configuration
 alone: the only source of randomness is `config.data.partition_seed`, or `config.seed` if that is -1.
 """
 
@@ -13,16 +12,19 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from semisfl_jax import tasks
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import mismatch, partition_tasks, partitioners, rule_settings, validation
+from semisfl_jax.data import partitioners
 from semisfl_jax.data.apportion import largest_remainder
-from semisfl_jax.data.dataset import Dataset
+from semisfl_jax.data.dataset import ROWS_AT_ONCE, Dataset
 from semisfl_jax.data.partition_settings import check, settings
+from semisfl_jax.tasks import IGNORED
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,22 +63,19 @@ class Partition:
 def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     """Splits the training set between the server and the clients.
 
-    First of all, `num_validation` images are held out, by a random stream of their own (`validation.draw`).
-    The server gets `num_labeled` - `client_labels` labeled images; the clients share `client_labels` labeled ones
-    and all remaining images without labels, or `num_unlabeled` of them, by a rule of `PARTITIONS`. A client left
-    without unlabeled images gets one of the largest client's. The labeled images of the clients follow the same shares
-    or classes, or a separate rule with a draw of its own (`labeled_partition`). With `mismatch`, the rule only decides
-    how many unlabeled images a client gets, and their classes depend on those of its labeled images. With mu = 0 the
-    labels are ignored: the images are discarded, or dealt among the unlabeled ones (`ignored_labeled`).
-    `client_labels` -1 splits as 0 does, but clients know the labels of the images they hold
-    (`federation.build_federations`); without a server phase (k_s = 0) they also get the server's images, by
-    `labeled_partition` if that is not 'same': then they hold what they would hold with `num_labeled` labels.
-    With dense tasks (`data.tasks`), the split is made for each, see `partition_tasks`.
+    First, `num_validation` images are held out (`draw_validation`). The server gets `num_labeled` - `client_labels`
+    labeled images; the clients share `client_labels` labeled ones and all remaining images without labels, or
+    `num_unlabeled` of them, by a rule of `PARTITIONS`. A client left without unlabeled images gets one of the largest
+    client's. The labeled images of the clients follow the same shares or classes, or a rule with a draw of its own
+    (`labeled_partition`). With `mismatch`, the rule only decides how many unlabeled images a client gets, and their
+    classes depend on those of its labeled images. With mu = 0 the labels are ignored: the images are discarded, or
+    dealt among the unlabeled ones (`ignored_labeled`). `client_labels` -1 splits as 0 does, but clients know the labels
+    of the images they hold; without a server phase (k_s = 0) they also get the server's images, by `labeled_partition`
+    if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each.
 
     Args:
       dataset: the data set.
-      config: the whole configuration, as `config.check` accepts it; reads `seed`, `data` and `federation`, and whether
-        `k_s` is 0.
+      config: the whole configuration, as `config.check` accepts it.
 
     Returns:
       The partition, always the same for the same data and settings.
@@ -86,11 +85,10 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     """
     check(config)
     chosen = settings(config)
-    held_out = validation.draw(dataset, chosen.get('num_validation', 0), chosen['seed'])
+    held_out = draw_validation(dataset, chosen.get('num_validation', 0), chosen['seed'])
     if len(held_out):
-        dataset = validation.without(dataset, held_out)
-    names = chosen.get('tasks')
-    made = partition_tasks.make(dataset, names, chosen, _make) if names else _make(dataset, chosen)
+        dataset = without_rows(dataset, held_out)
+    made = _split_tasks(dataset, chosen) if 'tasks' in chosen else _make(dataset, chosen)
     return dataclasses.replace(made, validation_index=held_out)
 
 
@@ -115,14 +113,14 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     if (of_labels := chosen.get('labeled_partition', 'same')) == 'same':
         labeled_counts = partitioners.alike(chosen['partition'], labels, chosen, dealt)
     else:
-        labeled_counts = partitioners.counts(of_labels, labels, rule_settings.of_labeled(chosen))
+        labeled_counts = partitioners.counts(of_labels, labels, partitioners.settings_of_labeled(chosen))
     dealt = partitioners.fill_empty(dealt)
     if 'mismatch' in chosen:
-        dealt = mismatch.compose(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
+        dealt = partitioners.compose_mismatch(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
 
     client_index, client_labeled_index = _assign(pool, dealt), _assign(with_labels, labeled_counts)
     if chosen.get('all_labels'):
-        client_index = tuple(map(_together, client_index, client_labeled_index))
+        client_index = tuple(np.sort(np.concatenate(p)) for p in zip(client_index, client_labeled_index, strict=True))
         client_labeled_index = tuple(rows[:0] for rows in client_labeled_index)
     return Partition(
         dataset=dataset.name,
@@ -153,20 +151,17 @@ def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) ->
 def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray, np.ndarray]:
     """Images of K + 1 groups that are not labeled: how many there are [K + 1], and how many each client gets [N, K + 1]
     by the rule, if `num_unlabeled` as a share of every group."""
-    remaining, clients = np.array([len(rows) for rows in pool]), chosen['num_clients']
-    available = int(remaining.sum())
-    if available < clients:
-        raise UserError(
-            f'config.federation.num_clients={clients}: only {available} unlabeled images are left for them'
-            f'{_held_out(chosen)}; use fewer clients or fewer labels'
-        )
-    if (wanted := chosen.get('num_unlabeled', available)) > available:
-        raise UserError(
-            f'config.data.num_unlabeled={wanted}: only {available:,} unlabeled images are left'
-            f'{_held_out(chosen)}; use at most as many, or 0 for all'
-        )
+    remaining = np.array([len(rows) for rows in pool])
+    available, least = int(remaining.sum()), chosen['num_clients']
+    wanted = chosen.get('num_unlabeled', available)
+    for key, value in (('federation.num_clients', least), ('data.num_unlabeled', wanted)):
+        if value > available:
+            raise UserError(
+                f'config.{key}={value}: only {available:,} unlabeled images are left{_held_out(chosen)}; use '
+                'fewer, or fewer labels'
+            )
     used = largest_remainder(remaining, wanted)
-    return remaining, partitioners.counts(chosen['partition'], used, rule_settings.of_unlabeled(chosen))
+    return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of_unlabeled(chosen))
 
 
 def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
@@ -179,35 +174,24 @@ def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
     """[K] labeled images per class, from class sizes [K]; sums to num_labeled."""
     wanted, available = chosen['num_labeled'], int(sizes.sum())
+    balanced = chosen['labeled_split'] == 'balanced' and wanted > 0
+    counts = largest_remainder(np.ones(len(sizes), np.int64) if balanced else sizes, min(wanted, available))
+    short = np.flatnonzero(counts > sizes)
     if wanted > available:
-        raise UserError(
-            f"config.data.num_labeled is {wanted}: data set '{dataset.name}' has {available} training images with a "
-            f'label{_held_out(chosen)}, use at most that many'
-        )
-    if chosen['labeled_split'] == 'natural' or not wanted:
-        return largest_remainder(sizes, wanted)
-    if wanted < dataset.num_classes:
-        raise UserError(
-            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs at least one label for each of the "
-            f'{dataset.num_classes} classes'
-        )
-    counts = largest_remainder(np.ones(len(sizes), np.int64), wanted)
-    if short := np.flatnonzero(counts > sizes).tolist():
+        fault = f"data set '{dataset.name}' has {available} training images with a label"
+    elif balanced and wanted < len(sizes):
+        fault = f"labeled_split 'balanced' needs at least one label for each of the {len(sizes)} classes"
+    elif len(short):
         k = short[0]
-        raise UserError(
-            f"config.data.num_labeled is {wanted}: labeled_split 'balanced' needs {counts[k]} images of class {k}, "
-            f"which has {sizes[k]}{_held_out(chosen)}; use fewer labels or 'natural'"
-        )
-    return counts
+        fault = f"labeled_split 'balanced' needs {counts[k]} images of class {k}, which has {sizes[k]}"
+    else:
+        return counts
+    raise UserError(f"config.data.num_labeled={wanted}: {fault}{_held_out(chosen)}; use another number or 'natural'")
 
 
 def _held_out(chosen: dict) -> str:
     """For messages: that there are fewer images because some are held out."""
     return f' beside data.num_validation={chosen["num_validation"]}' if 'num_validation' in chosen else ''
-
-
-def _together(*parts: np.ndarray) -> np.ndarray:
-    return np.sort(np.concatenate(parts))
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -217,3 +201,136 @@ def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, .
     owner = np.concatenate([np.repeat(np.arange(len(counts)), column) for column in counts.T])
     rows = rows[np.lexsort((rows, owner))].astype(np.int32)
     return tuple(np.split(rows, np.cumsum(counts.sum(axis=1))[:-1]))
+
+
+# --- dense tasks
+#
+# Of T tasks, client n works on task n mod T. With `data.task_images` 'shared', the clients of each task divide all
+# images that have a truth for it, so clients of different tasks may hold the same image; with 'disjoint', all clients
+# divide the images, and those without a truth for a client's task are left out.
+
+
+def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
+    """The partition of several tasks from checked settings.
+
+    Raises:
+      UserError: a client gets no image.
+    """
+    names = chosen['tasks']
+    rows = [rows_with_truth(dataset, name) for name in names]
+    if chosen['task_images'] == 'disjoint':
+        whole = _make(dataset, chosen)
+        parts = [np.intersect1d(part, rows[n % len(names)]) for n, part in enumerate(whole.client_index)]
+        if empty := [n for n, part in enumerate(parts) if not len(part)]:
+            raise UserError(
+                f"config.data.task_images='disjoint' leaves client {empty[0]} without an image that has a truth "
+                f"for its task, {names[empty[0] % len(names)]}; use fewer clients, or 'shared'"
+            )
+        return dataclasses.replace(whole, client_index=tuple(part.astype(np.int32) for part in parts))
+    by_task = []
+    for name, known in zip(names, rows, strict=True):
+        seed = int(rng.host(chosen['seed'], 'task', name).integers(2**31))
+        of_task = _make(
+            dataclasses.replace(dataset, train_labels=dataset.train_labels[known]),
+            {**chosen, 'seed': seed, 'num_clients': chosen['num_clients'] // len(names)},
+        )
+        by_task.append([known[part].astype(np.int32) for part in of_task.client_index])
+    interleaved = tuple(part for of_number in zip(*by_task, strict=True) for part in of_number)
+    unlabeled = tuple(part[:0] for part in interleaved)
+    return dataclasses.replace(of_task, settings=chosen, client_index=interleaved, client_labeled_index=unlabeled)
+
+
+def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
+    """Raises UserError if the data set lacks one of these tasks, or has maps with numbers that a task does not have."""
+    for name in names:
+        if name not in dataset.targets:
+            has = ', '.join(dataset.targets) or 'none'
+            raise UserError(f"config.data.tasks: data set '{dataset.name}' has no dense task '{name}'; it has {has}")
+        target = dataset.targets[name]
+        largest = tasks.make(name, target.outputs).largest
+        if largest is None:
+            continue
+        for maps in (target.train, target.test):
+            blocks = (maps[start : start + ROWS_AT_ONCE] for start in range(0, len(maps), ROWS_AT_ONCE))
+            beyond = max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks)
+            if beyond > largest:
+                raise UserError(
+                    f"data set '{dataset.name}', task '{name}': a map has the number {beyond}, but with "
+                    f'{target.outputs} outputs the largest is {largest} ({tasks.IGNORED}: no truth); fix the reader'
+                )
+
+
+def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
+    """The rows of the training set that have a truth for a task, ascending; UserError: none has."""
+    target = dataset.targets[name].train
+    known = [
+        (target[start : start + ROWS_AT_ONCE] != tasks.IGNORED).any(axis=(1, 2))
+        for start in range(0, len(target), ROWS_AT_ONCE)
+    ]
+    rows = np.flatnonzero(np.concatenate(known))
+    if not len(rows):
+        raise UserError(f"config.data.tasks: no training image of data set '{dataset.name}' has a truth for '{name}'")
+    return rows
+
+
+# --- validation images: training images that nobody trains on (`data.num_validation`), for the choice of settings
+#
+# With `data.eval_split` 'validation' they take the place of the test images in the data set of an experiment, so that
+# nothing that evaluates, diagnoses or draws can read a test image. With 'test' they are not used at all.
+
+EVAL_SPLITS = ('test', 'validation')
+_HELD_OUT = -2  # in place of the label: of no class, and not of unknown class either
+
+
+def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
+    """The rows to hold out, [number] int32 ascending: stratified by class frequency, from a random stream of their own.
+
+    Images of unknown class cannot be scored, and are not taken; in sets with dense tasks, whose truths are maps, they
+    are one more class.
+
+    Raises:
+      UserError: there are fewer.
+    """
+    classes = [*range(dataset.num_classes), *([-1] if dataset.targets else [])]
+    groups = [np.flatnonzero(dataset.train_labels == k) for k in classes]
+    sizes = np.array([len(rows) for rows in groups])
+    if number > sizes.sum():
+        raise UserError(
+            f"config.data.num_validation={number}: data set '{dataset.name}' has {sizes.sum():,} training images that "
+            'could be held out; use fewer'
+        )
+    generator, taken = rng.host(seed, 'validation'), largest_remainder(sizes, number)
+    parts = [generator.permutation(rows)[:count] for rows, count in zip(groups, taken, strict=True)]
+    return np.sort(np.concatenate(parts)).astype(np.int32)
+
+
+def without_rows(dataset: Dataset, rows: np.ndarray) -> Dataset:
+    """The data set for a split in which `rows` are of no class, so that nobody gets them."""
+    labels = np.array(dataset.train_labels)
+    labels[rows] = _HELD_OUT
+    return dataclasses.replace(dataset, train_labels=labels)
+
+
+def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[str] = ()) -> Dataset:
+    """The data set of an experiment: for `split` 'validation' with the training images `rows` [V] as its test images.
+
+    Raises:
+      UserError: none of them has a truth for one of the dense `tasks`.
+    """
+    if split == 'test':
+        return dataset
+    truths = {name: target._replace(test=target.train[rows]) for name, target in dataset.targets.items()}
+    for name in tasks:
+        if (truths[name].test == IGNORED).all():
+            raise UserError(
+                f"config.data.num_validation={len(rows)}: none of the validation images has a truth for task '{name}'; "
+                'hold out more'
+            )
+    return dataclasses.replace(
+        dataset,
+        test_images=dataset.train_images[rows],
+        test_labels=dataset.train_labels[rows],
+        targets=truths,
+        test_sizes=None,  # training maps are as large as the images
+        eval_split=split,
+    )

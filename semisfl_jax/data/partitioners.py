@@ -6,19 +6,17 @@ returns integer counts [N, K + 1] whose columns sum to the sizes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import found
-from semisfl_jax.data import rule_settings
-from semisfl_jax.data.apportion import controlled_rounding, largest_remainder, level
-from semisfl_jax.data.rule_settings import RuleSettings
+from semisfl_jax.core.errors import UserError, found
+from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level, shortage
 
 DRAWS = 10_000  # of 'dirichlet_class', before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
@@ -26,41 +24,24 @@ WITHOUT_ALPHA = ('uniform', 'classes', 'same')
 
 
 def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """[N, K + 1] images per client and group by a rule of PARTITIONS.
-
-    Args:
-      rule: its name.
-      sizes: [K + 1] images of every class and of unknown class.
-      settings: for these images (`rule_settings`).
+    """[N, K + 1] images per client and group by a rule of PARTITIONS, from the sizes [K + 1] of classes and the rest.
 
     Raises:
       UserError: the rule cannot deal these sizes, or returns something else than their counts.
     """
-    return _checked(PARTITIONS[rule](sizes.copy(), settings), sizes, settings.num_clients, settings.keys.rule, rule)
-
-
-def _checked(dealt: Any, sizes: np.ndarray, clients: int, key: str, rule: str) -> np.ndarray:
-    """What a rule, which may be a user's, returned for the sizes [K + 1], if these are counts that sum to them."""
-    whose = f"{key}='{rule}': the rule in data.PARTITIONS"
-    shape, integral = getattr(dealt, 'shape', None), np.issubdtype(getattr(dealt, 'dtype', np.object_), np.integer)
-    if shape != (clients, len(sizes)) or not integral:
+    dealt = np.asarray(PARTITIONS[rule](sizes.copy(), settings))
+    shape = settings.num_clients, len(sizes)
+    if (
+        dealt.shape != shape
+        or not np.issubdtype(dealt.dtype, np.integer)
+        or (dealt < 0).any()
+        or (dealt.sum(axis=0) != sizes).any()
+    ):
         raise UserError(
-            f'{whose} returns {found(dealt)}; return an array of integers [{clients}, {len(sizes)}]: how many images '
-            f'of {len(sizes) - 1} classes, and of unknown class, each of {clients} clients gets'
+            f"{settings.keys.rule}='{rule}': the rule in data.PARTITIONS returns {found(dealt)}; return integers "
+            f'{list(shape)}, 0 or more, the columns of which sum to the sizes {sizes.tolist()}'
         )
-    counted = np.asarray(dealt)
-    for client, k in np.argwhere(counted < 0)[:1]:
-        raise UserError(f'{whose} gives client {client} {counted[client, k]:,} images {_of(k, sizes)}; use 0 or more')
-    for k in np.flatnonzero(counted.sum(axis=0) != sizes)[:1]:
-        raise UserError(
-            f'{whose} deals {counted[:, k].sum():,} images {_of(k, sizes)}, but there are {sizes[k]:,} to deal; let '
-            'every column of the counts sum to its size'
-        )
-    return counted
-
-
-def _of(k: int, sizes: np.ndarray) -> str:
-    return f'of class {k}' if k < len(sizes) - 1 else 'of unknown class'
+    return dealt
 
 
 def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np.ndarray) -> np.ndarray:
@@ -70,7 +51,7 @@ def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np
     there every class follows the counts of the unlabeled images, [N, K + 1].
     """
     if rule != SIZED:
-        return counts(rule, sizes, rule_settings.of_unlabeled(chosen))
+        return counts(rule, sizes, settings_of_unlabeled(chosen))
     return np.stack([largest_remainder(*column) for column in zip(unlabeled.T, sizes, strict=True)], axis=1)
 
 
@@ -80,18 +61,7 @@ def uniform(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
 
 def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c.
-
-    Args:
-      sizes: [K + 1] images of each class, and of unknown class, of which there must be none.
-      settings: of the rule.
-
-    Returns:
-      [N, K + 1] int64 whose columns sum to `sizes`.
-
-    Raises:
-      UserError: there are images of unknown class.
-    """
+    """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c."""
     _need_classes('dirichlet', sizes, settings)
     clients, classes = settings.num_clients, len(sizes) - 1
     share = _stream(settings, 'dirichlet').dirichlet(np.full(classes, settings.alpha), clients)
@@ -106,13 +76,6 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all
     clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.
 
-    Args:
-      sizes: [K + 1] images of each class, and of unknown class, of which there must be none.
-      settings: of the rule.
-
-    Returns:
-      [N, K + 1] int64 whose columns sum to `sizes`.
-
     Raises:
       UserError: there are images of unknown class, the limits cannot be met, or no draw met them.
     """
@@ -122,13 +85,11 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     rule_key, alpha_key, least_key, most_key = settings.keys
     if least * clients > total:
         raise UserError(
-            f'{least_key}={least}: {total:,} images do not suffice for as many at each of {clients} clients; use at '
-            f'most {total // clients}, or fewer clients'
+            f'{least_key}={least}: {clients} clients share {total:,} images; use {total // clients} or fewer'
         )
     if most * clients < total:
         raise UserError(
-            f'{most_key}={most}: {total:,} images are too many for {clients} clients with at most as many each; use '
-            f'at least {-(-total // clients)}, or data.num_unlabeled for fewer images'
+            f'{most_key}={most}: {clients} clients share {total:,} images; use {-(-total // clients)} or more'
         )
     generator = _stream(settings, SIZED)
     concentration = np.full(clients, settings.alpha)
@@ -144,11 +105,12 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
         if fault < best_fault:
             best, best_fault = held, fault
     few = best is None or best.min() < least
-    found = 'gave every image to full clients' if best is None else f'left {best.min():,} to {best.max():,} images each'
+    result = (
+        'gave every image to full clients' if best is None else f'left {best.min():,} to {best.max():,} images each'
+    )
     raise UserError(
-        f'{least_key if few else most_key}={least if few else most}: none of {DRAWS:,} draws of '
-        f"{rule_key}='{SIZED}' with {alpha_key}={settings.alpha} kept to it, and the best {found}; use a "
-        f'{"smaller" if few else "larger"} one (0: any number), a larger alpha, or fewer clients'
+        f"{least_key if few else most_key}={least if few else most}: none of {DRAWS:,} draws of {rule_key}='{SIZED}' "
+        f'with {alpha_key}={settings.alpha} kept to it, and the best {result}; use another limit, or a larger alpha'
     )
 
 
@@ -171,13 +133,6 @@ def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | Non
 def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """`classes_per_client` random classes for every client, each class at equally many clients and split equally.
 
-    Args:
-      sizes: [K + 1] images of each class, and of unknown class, of which there must be none.
-      settings: of the rule.
-
-    Returns:
-      [N, K + 1] int64 whose columns sum to `sizes`.
-
     Raises:
       UserError: there are images of unknown class, or more classes per client than classes, or a class for nobody.
     """
@@ -190,14 +145,10 @@ def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 def _holders(classes: int, settings: RuleSettings) -> np.ndarray:
     """[N, K] whether a client has a class: c of each row; of each column N c / K, rounded up or down."""
     clients, each = settings.num_clients, settings.classes_per_client
-    if each > classes:
+    if not -(-classes // clients) <= each <= classes:
         raise UserError(
-            f'config.federation.classes_per_client={each}: the data set has {classes} classes, use at most that many'
-        )
-    if clients * each < classes:
-        raise UserError(
-            f'config.federation.classes_per_client={each}: {clients} clients of as many classes leave some of the '
-            f'{classes} classes to nobody; use at least {-(-classes // clients)}'
+            f'config.federation.classes_per_client={each}: {clients} clients share {classes} classes; use '
+            f'{-(-classes // clients)} to {classes}'
         )
     generator = _stream(settings, 'classes')
     places = level(np.array([clients * each]), classes)[:, 0]
@@ -246,3 +197,105 @@ PARTITIONS: dict[str, Callable[[np.ndarray, RuleSettings], np.ndarray]] = {
 }
 # Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
 LABELED_PARTITIONS: Mapping[str, Any] = ChainMap({'same': None}, PARTITIONS)
+
+
+# --- what a rule is told about the set of images that it deals
+
+
+class Keys(NamedTuple):
+    """For messages: the full names of the keys that a rule's settings were read from."""
+
+    rule: str
+    alpha: str
+    min_images: str
+    max_images: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleSettings:
+    """The settings of a rule, for the set that it deals: the unlabeled images of the clients, or their labeled ones."""
+
+    num_clients: int  # N
+    seed: int  # of the partition
+    stream: tuple[str, ...]  # a rule draws from `rng.host(seed, *stream, NAME)`
+    keys: Keys  # where rule, `alpha`, `min_images` and `max_images` come from
+    alpha: float | None = None  # the concentration; None where neither set is dealt by a rule that takes it
+    min_images: int = 0  # that every client must get, by 'dirichlet_class'; 0 for other rules
+    max_images: int = 0  # that a client may get, by 'dirichlet_class'; 0: any number
+    classes_per_client: int = 0  # of 'classes'; 0 where neither set is dealt by it
+
+
+def settings_of_unlabeled(chosen: Mapping[str, Any]) -> RuleSettings:
+    """From the settings of a partition (`partition_settings.settings`), for the unlabeled images of the clients."""
+    return RuleSettings(
+        num_clients=chosen['num_clients'],
+        seed=chosen['seed'],
+        stream=('partition',),
+        keys=_keys('partition', 'alpha', 'min_images', 'max_images'),
+        alpha=chosen['alpha'],
+        min_images=chosen.get('min_images', 0),
+        max_images=chosen.get('max_images', 0),
+        classes_per_client=chosen.get('classes_per_client', 0),
+    )
+
+
+def settings_of_labeled(chosen: Mapping[str, Any]) -> RuleSettings:
+    """The same for a draw of the labeled images alone: another random stream, concentration and limit."""
+    alpha = 'labeled_alpha' if 'labeled_alpha' in chosen else 'alpha'
+    return dataclasses.replace(
+        settings_of_unlabeled(chosen),
+        stream=('partition', 'labeled'),
+        keys=_keys('labeled_partition', alpha, 'min_labeled', ''),
+        alpha=chosen[alpha],
+        min_images=chosen.get('min_labeled', 0),
+        max_images=0,
+    )
+
+
+def _keys(*names: str) -> Keys:
+    return Keys(*(f'config.federation.{name}' if name else '' for name in names))
+
+
+# --- unlabeled images of other classes than the labeled ones: the share r of Fed-SHVR's experiments on CIFAR-10
+
+
+def compose_mismatch(totals: np.ndarray, labeled: np.ndarray, available: np.ndarray, share: float) -> np.ndarray:
+    """Chooses the classes of every client's unlabeled images, given how many these are.
+
+    round(r n) of a client's n images are of classes that it has no labeled image of, the others of those that it has,
+    both spread as evenly over their classes as the images there are allow.
+
+    Args:
+      totals: [N] unlabeled images of every client.
+      labeled: [N, K + 1] labeled ones by class.
+      available: [K + 1] images of every class that are not labeled, the last ones of unknown class.
+      share: r.
+
+    Returns:
+      [N, K + 1] int64, rows summing to `totals` and columns to at most `available`.
+
+    Raises:
+      UserError: there are no such counts.
+    """
+    owned = labeled[:, :-1] > 0
+    others = np.rint(share * totals).astype(np.int64)
+    demand = np.concatenate([totals - others, others])  # of every client's own classes, then of its other ones
+    allowed = np.concatenate([owned, ~owned])
+    if available[-1]:
+        fault = f'the labels of {available[-1]:,} training images are unknown; use -1'
+    elif len(rows := np.flatnonzero(~allowed.any(axis=1) & (demand > 0))):
+        which = (
+            'other classes, having labeled ones of all' if rows[0] >= len(totals) else 'labeled classes, having none'
+        )
+        fault = f'client {rows[0] % len(totals)} cannot have unlabeled images of {which}; use another labeled_partition'
+    elif short := shortage(demand, allowed, available[:-1]):
+        rows, columns = short
+        needed, left = demand[rows].sum(), available[columns].sum()
+        fault = (
+            f'clients would take {needed:,} unlabeled images of the classes {columns.tolist()}, of which there are '
+            f'{left:,}; use another share, or about data.num_unlabeled={int(totals.sum() * left / needed)}'
+        )
+    else:
+        own, other = np.split(even(demand, allowed, available[:-1]), 2)
+        return np.append(own + other, np.zeros((len(totals), 1), np.int64), axis=1)
+    raise UserError(f'config.federation.mismatch={share}: {fault}')

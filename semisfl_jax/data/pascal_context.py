@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from semisfl_jax.core import user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import first_line
-from semisfl_jax.data import dense, maps
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, first_line
+from semisfl_jax.data import maps
 from semisfl_jax.data.decode import MapShape, Source, Stream
 from semisfl_jax.tasks import IGNORED
 
@@ -101,7 +100,7 @@ def find(image_folder: str, image_size: int) -> Source:
 
 def _ids(folder: Path, split: str) -> list[str]:
     path = folder / LISTS / f'{split}.txt'
-    ids = user_files.read_text(str(path), 'config.data.image_folder', LIST_BYTES).split()
+    ids = file_io.read_text(str(path), 'config.data.image_folder', LIST_BYTES).split()
     if not ids or len(set(ids)) < len(ids):
         raise UserError(f"the list '{path}' must name at least one image, one on a line, and none twice")
     return ids
@@ -133,33 +132,33 @@ def _files(folder: Path, name: str, split: str, listing: dict[Path, dict[str, in
 
 def _stream(files: list[dict[str, Path]], size: int, original: MapShape | None = None) -> Stream:
     def blocks() -> Iterator[list[dict[str, Path]]]:
-        for start in range(0, len(files), dense.AT_ONCE):
-            yield files[start : start + dense.AT_ONCE]
+        for start in range(0, len(files), maps.AT_ONCE):
+            yield files[start : start + maps.AT_ONCE]
 
     read = functools.partial(_read, size=size, resized=not original)
-    return dense.stream(len(files), size, tuple(OUTPUTS), blocks, read, original)
+    return maps.stream(len(files), size, tuple(OUTPUTS), blocks, read, original)
 
 
-def _read(files: dict[str, Path], size: int, resized: bool) -> dense.Example:
+def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
     """Decodes an image of size × size, and its maps: `resized`, or as large as the image was."""
-    image, shape = dense.picture(files['image'], size)
+    image, shape = maps.picture(files['image'], size)
     shape = (size, size) if resized else shape
-    semseg = dense.decode_map(files['semseg'], shape)
-    dense.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
+    semseg = maps.decode_map(files['semseg'], shape)
+    maps.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
     classes = maps.nearest(_label_map(files['edges']), *shape)
     targets = {
         'semseg': semseg,
         'parts': _parts(files['parts'], shape),
-        'saliency': (dense.decode_map(files['saliency'], shape) >= SALIENT).astype(np.uint8),
+        'saliency': (maps.decode_map(files['saliency'], shape) >= SALIENT).astype(np.uint8),
         'edges': maps.borders(classes).astype(np.uint8),
     }
-    return dense.Example(image, dense.largest_class(semseg, first=1), targets)
+    return maps.Example(image, maps.largest_class(semseg, first=1), targets)
 
 
 def _parts(path: Path, shape: MapShape) -> np.ndarray:
     """The parts of people, of `shape` [H, W] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
     if path.suffix == '.png':
-        parts = dense.check_classes(dense.decode_map(path, shape), OUTPUTS['parts'], f"the map '{path}'")
+        parts = maps.check_classes(maps.decode_map(path, shape), OUTPUTS['parts'], f"the map '{path}'")
     else:
         parts = maps.nearest(_people(path), *shape)
     return parts if parts.any() else np.full_like(parts, IGNORED)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import dense, maps, tfds_source
+from semisfl_jax.data import maps, tfds_source
 from semisfl_jax.data.decode import MapShape, Source, Stream, decode
 from semisfl_jax.tasks import IGNORED
 
@@ -37,7 +37,7 @@ class Set(NamedTuple):
     images: tuple[str, str]  # names of the features that are images
     other: str  # name of a further feature
     # A record, its images encoded; the side; and whether maps are resized to it, too, or as large as the image was
-    read: Callable[[dict[str, Any], int, bool], dense.Example]
+    read: Callable[[dict[str, Any], int, bool], maps.Example]
     original: MapShape | None = None  # height and width of the largest images, if maps for testing are not resized
 
 
@@ -82,35 +82,35 @@ def _stream(
 
     def blocks() -> Iterator[list[dict[str, Any]]]:
         source = tfds_source.open_split(builder, split, found.images)
-        for start in range(0, count, dense.AT_ONCE):
-            rows = np.arange(start, min(start + dense.AT_ONCE, count))
+        for start in range(0, count, maps.AT_ONCE):
+            rows = np.arange(start, min(start + maps.AT_ONCE, count))
             yield tfds_source.read(builder, source, rows, found.images, found.other)
 
-    def read(record: dict[str, Any]) -> dense.Example:
+    def read(record: dict[str, Any]) -> maps.Example:
         return found.read(record, size, not original)
 
-    return dense.stream(count, size, tuple(found.outputs), blocks, read, original)
+    return maps.stream(count, size, tuple(found.outputs), blocks, read, original)
 
 
-def _read_pet(record: dict[str, Any], size: int, resized: bool) -> dense.Example:
+def _read_pet(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
     """semseg: 0 around, 1 pet, 2 the border between them. saliency: the pet; no truth on the border."""
-    image, shape = dense.picture(record['image'], size)
-    trimap = dense.decode_map(record['segmentation_mask'], (size, size) if resized else shape)
+    image, shape = maps.picture(record['image'], size)
+    trimap = maps.decode_map(record['segmentation_mask'], (size, size) if resized else shape)
     if not np.isin(trimap, (PET, AROUND, BORDER)).all():
         raise UserError(f"a trimap of data set '{PETS}' has numbers other than 1, 2 and 3: prepare it again")
     targets = {
         'semseg': np.array([0, 1, 0, 2], np.uint8)[trimap],
         'saliency': np.array([0, 1, 0, IGNORED], np.uint8)[trimap],
     }
-    return dense.Example(image, int(record['label']), targets)
+    return maps.Example(image, int(record['label']), targets)
 
 
-def _read_coco(record: dict[str, Any], size: int, resized: bool) -> dense.Example:
+def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
     """semseg: COCO's 80 things, then its 53 kinds of stuff. stuff: 0 things, then those kinds. edges: of segments.
 
     The label is the class that most pixels have, -1 if there is no segment.
     """
-    image, shape = dense.picture(record['image'], size)
+    image, shape = maps.picture(record['image'], size)
     color = maps.nearest(decode(record['panoptic_image'], 0, 3), *((size, size) if resized else shape)).astype(np.int64)
     segments = color @ np.array([1, 256, 256**2])  # 0: none
     ids, labels = (np.asarray(record['panoptic_objects'][key], np.int64) for key in ('id', 'label'))
@@ -126,7 +126,7 @@ def _read_coco(record: dict[str, Any], size: int, resized: bool) -> dense.Exampl
         'stuff': np.where(known, np.maximum(semseg.astype(np.int64) - THINGS + 1, 0), IGNORED).astype(np.uint8),
         'edges': maps.known_borders(segments, known),
     }
-    return dense.Example(image, dense.largest_class(semseg, default=-1), targets)
+    return maps.Example(image, maps.largest_class(semseg, default=-1), targets)
 
 
 SETS = {

@@ -20,8 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from absl import logging
 
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import first_line
+from semisfl_jax.core.errors import UserError, first_line
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
 

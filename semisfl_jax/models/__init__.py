@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
+from semisfl_jax.core.types import SplitModel
 from semisfl_jax.models import contract, zoo
 from semisfl_jax.models.dense import encoder_decoder
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import BATCH_NORM_VARIANCES, Compute
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.resnet import OUTPUT_STRIDES
-from semisfl_jax.models.split import SplitModel, cut
+from semisfl_jax.models.split import cut
 from semisfl_jax.models.weights import load_encoder
 
 ARCHITECTURES = zoo.ARCHITECTURES

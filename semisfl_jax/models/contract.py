@@ -10,9 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.types import Array
-from semisfl_jax.core.wording import found
 from semisfl_jax.models.dense_zoo import EncoderDecoder
 from semisfl_jax.models.layers import NoPixels
 from semisfl_jax.models.zoo import Architecture

@@ -17,11 +17,10 @@ import jax.numpy as jnp
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.types import Array, SplitParams, Variables
+from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
 from semisfl_jax.models import contract
-from semisfl_jax.models.layers import NoPixels
-from semisfl_jax.models.resizing import resize
-from semisfl_jax.models.split import SplitModel, filled, run
+from semisfl_jax.models.layers import NoPixels, resize
+from semisfl_jax.models.split import filled, run
 
 
 def encoder_decoder(

@@ -1,4 +1,8 @@
-"""The models for dense tasks, by name: encoder and decoder of a number of outputs for each pixel."""
+"""The models for dense tasks, by name: encoders and decoders, DeepLab's and a small one.
+
+The layers of DeepLabV3's decoder are torchvision's; V3+ adds the low-level map as Chen et al. (2018) describe it, with
+ordinary instead of depthwise separable convolutions. Weights are initialized as in PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,162 @@ from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.models.deeplab import RATES, DeepLabV3, DeepLabV3Plus
-from semisfl_jax.models.layers import Compute
+from semisfl_jax.core.types import Array
+from semisfl_jax.models.layers import FLOAT32, KAIMING_FAN_OUT, Compute, ConvLayer, resize
+from semisfl_jax.models.pooling import max_pool
 from semisfl_jax.models.resnet import OUTPUT_STRIDES, resnet
-from semisfl_jax.models.scene_net import STRIDE, SceneDecoder, SceneEncoder
+
+RATES = {8: (12, 24, 36), 16: (6, 12, 18), 32: (6, 12, 18)}  # output stride of the encoder -> dilations
+WIDTH = 256
+LOW_WIDTH = 48  # channels to which V3+ reduces the low-level map
+
+
+def _layer(
+    features: int, kernel: int, compute: Compute, name: str, dilation: int = 1, dropout: float = 0.0
+) -> ConvLayer:
+    """Convolution without bias, BatchNorm, ReLU, dropout; the map keeps its size."""
+    return ConvLayer(
+        features,
+        kernel=kernel,
+        padding=dilation * (kernel // 2),
+        dilation=dilation,
+        bias=False,
+        norm=True,
+        dropout=dropout,
+        compute=compute,
+        name=name,
+    )
+
+
+class ASPP(nn.Module):
+    """1 x 1 convolution, 3 x 3 convolutions at several dilations, and the mean over all pixels, side by side; a 1 x 1
+    convolution joins them, and half of its numbers are dropped in training."""
+
+    rates: tuple[int, ...]
+    width: int = WIDTH
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """x [B, h, w, c] -> [B, h, w, width]."""
+        layer = partial(_layer, self.width, compute=self.compute)
+        parts = [layer(1, name='conv0')(x, train)]
+        for index, rate in enumerate(self.rates, start=1):
+            parts.append(layer(3, name=f'conv{index}', dilation=rate)(x, train))
+        mean = jnp.mean(x, axis=(1, 2), keepdims=True, dtype=jnp.float32).astype(x.dtype)
+        pooled = layer(1, name='pool')(mean, train)  # [B, 1, 1, width]
+        parts.append(jnp.broadcast_to(pooled, parts[0].shape))
+        return layer(1, name='project', dropout=0.5)(jnp.concatenate(parts, axis=-1), train)
+
+
+class DeepLabV3(nn.Module):
+    """ASPP of the last map, a 3 x 3 convolution and a 1 x 1 convolution to the outputs, at the last map's size."""
+
+    outputs: int
+    rates: tuple[int, ...]
+    width: int = WIDTH
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(self, maps: tuple[Array, ...], train: bool) -> Array:
+        """Maps [B, h, w, c], of which the last one is used -> [B, h, w, outputs]."""
+        x = ASPP(self.rates, self.width, self.compute, name='aspp')(maps[-1], train)
+        x = _layer(self.width, 3, self.compute, 'conv')(x, train)
+        return to_outputs(self.outputs, self.compute)(x, train)
+
+
+class DeepLabV3Plus(nn.Module):
+    """ASPP of the last map, resized to the low-level map and joined with it, two 3 x 3 convolutions and a 1 x 1
+    convolution to the outputs, at the low-level map's size."""
+
+    outputs: int
+    rates: tuple[int, ...]
+    width: int = WIDTH
+    low_width: int = LOW_WIDTH
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(self, maps: tuple[Array, Array], train: bool) -> Array:
+        """(low-level map [B, h, w, c], last map) -> [B, h, w, outputs]."""
+        low, last = maps
+        x = ASPP(self.rates, self.width, self.compute, name='aspp')(last, train)
+        low = _layer(self.low_width, 1, self.compute, 'low_level')(low, train)
+        x = jnp.concatenate([low, resize(x, *low.shape[1:3])], axis=-1)
+        for name in ('conv1', 'conv2'):
+            x = _layer(self.width, 3, self.compute, name)(x, train)
+        return to_outputs(self.outputs, self.compute)(x, train)
+
+
+def to_outputs(outputs: int, compute: Compute) -> ConvLayer:
+    """The last convolution of a decoder, 1 x 1 with bias."""
+    return ConvLayer(outputs, kernel=1, padding=0, activation=False, compute=compute, name='head')
+
+
+# --- a small encoder and decoder for scenes of about 48 x 48 pixels, fast on CPUs; not in a paper
+#
+# The encoder sends the maps of three levels: skip connections across the cut. The decoder is a feature pyramid (Lin et
+# al., 2017): lateral 1 x 1 convolutions, and each map is resized to the next larger one and added to it.
+
+STRIDE = 8  # of the encoder's last map
+
+
+def _scene_layer(features: int, compute: Compute, name: str, kernel: int = 3, pool: str = '') -> ConvLayer:
+    """Convolution without bias, BatchNorm, optional 2 x 2 max-pool, ReLU."""
+    return ConvLayer(
+        features,
+        kernel=kernel,
+        padding=kernel // 2,
+        bias=False,
+        norm=True,
+        pool=pool,
+        kernel_init=KAIMING_FAN_OUT,
+        compute=compute,
+        name=name,
+    )
+
+
+class SceneEncoder(nn.Module):
+    """Images -> maps at strides 2, 4 and 8. 83,824 parameters for 3 channels."""
+
+    stem: int = 16
+    widths: tuple[int, int, int] = (32, 48, 64)
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(self, images: Array, train: bool) -> tuple[Array, Array, Array]:
+        """[B, H, W, C] -> [B, H // 2, W // 2, 32], [B, H // 4, W // 4, 48], [B, H // 8, W // 8, 64]."""
+        layer = partial(_scene_layer, compute=self.compute)
+        first, second, third = self.widths
+        x = layer(self.stem, name='stem', pool='floor')(images, train)
+        fine = layer(first, name='level1')(x, train)
+        middle = layer(second, name='level2')(max_pool(fine), train)
+        x = layer(third, name='level3_0')(max_pool(middle), train)
+        return fine, middle, layer(third, name='level3_1')(x, train)
+
+
+class SceneDecoder(nn.Module):
+    """Maps from fine to coarse -> outputs at the size of the finest: 23,360 + 33 * outputs parameters."""
+
+    outputs: int
+    width: int = 32
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(self, maps: tuple[Array, ...], train: bool) -> Array:
+        """Maps [B, h, w, c] -> [B, h of the first, w of the first, outputs]."""
+        layer = partial(_scene_layer, self.width, self.compute)
+        *finer, coarsest = maps
+        x = layer('lateral0', kernel=1)(coarsest, train)
+        for index, skip in enumerate(reversed(finer), start=1):
+            x = layer(f'lateral{index}', kernel=1)(skip, train) + resize(x, *skip.shape[1:3])
+            x = layer(f'smooth{index}')(x, train)
+        return to_outputs(self.outputs, self.compute)(x, train)
+
+
+# --- the models by name
 
 
 class EncoderDecoder(NamedTuple):

@@ -10,8 +10,7 @@ from functools import partial
 import flax.linen as nn
 
 from semisfl_jax.core.types import Array
-from semisfl_jax.models.blocks import KAIMING_FAN_OUT
-from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer
+from semisfl_jax.models.layers import FLOAT32, KAIMING_FAN_OUT, Compute, ConvLayer
 
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # blocks of the four stages
 EXPANSION = 4  # channels of a bottleneck block's output for each one inside

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 import chex
 import flax.linen as nn
@@ -15,54 +15,10 @@ import jax.numpy as jnp
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.types import Array, SplitParams, Variables
+from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
 from semisfl_jax.models import contract
 from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, NoPixels
 from semisfl_jax.models.zoo import Architecture, Maker
-
-# What crosses the cut: an array [B, D], or between an encoder and a decoder a tuple of maps [B, h, w, c].
-Features: TypeAlias = Any
-
-
-class Bottom(Protocol):
-    """The part of a model below the cut."""
-
-    def __call__(
-        self, variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None, /
-    ) -> tuple[Features, Variables]:
-        """Features and variables: in training, with BatchNorm's running statistics updated.
-
-        `key` is for dropout and may be None otherwise. `rows` [B] bool: the valid rows, for training with a partial
-        batch; BatchNorm excludes the others.
-        """
-
-
-class Top(Protocol):
-    """The part of a model above the cut."""
-
-    def __call__(
-        self, variables: Variables, features: Features, key: Array | None, train: bool, rows: Array | None = None, /
-    ) -> tuple[Array, Variables]:
-        """Outputs and variables, as `Bottom`."""
-
-
-class SplitModel(NamedTuple):
-    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
-
-    Of a model for dense tasks (`semisfl_jax.models.dense`), features are a tuple of maps, outputs are [B, H, W, C], and
-    there is no projection head: `tops` and `project` raise a UserError.
-    """
-
-    init: Callable[[Array], SplitParams]
-    bottom: Bottom  # images -> features e [B, D]
-    top: Top  # e -> logits [B, K]
-    # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
-    # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
-    tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
-    project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
-    feature_size: int  # D: numbers of one image that cross the cut
-    projection_size: int  # P; 0: no projection head
-
 
 # What is kept for a backward pass that computes everything else again
 _KEPT = jax.checkpoint_policies.save_from_both_policies(

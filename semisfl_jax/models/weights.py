@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from semisfl_jax.core import user_files
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Variables
 
@@ -90,7 +90,7 @@ def _compare_names(path: str, needed: set[str], given: set[str]) -> None:
 
 def _read(path: str) -> dict[str, np.ndarray]:
     """{name: array float32} of a file."""
-    file = user_files.check(path, KEY, LARGEST)
+    file = file_io.check_file(path, KEY, LARGEST)
     if file.suffix not in _READERS:
         raise UserError(f"{KEY}='{path}' is of no known format; use {', '.join(_READERS)}")
     try:

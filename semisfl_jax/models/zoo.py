@@ -15,8 +15,14 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from semisfl_jax.models.blocks import PreactivationBlock, ResidualBlock, bare_convolution
-from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
+from semisfl_jax.models.layers import (
+    Compute,
+    ConvLayer,
+    DenseLayer,
+    PreactivationBlock,
+    ResidualBlock,
+    bare_convolution,
+)
 
 Maker = Callable[..., nn.Module]  # called as maker(name=…), also with axes=… if it has BatchNorm (field `norm` is true)
 
@@ -161,7 +167,7 @@ def wresnet28x2(
     Fourteen layers for cutting: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU
     and the mean over all pixels (128 features), and the classifier. Convolutions are initialized with Kaiming's normal
     in fan_out mode, the classifier's bias with 0. SemiFL keeps no running statistics in training but recomputes them
-    before evaluation: `semisfl_jax.models.static_batch_norm`.
+    before evaluation: `semifl.recompute_statistics`.
     """
     block = partial(PreactivationBlock, compute=compute)
     layers: list[Maker] = [partial(bare_convolution, channels[0], 3, 1, compute)]

@@ -9,24 +9,11 @@ In a notebook, or for custom figures, each plot is a function that takes data an
         figure, ax = plots.style.figure()
         plots.curves.score(ax, plots.collect.curves(groups, 'score'))
 
-`style` defines the common style, `looks` the colors, markers and dashes of methods and other groups, `legends` the
-legend below a figure; `curves`, `partitions`, `inside` (diagnostics), `features`, `maps` (dense tasks) and `grids`
-(tables) draw; `collect` reads their data from runs; `draw` maps names to figures. matplotlib is imported when the first
-figure is made.
+`style` defines sizes, the legend, and the looks of methods and other groups; `collect` reads data from runs; `curves`
+draws lines and tables of groups of runs, `inside` what is in one run; `draw` maps names to figures. matplotlib is
+imported when the first figure is made.
 """
 
-from semisfl_jax.plots import collect, curves, draw, features, grids, inside, legends, looks, maps, partitions, style
+from semisfl_jax.plots import collect, curves, draw, inside, style
 
-__all__ = [
-    'collect',
-    'curves',
-    'draw',
-    'features',
-    'grids',
-    'inside',
-    'legends',
-    'looks',
-    'maps',
-    'partitions',
-    'style',
-]
+__all__ = ['collect', 'curves', 'draw', 'inside', 'style']

@@ -4,15 +4,9 @@
 Draws every figure that the runs have the data for, and says which it left out and why. The folder of a run of several
 seeds stands for the runs of each. Runs that differ in nothing but the seed are one line with a band of one standard
 error; figures of one run show the first seed of each group. Of runs with data.eval_split=validation, "test" is
-validation, and axes say so.
+validation, and axes say so. Diagnostics are of runs with config.diagnostics_every.
 
-    accuracy_rounds, accuracy_gigabytes, accuracy_minutes   test accuracy against rounds, traffic, simulated time
-    scores                                                  of each dense task over rounds
-    k_s, pseudo_labels, losses                              over rounds
-    partition                                               who holds what
-    confusion, classes, clients, mask_history, queue, gap   diagnostics, of runs with config.diagnostics_every
-    features                                                t-SNE of student and teacher before and after training
-    predictions                                             of dense tasks, beside the truths of some test images
+FIGURES
 
 Of runs that are judged by another score than accuracy, the first three show that, and their files are named by it:
 --only=accuracy_rounds draws miou_rounds.png.
@@ -28,13 +22,13 @@ from pathlib import Path
 
 from absl import flags
 
-from semisfl_jax import runs
+from semisfl_jax import plots, runs
 from semisfl_jax.config import commands, sources
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import use_one_of
-from semisfl_jax.plots import draw, style
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, columns, use_one_of
+from semisfl_jax.plots import style
 
+FIGURES = plots.draw.FIGURES
 LONGEST = 2**24  # bytes of a Python file
 
 
@@ -49,23 +43,20 @@ def main(argv: list[str]) -> int:
     def draw_all() -> None:
         folders = runs.folders(values, argv)
         if values.only == []:
-            raise UserError(f'--only is empty; give one or more of {", ".join(draw.NAMES)}, or leave it out')
+            raise UserError(f'--only is empty; give one or more of {", ".join(FIGURES)}, or leave it out')
         if own := values['import'].value:
-            sources.run(user_files.check(own, '--import', LONGEST), 'give a Python file that registers what is yours')
+            sources.run(file_io.check_file(own, '--import', LONGEST), 'give a Python file that registers what is yours')
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
-    return commands.main(argv, __doc__, draw_all, needs_words=True)
+    names = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()], '<<')
+    assert __doc__
+    return commands.main(argv, __doc__.replace('FIGURES', '\n'.join(names)), draw_all, needs_words=True)
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
-    """Draws figures of runs into files, and prints the name of each file.
+    """Draws figures of runs into files of the folder `out`, and prints the name of each file.
 
-    Args:
-      folders: of runs, with one or several seeds.
-      out: folder of the files, created if necessary.
-      formats: 'png', 'svg', 'pdf'.
-      only: names from `draw.NAMES`; empty: all that can be drawn. Named figures are required; the others are drawn
-        also if one of them cannot be.
+    Figures named by `only` are required, which ends in an error after the others are drawn; empty: all that can be.
 
     Raises:
       UserError: a folder without a finished run, an unknown name or format, or a named figure that cannot be drawn.
@@ -76,24 +67,24 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         raise UserError('--out is missing; give a folder for the figures')
     if not formats:
         raise UserError(f'--format is empty; give one or more of {", ".join(style.FORMATS)}')
-    path = user_files.expanded(out, '--out')
-    for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, draw.NAMES)):
+    path = file_io.expand_home(out, '--out')
+    for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, tuple(FIGURES))):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
     missing = []
-    with style.context(), atomic_io.writing('--out'):
+    with style.context(), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
-        for wanted in only or draw.NAMES:
-            if wanted in draw.SLOW:
+        for wanted in only or tuple(FIGURES):
+            if FIGURES[wanted].slow:
                 print(f'drawing    {wanted} …', flush=True)
-            for name, figure in draw.figures(groups, (wanted,)):
+            for name, figure in plots.draw.figures(groups, (wanted,)):
                 if isinstance(figure, UserError):
                     missing.append(figure)
                     print(f'not drawn  {name}: {figure}', flush=True)
                     continue
                 for kind in formats:
-                    atomic_io.write(path / f'{name}.{kind}', style.content(figure, kind))
+                    file_io.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
     if only and missing:
         raise missing[0]

@@ -1,20 +1,22 @@
-"""Metrics of runs against rounds, bytes or time: mean and standard error over seeds.
+"""Figures of groups of runs: metrics against rounds, bytes or time, and tables; means and standard errors over seeds.
 
-Every function draws its data on Axes and returns them.
+Functions of Axes draw on them and return them; the other ones are the figures.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Axes
-from semisfl_jax.plots import legends, looks
-from semisfl_jax.plots.looks import Look
-from semisfl_jax.tasks import ACCURACY, DENSE, Score, smallest
+from semisfl_jax.plots import collect, draw, style
+from semisfl_jax.plots.collect import Curve, Groups
+from semisfl_jax.tasks import ACCURACY, DENSE, Score, score_key, smallest
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
@@ -31,25 +33,11 @@ LOSS_LABELS = {
     'loss_local': 'Clients: total',
     'loss_global': "Clients: $F$ of the server's model",
 }
-LETTERS = 24  # beside one of several rows of panels
-MEAN_LOSS = 'Mean over tasks'  # instead of their total, in a figure with losses of dense tasks
-
-
-class Curve(NamedTuple):
-    """One quantity of one group of runs, at E rounds."""
-
-    label: str  # of the group
-    x: np.ndarray  # [E]
-    mean: np.ndarray  # [E] over seeds
-    error: np.ndarray  # [E] standard error of the mean, NaN with one seed
-    look: Look | None = None  # None: assigned by its label among the curves it is drawn with
+MOST_PANELS = 4  # side by side on a page
 
 
 def binned(curve: Curve, points: int) -> Curve:
-    """Means of successive evaluations, so many that at most `points` are left; a curve with fewer is as it was.
-
-    The error is the mean of the errors, which is at least that of the mean.
-    """
+    """Means of successive evaluations, at most `points`, with the mean of their errors, at least that of the mean."""
     width = -(-len(curve.x) // points)
     starts = np.arange(0, len(curve.x), max(width, 1))
     counts = np.diff([*starts, len(curve.x)])
@@ -58,17 +46,11 @@ def binned(curve: Curve, points: int) -> Curve:
 
 
 def lines(ax: Axes, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False) -> Axes:
-    """Means as lines, with bands of one standard error.
-
-    Args:
-      ax: Axes.
-      curves: in the order of the legend, which the caller draws.
-      scale: of the y axis, 100 for percent.
-      steps: whether a value holds until the next one.
-    """
+    """Means as lines, with bands of one standard error; with `steps`, a value holds until the next one."""
+    looks = style.looks([curve.label for curve in curves])
     shape = {'drawstyle': 'steps-post'} if steps else {}
-    for place, (curve, look) in enumerate(zip(curves, _looks(curves), strict=True)):
-        mean, error = scale * curve.mean, scale * curve.error
+    for place, curve in enumerate(curves):
+        look, mean, error = curve.look or looks[curve.label], scale * curve.mean, scale * curve.error
         ax.plot(curve.x, mean, label=curve.label, **look.line(len(curve.x), place), **shape)
         if np.isfinite(error).any():
             step = 'post' if steps else None
@@ -76,132 +58,156 @@ def lines(ax: Axes, curves: Sequence[Curve], scale: float = 1.0, steps: bool = F
     return ax
 
 
+def against(
+    ax: Axes,
+    curves: Sequence[Curve],
+    label: str,
+    x: str = 'round',
+    scale: float = 1.0,
+    steps: bool = False,
+    from_zero: bool = False,
+) -> Axes:
+    """`lines` with labels of the axes, and the figure's legend; `x` is a key of X_LABELS."""
+    lines(ax, curves, scale, steps)
+    ax.set(xlabel=X_LABELS[x], ylabel=label)
+    if x == 'round':
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    if from_zero:
+        ax.set_ylim(bottom=0)
+    style.legend(ax.figure)
+    return ax
+
+
 def score(ax: Axes, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY, split: str = 'test') -> Axes:
     """The score `kind` on the test or, by `split`, the validation images; `x` is a key of X_LABELS."""
-    lines(ax, curves, scale=kind.scale)
-    _x(ax, x)
-    ax.set_ylabel(f'{split.capitalize()} {kind.label}{_unit(kind)}')
-    legends.below(ax.figure)
-    return ax
+    return against(ax, curves, f'{split.capitalize()} {kind.label}{_unit(kind)}', x, kind.scale)
 
 
 def loss(ax: Axes, curves: Sequence[Curve]) -> Axes:
     """Training loss of the clients."""
-    lines(ax, curves)
-    _x(ax, 'round')
-    ax.set_ylabel('Training loss')
-    legends.below(ax.figure)
-    return ax
+    return against(ax, curves, 'Training loss')
 
 
 def spread(ax: Axes, curves: Sequence[Curve], kind: Score = ACCURACY) -> Axes:
     """Standard deviation of the score `kind` over seeds."""
-    lines(ax, curves, scale=kind.scale)
-    ax.set_ylim(bottom=0)
-    _x(ax, 'round')
-    ax.set_ylabel(f'Deviation of the {kind.label}{_unit(kind)}')
-    legends.below(ax.figure)
-    return ax
+    return against(ax, curves, f'Deviation of the {kind.label}{_unit(kind)}', scale=kind.scale, from_zero=True)
 
 
 def k_s(ax: Axes, curves: Sequence[Curve]) -> Axes:
     """Supervised steps per round, as adapted by the controller."""
-    lines(ax, curves, steps=True)
-    ax.set_ylim(bottom=0)
+    against(ax, curves, 'Supervised steps $K_s$', steps=True, from_zero=True)
     ax.yaxis.get_major_locator().set_params(integer=True)
-    _x(ax, 'round')
-    ax.set_ylabel('Supervised steps $K_s$')
-    legends.below(ax.figure)
     return ax
 
 
-def pseudo_labels(axes: np.ndarray, mask_rate: Sequence[Curve], accuracy: Sequence[Curve]) -> np.ndarray:
-    """Two panels: the share of confident pseudo-labels, and the share of these that are wrong; both in percent.
+def table(
+    ax: Axes,
+    columns: Sequence[str],
+    ours: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    paper: Mapping[str, np.ndarray],
+    unit: str,
+) -> Axes:
+    """Means with bars of one standard error, grouped by column; the paper's values are hollow markers next to them.
 
     Args:
-      axes: two Axes.
-      mask_rate: shares in [0, 1].
-      accuracy: of confident pseudo-labels, in [0, 1].
+      ax: Axes.
+      columns: C names.
+      ours: row -> means [C] and standard errors [C], NaN where missing.
+      paper: row -> values [C], NaN where missing.
+      unit: label of the y axis.
     """
-    left, right = axes
-    all_ = _with_looks([*mask_rate, *accuracy])
-    lines(left, all_[: len(mask_rate)], scale=100.0)
-    lines(right, [curve._replace(mean=1.0 - curve.mean) for curve in all_[len(mask_rate) :]], scale=100.0)
-    left.set_ylabel('Confident pseudo-labels (%)')
-    right.set_ylabel('Wrong among confident (%)')
-    for ax in axes:
-        ax.set_ylim(bottom=0)
-        _x(ax, 'round')
-    right.set_xlim(left.get_xlim())  # the right curve has no values before the first confident label
-    legends.below(left.figure)
-    return axes
-
-
-def losses(axes: np.ndarray, by_name: Mapping[str, Sequence[Curve]]) -> np.ndarray:
-    """A panel for each loss of the metrics, with one legend for all; surplus panels are removed.
-
-    Args:
-      axes: as many Axes as there are losses, or more.
-      by_name: name in metrics.jsonl -> curves.
-    """
-    dense = any(f'{name}_loss' in by_name for name in DENSE)
-    for ax, name in _panels(axes, by_name):
-        ax.set_title(MEAN_LOSS if dense and name == 'loss_local' else LOSS_LABELS.get(name, name))
-        place = ax.get_subplotspec()
-        if place is None or place.is_first_col():
-            ax.set_ylabel('Loss')
-    return axes[: len(by_name)]
-
-
-def scores(axes: np.ndarray, by_task: Mapping[str, Sequence[Curve]], split: str = 'test') -> np.ndarray:
-    """A panel for each dense task with the score that counts in it, and one legend for all; surplus panels are removed.
-
-    Args:
-      axes: as many Axes as there are tasks, or more.
-      by_task: name of a task -> curves.
-      split: what the scores are of, 'test' or 'validation' images.
-    """
-    for ax, name in _panels(axes, by_task, scale=lambda name: smallest(name).score.scale):
-        task = smallest(name)
-        ax.set_title(task.title)
-        ax.set_ylabel(textwrap.fill(f'{split.capitalize()} {task.score.label}{_unit(task.score)}', LETTERS))
-    return axes[: len(by_task)]
-
-
-def _panels(
-    axes: np.ndarray, by_name: Mapping[str, Sequence[Curve]], scale: Callable[[str], float] = lambda name: 1.0
-) -> Iterator[tuple[Axes, str]]:
-    """Draws the curves of each name against rounds, with the legend; surplus panels are removed.
-
-    Returns:
-      Pairs of Axes and name.
-    """
-    styled = iter(_with_looks([curve for curves in by_name.values() for curve in curves]))
-    for ax, (name, curves) in zip(axes, by_name.items(), strict=False):
-        lines(ax, [next(styled) for _ in curves], scale=scale(name))
-        _x(ax, 'round')
-    for ax in axes[len(by_name) :]:
-        ax.remove()
-    legends.below(axes[0].figure)
-    return zip(axes, by_name, strict=False)
+    rows = list(dict.fromkeys([*ours, *paper]))
+    place, missing = np.arange(len(columns)), np.full(len(columns), np.nan)
+    step = 0.8 / max(1, len(rows))
+    looks = style.looks(rows)
+    for number, row in enumerate(rows):
+        at = place + (number - (len(rows) - 1) / 2.0) * step
+        mean, error = ours.get(row, (missing, missing))
+        bars = np.where(np.isfinite(error), error, 0.0)
+        look = looks[row].point()
+        ax.errorbar(at, mean, yerr=bars, linestyle='none', capsize=1.5, elinewidth=0.8, label=row, **look)
+        ax.plot(at + 0.3 * step, paper.get(row, missing), linestyle='none', markerfacecolor='none', **look)
+    if any(np.isfinite(values).any() for values in paper.values()):
+        hollow = {'color': style.GRAY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
+        ax.errorbar([], [], fmt='o', **hollow)  # errorbar, like the rows, so that it follows them in the legend
+    letters = max(6, int(11 * ax.figure.get_figwidth() / len(columns)))
+    ax.set_xticks(place, [textwrap.fill(name, letters) for name in columns])
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylabel=textwrap.fill(unit, 40))
+    ax.grid(visible=False, axis='x')
+    style.legend(ax.figure)
+    return ax
 
 
 def _unit(kind: Score) -> str:
     return f' ({kind.unit})' if kind.unit else ''
 
 
-def _with_looks(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves of a figure, with looks assigned to those that have none."""
-    return [curve._replace(look=look) for curve, look in zip(curves, _looks(curves), strict=True)]
+def _accuracy(x: str, groups: Groups) -> Any:
+    figure, ax = style.figure()
+    score(ax, collect.curves(groups, collect.SCORE, x), x, collect.score(groups), collect.eval_split(groups))
+    return figure
 
 
-def _looks(curves: Sequence[Curve]) -> list[Look]:
-    """The look of every curve of a figure."""
-    assigned = looks.of([curve.label for curve in curves])
-    return [curve.look or assigned[curve.label] for curve in curves]
+draw.of_groups('accuracy_rounds', 'test accuracy, or another score, against rounds')(partial(_accuracy, 'round'))
+draw.of_groups('accuracy_gigabytes', 'against traffic')(partial(_accuracy, 'gigabytes'))
+draw.of_groups('accuracy_minutes', 'against simulated time')(partial(_accuracy, 'minutes'))
 
 
-def _x(ax: Axes, x: str) -> None:
-    ax.set_xlabel(X_LABELS[x])
-    if x == 'round':
-        ax.xaxis.get_major_locator().set_params(integer=True)
+@draw.of_groups('scores', 'of each dense task against rounds')
+def _scores(groups: Groups) -> Any:
+    of_tasks = collect.each(groups, {name: score_key(name, smallest(name).score.name) for name in DENSE})
+    if not of_tasks:
+        raise UserError('no run has dense tasks')
+    figure, axes = _panels(len(of_tasks))
+    for ax, (name, curves) in zip(axes, of_tasks.items(), strict=True):
+        score(ax, curves, kind=smallest(name).score, split=collect.eval_split(groups))
+        ax.set(title=smallest(name).title, ylabel=textwrap.fill(ax.get_ylabel(), 24))
+    return figure
+
+
+@draw.of_groups('k_s', 'supervised steps of a round')
+def _k_s(groups: Groups) -> Any:
+    steps = collect.curves(groups, 'k_s')
+    if not any(curve.mean.any() for curve in steps):
+        raise UserError('no run has supervised steps at the server (k_s=0)')
+    figure, ax = style.figure()
+    k_s(ax, steps)
+    return figure
+
+
+@draw.of_groups('pseudo_labels', 'the share that is confident, and the share of these that is wrong')
+def _pseudo_labels(groups: Groups) -> Any:
+    confident = collect.curves(groups, 'mask_rate')
+    try:
+        right = collect.curves(groups, 'pseudo_label_accuracy')
+    except UserError:  # no label was ever confident, or true classes are unknown
+        right = []
+    figure, axes = style.figure(1, 2, 'page')
+    against(axes[0], confident, 'Confident pseudo-labels (%)', scale=100.0, from_zero=True)
+    wrong = [curve._replace(mean=1.0 - curve.mean) for curve in right]
+    against(axes[1], wrong, 'Wrong among confident (%)', scale=100.0, from_zero=True)
+    axes[1].set_xlim(axes[0].get_xlim())  # the right curve has no values before the first confident label
+    return figure
+
+
+@draw.of_groups('losses', 'a panel for each loss')
+def _losses(groups: Groups) -> Any:
+    losses = collect.each(groups, {key: key for key in LOSS_LABELS})
+    if not losses:
+        raise UserError('no run has a loss in its metrics.jsonl')
+    dense = any(f'{name}_loss' in losses for name in DENSE)
+    figure, axes = _panels(len(losses))
+    for ax, (name, curves) in zip(axes, losses.items(), strict=True):
+        against(ax, curves, 'Loss' if ax.get_subplotspec().is_first_col() else '')
+        ax.set_title('Mean over tasks' if dense and name == 'loss_local' else LOSS_LABELS[name])
+    return figure
+
+
+def _panels(count: int) -> tuple[Any, np.ndarray]:
+    """A figure as wide as a page, and its `count` Axes."""
+    rows = -(-count // MOST_PANELS)
+    figure, axes = style.figure(rows, -(-count // rows), 'page', 1.9)
+    axes = np.atleast_1d(axes).ravel()
+    for ax in axes[count:]:
+        ax.remove()
+    return figure, axes[:count]

@@ -1,29 +1,90 @@
-"""Diagnostics: pseudo-labels by class and by client, the queue, the gap between teacher and student.
+"""Figures of one run: the partition, pseudo-labels, the queue, teacher and student, feature space, predictions.
 
-The arrays are those of `semisfl_jax.training.diagnostics`; every function draws on Axes and returns them.
+Functions of Axes draw on them and return them; the other ones are the figures. Arrays of diagnostics are those of
+`semisfl_jax.training.diagnostics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import colorsys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Axes
-from semisfl_jax.plots import legends, looks, style
+from semisfl_jax.plots import collect, draw, style
+from semisfl_jax.runs import Run
+from semisfl_jax.tasks import DENSE, IGNORED, Task
+from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
+from semisfl_jax.training import diagnostics
 from semisfl_jax.training.diagnostics import Rates
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
 MOST_BARS = 20  # most pairs of bars, and most classes labeled on an axis
+MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
+MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
+MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')  # of classes in feature space
+
+# Dense tasks
+CLASSES = ('semseg', 'parts', 'stuff')
+WITH_BACKGROUND = ('semseg', 'parts')  # their class 0 is background, and white
+CLASS_COLORS = (*style.PALETTE[:6], '#F0E442', '#661100', '#66AA00', '#7A1FA2', '#E8837E', '#5F6B6D', '#5E8DEB')
+MOST_TICKS = 11  # classes numbered in a key
+FADE = 0.65  # share of white in the image below keypoints
 
 
-def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes:
+# --- what the clients hold
+
+
+def partition(ax: Axes, counts: np.ndarray, title: str = '') -> Axes:
+    """`counts` [N, K] images of every client and class (Fig. 7 of the paper): bubbles with area proportional to the
+    number, or a heat map if many; `title`: what the images are, if there are others."""
+    clients, classes = counts.shape
+    ax.set(xlabel='Client', ylabel='Class')
+    ax.set_title(title, loc='left')
+    if clients > MOST_BUBBLES[0] or classes > MOST_BUBBLES[1]:
+        shades = ax.imshow(counts.T, origin='lower', aspect='auto', cmap=style.SEQUENTIAL, interpolation='nearest')
+        ax.grid(visible=False)
+        ax.figure.colorbar(shades, ax=ax, label='Images')
+        return ax
+    # In points, of a cell, if Axes take up four fifths of the figure; the largest bubble roughly fills it
+    grid = ax.get_subplotspec().get_gridspec()
+    cell = 0.8 * 72.0 * ax.figure.get_size_inches() / (grid.ncols * clients, grid.nrows * classes)
+    diameter = min(np.sqrt(cell.prod()), 1.1 * cell.min())
+    client, label = np.nonzero(counts)
+    most = int(counts.max())
+    area = np.pi / 4.0 * diameter**2 * counts[client, label] / max(most, 1)
+    ax.scatter(client, label, s=area, color=style.BLUE, alpha=0.85, linewidths=0)
+    ax.set_title(f'largest bubble: {most:,} images' if most else 'of unknown classes', loc='right', fontsize='small')
+    ax.set(xlim=(-0.6, clients - 0.4), ylim=(-0.6, classes - 0.4), yticks=range(classes))
+    ax.set_xticks(range(0, clients, 1 if clients <= 15 else 5))
+    return ax
+
+
+@draw.of_run('partition', 'which client holds how many images of which class')
+def _partition(run: Run) -> Any:
+    unlabeled, labeled = collect.holdings(run.folder)
+    few = len(unlabeled) <= MOST_BESIDE
+    if not labeled.any():
+        figure, ax = style.figure(width='column' if few else 'page')
+        partition(ax, unlabeled)
+        return figure
+    figure, axes = style.figure(1 if few else 2, 2 if few else 1, 'page')
+    partition(axes[0], unlabeled, title='Unlabeled')
+    partition(axes[1], labeled, title='Labeled')
+    return figure
+
+
+# --- diagnostics
+
+
+def confusion(ax: Axes, counts: np.ndarray) -> Axes:
     """Share of each label among the labels of a true class, in percent; a class without labels stays gray.
 
-    Args:
-      ax: Axes.
-      counts: [K, K] or, with images of unknown class, which are left out, [K + 1, K]: true class, label.
-      given: label of the x axis.
+    `counts` [K, K] of true class and label, or [K + 1, K] with images of unknown class, which are left out.
     """
     counts = counts[: counts.shape[1]]
     total = counts.sum(axis=1, keepdims=True)
@@ -31,29 +92,19 @@ def confusion(ax: Axes, counts: np.ndarray, given: str = 'Pseudo-label') -> Axes
     shades = ax.imshow(share, cmap=style.SEQUENTIAL, vmin=0, vmax=100, interpolation='nearest')
     ax.figure.colorbar(shades, ax=ax, label='Share of the true class (%)')
     ax.grid(visible=False)
-    ax.set_facecolor(style.NOTHING)
-    ax.set_xlabel(given)
-    ax.set_ylabel('True class')
+    ax.set(facecolor=style.NOTHING, xlabel='Pseudo-label', ylabel='True class')
     if len(counts) <= MOST_NUMBERS:
-        ax.set_xticks(range(len(counts)))
-        ax.set_yticks(range(len(counts)))
-        for row, column in zip(*np.nonzero(counts), strict=True):
-            if share[row, column] >= 0.5:
-                color = 'white' if share[row, column] > 60 else 'black'
-                ax.text(
-                    column, row, f'{share[row, column]:.0f}', ha='center', va='center', color=color, fontsize='x-small'
-                )
+        ax.set(xticks=range(len(counts)), yticks=range(len(counts)))
+        centered = {'ha': 'center', 'va': 'center', 'fontsize': 'x-small'}
+        for row, column in np.argwhere(share >= 0.5):
+            value = share[row, column]
+            ax.text(column, row, f'{value:.0f}', color='white' if value > 60 else 'black', **centered)
     return ax
 
 
 def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
-    """Mask rate and accuracy of pseudo-labels as pairs of bars, or of points if there are many, in percent.
-
-    Args:
-      ax: Axes.
-      values: rates [n] of classes or clients; NaN is not drawn.
-      of: label of the x axis.
-    """
+    """Mask rate and accuracy of pseudo-labels of n classes or clients, `of`, as pairs of bars or of many points, in
+    percent; NaN is not drawn."""
     place = np.arange(len(values.mask))
     mask, accuracy = (100.0 * rate for rate in values)
     names = 'confident', 'right among confident'
@@ -65,43 +116,33 @@ def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
     else:
         ax.plot(place, mask, 'o', color=style.BLUE, label=names[0])
         ax.plot(place, accuracy, '^', color=style.VERMILION, markerfacecolor='none', label=names[1])
-    ax.set_ylim(0, 103)
-    ax.set_xlabel(of)
-    ax.set_ylabel('Pseudo-labels (%)')
+    ax.set(ylim=(0, 103), xlabel=of, ylabel='Pseudo-labels (%)')
     ax.grid(visible=False, axis='x')
-    legends.below(ax.figure)
+    style.legend(ax.figure)
     return ax
 
 
 def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
-    """Mask rate of every class over the rounds as shades; each row of pixels is a class, each column a file.
-
-    Args:
-      ax: Axes.
-      rounds: [R], ascending.
-      mask: [R, K], shares.
-    """
-    edges = np.concatenate([[rounds[0] - _half(rounds, 0)], _middles(rounds), [rounds[-1] + _half(rounds, -1)]])
-    classes = np.arange(mask.shape[1] + 1) - 0.5
-    shades = ax.pcolormesh(edges, classes, 100.0 * mask.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100)
-    ax.set_facecolor(style.NOTHING)
+    """Mask rate [R, K] of every class over R ascending rounds as shades; each column of pixels is a file."""
+    middles = np.asarray(rounds, float)
+    if len(rounds) == 1:  # pcolormesh needs two to know the width of a pixel
+        middles, mask = np.array([rounds[0] - 0.25, rounds[0] + 0.25]), np.repeat(mask, 2, axis=0)
+    shades = ax.pcolormesh(
+        middles, np.arange(mask.shape[1]), 100.0 * mask.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100, shading='nearest'
+    )
     ax.figure.colorbar(shades, ax=ax, label='Confident pseudo-labels (%)')
     ax.grid(visible=False)
+    ax.set(facecolor=style.NOTHING, xlabel='Round', ylabel='True class')
+    ax.xaxis.get_major_locator().set_params(integer=True)
     if mask.shape[1] <= MOST_BARS:
         ax.set_yticks(range(mask.shape[1]))
-    ax.set_xlabel('Round')
-    ax.set_ylabel('True class')
     return ax
 
 
 def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
     """Slots of one level of the queue by label, stacked: correct, wrong, of unknown class, not confident.
 
-    Args:
-      ax: Axes.
-      counts: [2, K + 1, K], see `semisfl_jax.training.diagnostics`.
-      empty: slots without a key.
-      level: its name.
+    `counts` [2, K + 1, K] as in `semisfl_jax.training.diagnostics`; `empty` slots have no key.
     """
     unsure, sure = counts
     place, correct = np.arange(counts.shape[2]), np.diagonal(sure)
@@ -116,50 +157,204 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
         if slots.any():
             ax.bar(place, slots, bottom=below, color=color, hatch=hatch, label=name, edgecolor='black', linewidth=0.4)
         below = below + slots
-    title = f'{level.capitalize()} level' if level != 'ring' else 'Ring'
-    ax.set_title(f'{title}: {int(counts.sum())} of {int(counts.sum()) + int(empty)} slots filled')
+    title, filled = f'{level.capitalize()} level' if level != 'ring' else 'Ring', int(counts.sum())
+    ax.set(title=f'{title}: {filled} of {filled + int(empty)} slots filled', xlabel='Label', ylabel='Slots')
     if len(place) <= MOST_BARS:
         ax.set_xticks(place)
     ax.grid(visible=False, axis='x')
-    ax.set_xlabel('Label')
-    ax.set_ylabel('Slots')
     return ax
 
 
-def gap(
-    axes: np.ndarray, rounds: Sequence[int], distance: np.ndarray, pieces: Sequence[str], agreement: Sequence[float]
-) -> np.ndarray:
-    """Two panels: distance of teacher and student parameters, and how often both predict the same class.
+def _diagnostics(run: Run, last: int = 0) -> list[dict[str, np.ndarray]]:
+    """Of the `last` rounds that have any; 0: of all."""
+    if run.headline in DENSE:
+        raise UserError(f'{run.folder} has dense tasks; diagnostics are of classification')
+    return collect.history(run.folder, last)
 
-    Args:
-      axes: two Axes.
-      rounds: [R].
-      distance: [R, 3], relative to the norm of the student's parameters; NaN for a piece without parameters.
-      pieces: their names.
-      agreement: [R], share of test images.
-    """
-    left, right = axes
-    names = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
-    present = [place for place in range(len(pieces)) if np.isfinite(distance[:, place]).any()]
-    piece_looks = looks.of([*names, *map(str, pieces)])
-    for place in present:
-        name = str(pieces[place])
-        left.plot(rounds, distance[:, place], label=names.get(name, name), **piece_looks[name].line(len(rounds), place))
-    left.set_ylabel('Distance / norm of the student')
+
+def _confident(run: Run, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The confident labels of the headline model, and the unlabeled images."""
+    return arrays[f'{run.headline}_confident'], arrays['unlabeled']
+
+
+@draw.of_run('confusion', 'pseudo-labels by true class (diagnostics)')
+def _confusion(run: Run) -> Any:
+    confident, _ = _confident(run, *_diagnostics(run, last=1))
+    figure, ax = style.figure(height=2.9)
+    confusion(ax, confident.sum(axis=0))
+    return figure
+
+
+def _rates(of: str, measure: Callable[[np.ndarray, np.ndarray], Rates], run: Run) -> Any:
+    values = measure(*_confident(run, *_diagnostics(run, last=1)))
+    figure, ax = style.figure()
+    rates(ax, values, of)
+    return figure
+
+
+draw.of_run('classes', 'pseudo-labels of each class (diagnostics)')(partial(_rates, 'Class', diagnostics.class_rates))
+draw.of_run('clients', 'of each client (diagnostics)')(partial(_rates, 'Client', diagnostics.client_rates))
+
+
+@draw.of_run('mask_history', 'confident pseudo-labels of each class over rounds (diagnostics)')
+def _mask_history(run: Run) -> Any:
+    history = _diagnostics(run)
+    mask = [diagnostics.class_rates(*_confident(run, arrays)).mask for arrays in history]
+    figure, ax = style.figure()
+    mask_history(ax, [int(arrays['round']) for arrays in history], np.stack(mask))
+    return figure
+
+
+@draw.of_run('queue', 'what the queue holds (diagnostics)')
+def _queue(run: Run) -> Any:
+    (arrays,) = _diagnostics(run, last=1)
+    if 'queue' not in arrays:
+        raise UserError(f'the diagnostics of {run.folder} have no queue; the method has none, or it is not recomputed')
+    levels = arrays['queue_levels'].tolist()
+    figure, axes = style.figure(1, len(levels), 'page' if len(levels) > 1 else 'column', 2.5)
+    for ax, *level in zip(np.atleast_1d(axes), arrays['queue'], arrays['queue_empty'], levels, strict=True):
+        queue(ax, *level)
+    style.legend(figure)
+    return figure
+
+
+@draw.of_run('gap', 'teacher and student: distance of their parameters, and equal predictions (diagnostics)')
+def _gap(run: Run) -> Any:
+    history = _diagnostics(run)
+    if 'distance' not in history[0]:
+        raise UserError(f'{run.folder} has no teacher')
+    rounds, pieces = [int(arrays['round']) for arrays in history], history[0]['pieces'].tolist()
+    norm, distance = (np.stack([arrays[name] for arrays in history]) for name in ('norm', 'distance'))
+    distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)  # NaN: no parameters
+    equal = [100.0 * np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
+    titles = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
+    looks = style.looks([*titles, *pieces])
+    figure, (left, right) = style.figure(1, 2, 'page')
+    for place, name in enumerate(pieces):
+        if np.isfinite(distance[:, place]).any():
+            look = looks[name].line(len(rounds), place)
+            left.plot(rounds, distance[:, place], label=titles.get(name, name), **look)
+    right.plot(rounds, equal, color=style.BLACK, marker='o', markevery=max(1, len(rounds) // 8))
+    left.set(xlabel='Round', ylabel='Distance / norm of the student')
     left.set_ylim(bottom=0)
-    legends.below(left.figure)
-    right.plot(rounds, 100.0 * np.asarray(agreement), color=style.BLACK, marker='o', markevery=max(1, len(rounds) // 8))
-    right.set_ylabel('Equal predictions (%)')
-    for ax in axes:
-        ax.set_xlabel('Round')
-    return axes
+    right.set(xlabel='Round', ylabel='Equal predictions (%)')
+    for ax in (left, right):
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    style.legend(figure)
+    return figure
 
 
-def _middles(rounds: Sequence[int]) -> np.ndarray:
-    at = np.asarray(rounds, float)
-    return (at[1:] + at[:-1]) / 2.0
+# --- feature space
 
 
-def _half(rounds: Sequence[int], end: int) -> float:
-    """Half the distance from the first or the last round to its neighbor."""
-    return abs(float(np.diff(rounds)[end])) / 2.0 if len(rounds) > 1 else 0.5
+def feature_space(ax: Axes, points: np.ndarray, labels: np.ndarray, title: str = '') -> Axes:
+    """Points [n, 2] by true class [n]: each class has a color and a marker, and its number at its median."""
+    for label in np.unique(labels):
+        of_class = points[labels == label]
+        color, marker = style.PALETTE[label % len(style.PALETTE)], MARKERS[label % len(MARKERS)]
+        ax.scatter(*of_class.T, s=7, linewidths=0, alpha=0.75, label=str(label), color=color, marker=marker)
+        box = {'boxstyle': 'round,pad=0.15', 'facecolor': 'white', 'edgecolor': color, 'linewidth': 0.8}
+        ax.text(*np.median(of_class, axis=0), str(label), ha='center', va='center', fontsize='small', bbox=box)
+    ax.set(xticks=[], yticks=[], title=title)
+    ax.spines[:].set_visible(True)
+    return ax
+
+
+@draw.of_run('features', 't-SNE of student and teacher before and after training', slow=True)
+def _features(run: Run) -> Any:
+    spaces = collect.feature_spaces(run.folder)
+    figure, axes = style.figure(1, len(spaces), 'page', 2.5)
+    of_validation = '' if run.eval_split == 'test' else f' ({run.eval_split} images)'
+    for ax, space in zip(axes, spaces, strict=True):
+        feature_space(ax, space.points, space.labels, space.title + of_validation)
+    return figure
+
+
+# --- dense tasks
+
+
+def dense_map(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Any:
+    """One map [H, W] of a task: classes in distinct colors, probabilities from white to black, depth from dark to
+    bright, keypoints as dots on the faded `image` [H, W, 3]. Pixels without truth are gray and hatched.
+
+    Returns:
+      What has the colors, for `Figure.colorbar`.
+    """
+    missing = values == IGNORED  # predictions have no such value
+    ax.patch.set(facecolor=style.NOTHING, hatch='/////', edgecolor='white')  # seen where pixels are transparent
+    if task.name != 'keypoints':
+        between = 'nearest' if task.name in CLASSES else None  # there is nothing between two classes
+        return ax.imshow(np.ma.masked_array(values, missing), interpolation=between, **_colors(task))
+    faded = FADE * 255 + (1 - FADE) * image.astype(np.float64)
+    alpha = np.where(missing, 0, 255)[..., None]
+    ax.imshow(np.concatenate([faded, alpha], axis=-1).astype(np.uint8))
+    y, x = np.nonzero(~missing & (values > 0))
+    return ax.scatter(x, y, c=values[y, x], s=9, linewidths=0.5, edgecolors='white', zorder=3, **_colors(task))
+
+
+def class_colors(number: int, background: bool = False) -> list[Any]:
+    """Colors of `number` classes, all different; with `background` the first is white."""
+    first: list[Any] = ['#FFFFFF'] if background else []
+    turns = range(number - len(CLASS_COLORS) - len(first))  # hues a golden section apart, in three shades
+    shades = (0.45, 0.9), (0.9, 0.75), (0.7, 0.5)  # saturation and value
+    more = [colorsys.hsv_to_rgb(0.618034 * turn % 1, *shades[turn % 3]) for turn in turns]
+    return [*first, *CLASS_COLORS, *more][:number]
+
+
+def _colors(task: Task) -> dict[str, Any]:
+    """The color of every value of a task: arguments of `Axes.imshow` and `Axes.scatter`."""
+    listed = style.matplotlib().colors.ListedColormap
+    if task.name in CLASSES:
+        colors = class_colors(task.outputs, task.name in WITH_BACKGROUND)
+        return {'cmap': listed(colors), 'vmin': -0.5, 'vmax': task.outputs - 0.5}
+    if task.name == 'keypoints':
+        return {'cmap': listed(class_colors(task.outputs)), 'vmin': 0.5, 'vmax': task.outputs + 0.5}
+    if task.name == 'depth':
+        return {'cmap': 'viridis', 'vmin': 0, 'vmax': DEPTH_STEPS}
+    return {'cmap': 'gray_r', 'vmin': 0, 'vmax': 1}
+
+
+def predictions(images: np.ndarray, rows: Sequence[collect.Row], title: str = '') -> Any:
+    """A Figure with a column for each image [n, H, W, C]: the image, and truth and prediction of each task."""
+    number, height, width, channels = images.shape
+    images = np.broadcast_to(images, (number, height, width, 3)) if channels == 1 else images
+    page, lines = style.WIDTHS['page'], 2 * len(rows) + 1
+    tall = 0.3 + lines * (0.03 + 0.88 * page / number * height / width)  # inches
+    figure = style.matplotlib().figure.Figure(figsize=(page, tall), layout='compressed')
+    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
+    figure.suptitle(title, fontsize=8)
+    axes = figure.subplots(lines, number, squeeze=False)
+    for ax in axes.flat:
+        ax.grid(visible=False)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set(visible=True, linewidth=0.4, color=style.GRAY)
+    for ax, image in zip(axes[0], images, strict=True):
+        ax.imshow(image)
+    axes[0, 0].set_ylabel('image', fontsize=6)
+    for (task, *both), panels in zip(rows, axes[1:].reshape(len(rows), 2, number), strict=True):
+        for name, maps, line in zip(('truth', 'prediction'), both, panels, strict=True):
+            line[0].set_ylabel(name, fontsize=6)
+            for ax, values, image in zip(line, maps, images, strict=True):
+                colored = dense_map(ax, task, values, image)
+        key = figure.colorbar(colored, ax=panels, aspect=40, pad=0.01)
+        key.set_label(task.title, fontsize=6)
+        key.ax.tick_params(length=0, labelsize=5)
+        if task.name in ('keypoints', *CLASSES):
+            first = int(task.name == 'keypoints')
+            ticks = range(first, task.outputs + first)[:: -(-task.outputs // MOST_TICKS)]
+            key.set_ticks(ticks, labels=map(str, ticks))
+            key.ax.minorticks_off()
+            key.ax.invert_yaxis()
+        else:
+            key.set_ticks([0, key.vmax], labels=['0', '1'])
+    return figure
+
+
+@draw.of_run('predictions', 'of dense tasks, below the truths of some test images', slow=True)
+def _predictions(run: Run) -> Any:
+    if run.headline not in DENSE:
+        raise UserError(f'{run.folder} has no dense tasks')
+    images, rows, number, models = collect.predictions(run.folder)
+    which = f', the first of the {models} models of each task' if models > 1 else ''
+    which += '' if run.eval_split == 'test' else f', {run.eval_split} images'
+    return predictions(images, rows, f'{style.group_title(run.settings["algorithm"])}, round {number}{which}')

@@ -1,16 +1,23 @@
-"""The style of all plots: sizes for a column or a page of a paper, and the palette of Okabe and Ito.
+"""How figures look: sizes for a column or a page of a paper, colors, the legend, and the looks of groups of runs.
 
-`looks` defines the lines of methods and other groups, `legends` their legends.
+A method has one look in all figures, given in its record: seven of Okabe and Ito's colors and others far from these,
+distinguishable also with red-green color blindness; in grayscale, markers distinguish them. Looks of methods of dense
+tasks, which are in no figure with those of classification, differ only from one another. All other groups, including
+methods without a look, take theirs from a cycle of other colors, in the order in which a figure names them. Variants of
+one method ('SemiSFL, k_s=20' and 'SemiSFL, k_s=40') share a color, and differ in marker and dash.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from semisfl_jax import algorithms
 from semisfl_jax.core.errors import UserError
 
 # Okabe and Ito, Color Universal Design (2008), without yellow, which is hard to see on white paper.
@@ -47,6 +54,37 @@ RC = {
     'pdf.fonttype': 42,
     'svg.hashsalt': 'semisfl_jax',  # equal figures give equal files
 }
+
+Dash = str | tuple[int, tuple[float, ...]]
+
+# Of groups that are no methods: colors that no method has, chosen for contrast with each other under any color vision.
+CYCLE = ('#661100', '#66AA00', '#5E8DEB', '#E8837E', '#7A1FA2', '#5F6B6D')
+MARKERS = ('d', '*', 's', '^', 'o', 'D', 'v', 'X', 'P', '<', '>', 'p', 'h')
+DASHES: tuple[Dash, ...] = ('-', '--', '-.', ':', (0, (6.0, 1.2, 1.0, 1.2, 1.0, 1.2)))
+
+# What stands behind the name of a method, by a part of the label of its group.
+MARKS = {'pseudo_labels=true': ' (oracle)', 'pseudo_labels=none': ' (no pseudo-labels)', 'pseudo_labels=method': ''}
+
+MOST_COLUMNS = 6  # of a legend
+LETTERS = 14  # of a legend's longest name, per inch of the figure
+
+
+class Look(NamedTuple):
+    """The title of a group in the legend, and how it is drawn."""
+
+    title: str
+    color: str
+    marker: str
+    dash: Dash
+
+    def line(self, points: int, place: int = 0) -> dict[str, Any]:
+        """Arguments of `Axes.plot`: about eight of `points` have markers, staggered by `place` among lines."""
+        step = max(1, points // 8)
+        return {**self.point(), 'linestyle': self.dash, 'markevery': (place * step // 3 % step, step)}
+
+    def point(self) -> dict[str, Any]:
+        """The arguments that single points share with lines."""
+        return {'color': self.color, 'marker': self.marker}
 
 
 def matplotlib() -> ModuleType:
@@ -97,3 +135,73 @@ class Picture:
 
     def _repr_png_(self) -> bytes:
         return content(self.figure, 'png', dpi=150)
+
+
+def legend(figure: Any) -> None:
+    """One legend for all panels of a figure, below them, with each name once; long names are wrapped.
+
+    The figure grows by its height, so that panels keep theirs. Called again after another panel, it makes a new one.
+    """
+
+    def inches(side: str) -> float:
+        return getattr(figure.legends[-1].get_window_extent(), side) / figure.dpi
+
+    while figure.legends:
+        figure.set_figheight(figure.get_figheight() - inches('height'))
+        figure.legends[-1].remove()
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(textwrap.fill(name, int(LETTERS * figure.get_figwidth())), handle)
+    if not entries:
+        return
+    if figure.get_layout_engine() is None:
+        figure.set_layout_engine('constrained')  # makes room outside the panels
+    for most in range(min(len(entries), MOST_COLUMNS), 0, -1):
+        columns = -(-len(entries) // -(-len(entries) // most))  # no more than its rows need
+        where = {'loc': 'outside lower center', 'ncols': columns, 'columnspacing': 1.4}
+        made = figure.legend(list(entries.values()), list(entries), **where)
+        if most == 1 or inches('width') < figure.get_figwidth():
+            break
+        made.remove()
+    figure.set_figheight(figure.get_figheight() + inches('height'))
+
+
+def method_looks() -> dict[str, Look]:
+    """The looks of all methods that have one, by name."""
+    return {name: Look(method.label, *method.look) for name, method in algorithms.METHODS.items() if method.look}
+
+
+def group_title(group: str) -> str:
+    """The title of a group of `runs.group`: 'algorithm=semisfl, k_s=20' -> 'SemiSFL, k_s=20', and with
+    'pseudo_labels=true' in it 'SemiSFL (oracle), k_s=20'."""
+    method, *rest = group.removeprefix('algorithm=').split(', ')
+    if method not in algorithms.METHODS:
+        return ', '.join([method, *rest])
+    marks = ''.join(mark for part, mark in MARKS.items() if part in rest)
+    return ', '.join([algorithms.METHODS[method].label + marks, *(part for part in rest if part not in MARKS)])
+
+
+def looks(titles: Sequence[str]) -> dict[str, Look]:
+    """The look of every group of a figure.
+
+    Args:
+      titles: of all its groups, so that each has the same look in a panel with only some of them.
+    """
+    methods = {look.title: look for look in method_looks().values()}
+    taken = {(look.marker, look.dash) for look in methods.values()}
+    pairs = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), strict=False)
+    shapes = (pair for pair in pairs if pair not in taken)
+    colors, made = itertools.cycle(CYCLE), {}
+    families: dict[str, str] = {}  # text before the first comma, and without a mark -> color
+    for name in dict.fromkeys(titles):
+        whole = name.split(', ')[0]
+        family = next((whole.removesuffix(mark) for mark in MARKS.values() if mark and whole.endswith(mark)), whole)
+        if family in methods and family not in families and family == whole:
+            made[name] = methods[family]._replace(title=name)
+        else:
+            of_method = methods[family].color if family in methods else ''
+            made[name] = Look(name, families.get(family) or of_method or next(colors), *next(shapes))
+        if family == whole or family in families:  # a method that follows its oracle has its look all the same
+            families[family] = made[name].color
+    return made

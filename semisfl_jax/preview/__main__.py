@@ -4,8 +4,8 @@
     python -m semisfl_jax.preview --config=configs/svhn.py --target=v5e --devices=4 --config.precision=float32
 
 Whether the round and the evaluation compile, and how long that takes; the memory of a device, and whether the run fits;
-kernels, convolutions and collectives; and two floors of the time it would take. Needs no data for the sets that come
-with a configuration, and writes nothing. Compiling takes minutes.
+arithmetic, bytes and collectives of the programs; and two floors of the time it would take. Needs no data for the sets
+that come with a configuration, and writes nothing. Compiling takes minutes.
 
   --target=NAME         h200, h100, a100, t4 (pip install -e '.[preview-cuda]'), v5e, v6e (pip install -e
                         '.[preview-tpu]'), or cpu, the machine at hand
@@ -17,6 +17,7 @@ with a configuration, and writes nothing. Compiling takes minutes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -26,9 +27,10 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, commands
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten, size
-from semisfl_jax.preview import fit, floors, program, report, shapes, targets
+from semisfl_jax.core.errors import UserError, columns, shorten, size
+from semisfl_jax.preview import program, requirements, targets
+from semisfl_jax.preview.program import Program, Refused
+from semisfl_jax.preview.requirements import Floors, MemoryNeed
 from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
 from semisfl_jax.training.experiment import Experiment
 
@@ -40,6 +42,12 @@ class Request(NamedTuple):
     target: Target
     devices: int
     fit: bool
+
+    @property
+    def chunk(self) -> int:
+        """Clients that a device computes at a time."""
+        federation = self.config.federation
+        return federation.client_chunk or -(-federation.num_active // self.devices)
 
 
 def request(argv: list[str]) -> Request:
@@ -76,89 +84,140 @@ def preview(asked: Request) -> None:
     target = asked.target
     with machine.programs_for(target.platform):
         devices = targets.devices(target, asked.devices)
-        experiment = shapes.experiment(asked.config, devices.mesh)
-        _say(report.title(experiment, target))
-        _say('compiling the round …')
-        round_ = program.compile_round(experiment, target, devices)
-        if isinstance(round_, program.Refused):
-            if round_.for_memory:
-                raise UserError(_too_large(round_.reason, asked, devices))
-            raise UserError(_refused('round', round_, target))
-        _say('compiling the evaluation …')
-        evaluation = program.compile_evaluation(experiment, target, devices)
-        if isinstance(evaluation, program.Refused):
-            if evaluation.for_memory:
-                raise UserError(
-                    f'the evaluation does not fit on {target.title} ({_reason(evaluation.reason)}); use less than '
-                    f'eval_batch_size={asked.config.eval_batch_size}'
-                )
-            raise UserError(_refused('evaluation', evaluation, target))
-        need = fit.need(experiment, round_, evaluation)
-        _say(report.programs({'round': round_, 'evaluation': evaluation}))
-        _say(report.memory(need, target, experiment))
-        _say(report.kernels(round_.text, experiment))
-        _say(report.floors(floors.of_round(experiment), experiment, target))
+        experiment = program.shape_experiment(asked.config, devices.mesh)
+        _print(_title(experiment, target))
+        programs = {}
+        for name, compile_ in (('round', program.compile_round), ('evaluation', program.compile_evaluation)):
+            _print(f'compiling the {name} …')
+            try:
+                programs[name] = compile_(experiment, target, devices)
+            except Refused as refused:
+                raise UserError(_advice(name, refused, asked, devices)) from refused
+        need = requirements.memory(experiment, programs['round'], programs['evaluation'])
+        _print(_programs(programs))
+        _print(_memory(need, target, experiment))
+        _print(_floors(requirements.floors(experiment), experiment, target))
         if not need.fits(target):
             assert target.usable
-            raise UserError(_too_large(f'{size(need.total)} of {size(target.usable)}', asked, devices))
+            too_large = Refused(f'{size(need.total)} of {size(target.usable)}', for_memory=True)
+            raise UserError(_advice('round', too_large, asked, devices))
 
 
-def _too_large(reason: str, asked: Request, devices: Devices) -> str:
-    """One line on a round that does not fit, with a remedy: one that was tried if the user asked for that."""
-    config, line = asked.config, f'the round does not fit on {asked.target.title} ({_reason(reason)})'
+def _advice(name: str, refused: Refused, asked: Request, devices: Devices) -> str:
+    """One line on a program that does not compile or fit, with a remedy, which was tried if the user asked for that."""
+    config, title, reason = asked.config, asked.target.title, shorten(str(refused))
+    if not refused.for_memory:
+        return f'the {name} does not compile for {title}: {reason}; try another --target'
+    line = f'the {name} does not fit on {title} ({reason})'
+    if name == 'evaluation':
+        return f'{line}; use less than eval_batch_size={config.eval_batch_size}'
     if not asked.fit:
         return (
-            f'{line}; use less than federation.client_chunk={_at_once(asked)} (--fit looks for one), '
+            f'{line}; use less than federation.client_chunk={asked.chunk} (--fit looks for one), '
             f'batch_size={config.batch_size} or queue_size={config.queue_size}, or another --target'
         )
-    chunk = _largest_chunk(asked, devices)
-    if not chunk:
-        return f'{line}, not even one client at a time; use another --target or a smaller batch_size or queue_size'
-    return f'{line}; federation.client_chunk={chunk} fits'
-
-
-def _largest_chunk(asked: Request, devices: Devices) -> int:
-    """The largest of half the clients, a quarter and so on whose round fits; 0 if none does."""
-    config = asked.config.copy_and_resolve_references().unlock()
-    chunk = _at_once(asked)
+    chunk, tried = asked.chunk, config.copy_and_resolve_references().unlock()
     while chunk > 1:
         chunk //= 2
-        config.federation.client_chunk = chunk
-        _say(f'compiling with federation.client_chunk={chunk} …')
-        if _fits(shapes.experiment(config, devices.mesh), asked.target, devices):
-            return chunk
-    return 0
-
-
-def _at_once(asked: Request) -> int:
-    """Clients that a device computes at a time."""
-    federation = asked.config.federation
-    return federation.client_chunk or -(-federation.num_active // asked.devices)
+        tried.federation.client_chunk = chunk
+        _print(f'compiling with federation.client_chunk={chunk} …')
+        if _fits(program.shape_experiment(tried, devices.mesh), asked.target, devices):
+            return f'{line}; federation.client_chunk={chunk} fits'
+    return f'{line}, not even one client at a time; use another --target or a smaller batch_size or queue_size'
 
 
 def _fits(experiment: Experiment, target: Target, devices: Devices) -> bool:
-    evaluation = program.compile_evaluation(experiment, target, devices)
-    if isinstance(evaluation, program.Refused):
+    try:
+        evaluation = program.compile_evaluation(experiment, target, devices)
+        round_ = program.compile_round(experiment, target, devices)
+    except Refused:
         return False
-    round_ = program.compile_round(experiment, target, devices)
-    return not isinstance(round_, program.Refused) and fit.need(experiment, round_, evaluation).fits(target)
+    return requirements.memory(experiment, round_, evaluation).fits(target)
 
 
-def _refused(name: str, refused: program.Refused, target: Target) -> str:
-    return f'the {name} does not compile for {target.title}: {_reason(refused.reason)}; try another --target'
+def _title(experiment: Experiment, target: Target) -> str:
+    """The run and the device, in one line."""
+    config = experiment.config
+    count = experiment.mesh.size if experiment.mesh else 1
+    return (
+        f'{config.algorithm}, {config.model.name} on {experiment.dataset.name}: {config.federation.num_active} active '
+        f'clients, K_s {config.k_s}, K_u {config.k_u}, B {config.batch_size}, {config.precision}; on '
+        f'{f"{count} x " if count > 1 else ""}{target.title}'
+    )
 
 
-def _reason(text: str) -> str:
-    return shorten(' '.join(text.split()))
+def _programs(named: dict[str, Program]) -> str:
+    """Compiling, memory, arithmetic and collectives of every program."""
+    head = ('program', 'compiled in', 'arguments', 'outputs', 'temporary', 'code', 'GFLOP', 'GB')
+    rows = []
+    for name, made in named.items():
+        work = (f'{number / 1e9:.3g}' for number in (made.operations, made.bytes))
+        rows.append((name, f'{made.seconds:.0f} s', *map(size, made.memory), *work))
+    lines = [_table([head, *rows]), 'GFLOP, GB: of one iteration of each loop, as the compiler counts them']
+    if collectives := named['round'].collectives:
+        counts = ', '.join(f'{number} {kind}' for kind, number in sorted(collectives.items()))
+        lines.append(f'collectives of the round: {counts}')
+    return '\n'.join(lines)
 
 
-def _say(text: str) -> None:
+def _memory(need: MemoryNeed, target: Target, experiment: Experiment) -> str:
+    """Whether a run fits, and what else would."""
+    if not target.usable:
+        return f'memory: a device needs {size(need.total)}'
+    of = '' if target.usable == target.memory else ", three quarters of its memory (JAX's default share)"
+    line = f'memory: a device needs {size(need.total)} of {size(target.usable)}{of}'
+    if not need.fits(target):
+        return f'{line}\nfits: no'
+    chunk, active = experiment.config.federation.client_chunk, experiment.config.federation.num_active
+    clients = f'client_chunk={chunk}' if chunk else f'all {active} active clients at once (client_chunk=0)'
+    trials = 0 if experiment.mesh else need.trials(target)
+    seeds = f'; about {trials:,} seeds at once, if each needs what this one does' if trials else ''
+    return f'{line}\nfits: {clients}{seeds}'
+
+
+def _floors(floors: Floors | None, experiment: Experiment, target: Target) -> str:
+    """The two floors of each phase, and the whole run."""
+    config = experiment.config
+    if floors is None:
+        return f'floors: none, since {config.algorithm} has no price (docs/your-own.md)'
+    rows: list[tuple[str, ...]] = [('in a round', 'TFLOP', 'GB')]
+    if target.bandwidth:
+        rows = [('in a round', 'TFLOP', 'arithmetic', 'GB', 'bytes')]
+    for name, work in zip((f'{config.k_s} supervised steps', 'the clients of a device'), floors, strict=True):
+        cells = [f'{work.operations / 1e12:.3g}', f'{work.bytes / 1e9:.3g}']
+        if target.bandwidth:
+            arithmetic, of_bytes = work.seconds(target, config.precision)
+            cells = [cells[0], f'{1e3 * arithmetic:.3g} ms', cells[1], f'{1e3 * of_bytes:.3g} ms']
+        rows.append((name, *cells))
+    lines = ['floors', _table(rows)]
+    if target.bandwidth:
+        hours = requirements.hours(floors, experiment, target)
+        lines.append(
+            f'{config.rounds:,} rounds take no less than {_duration(hours)}: a floor, not a forecast\n'
+            f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
+            f'({target.source})'
+        )
+    return '\n'.join(lines)
+
+
+def _duration(hours: float) -> str:
+    unit, seconds = next((u for u in (('hour', 3600), ('minute', 60)) if hours * 3600 >= u[1]), ('second', 1))
+    number = f'{hours * 3600 / seconds:.3g}'
+    return f'{number} {unit}{"" if number == "1" else "s"}'
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text in columns: the first to the left, the others to the right."""
+    return '\n'.join(columns(rows, '<' + '>' * (len(rows[0]) - 1)))
+
+
+def _print(text: str) -> None:
     print(text, end='\n\n', flush=True)  # before the next program, which may take minutes
 
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
-    jax.config.update('jax_platforms', 'cpu')  # a device of this machine is not needed, nor to be kept from others
+    jax.config.update('jax_platforms', 'cpu')  # a device of this machine is not needed, nor to be taken from others
     return commands.main(argv, __doc__, lambda: preview(request(argv)))
 
 

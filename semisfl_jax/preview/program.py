@@ -1,23 +1,37 @@
-"""Compiles the round and the evaluation of an experiment for devices, and asks the compiler what they need."""
+"""The round and the evaluation of an experiment, compiled for devices from shapes: nothing is loaded or allocated."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
 
-from semisfl_jax.preview import shapes
+from semisfl_jax import core, data
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Federation
 from semisfl_jax.preview.targets import Devices, Target
-from semisfl_jax.training import memory
-from semisfl_jax.training.evaluation import counting
+from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import inputs, memory
+from semisfl_jax.training.evaluation import Batches, batched, counting
 from semisfl_jax.training.experiment import Experiment, compile_with
 from semisfl_jax.training.memory import Memory
 
+Shape = jax.ShapeDtypeStruct
 _LOWERED_FOR = {'cpu': 'cpu', 'gpu': 'cuda', 'tpu': 'tpu'}
 # Autotuning would run kernels on the device. A run does it, so kernels of products may differ from those seen here.
 _OPTIONS: dict[str, dict[str, str | int]] = {'gpu': {'xla_gpu_autotune_level': 0}}
+_COLLECTIVE = re.compile(r' (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(')
 
 
 class Program(NamedTuple):
@@ -26,36 +40,135 @@ class Program(NamedTuple):
     seconds: float  # of tracing and compiling, on this machine
     memory: Memory
     text: str  # optimized HLO
+    operations: float  # as the compiler counts them, with one iteration of each loop; NaN: it does not say
+    bytes: float  # that are read and written, likewise
+
+    @property
+    def collectives(self) -> Counter[str]:
+        """Kind -> how many exchanges between devices stand in the program."""
+        return Counter(_COLLECTIVE.findall(self.text))
 
 
-class Refused(NamedTuple):
-    """A program that the compiler refused."""
+class Refused(Exception):
+    """The compiler refused a program, for the reason that the text gives."""
 
-    reason: str  # in its words
-    for_memory: bool  # whether it needs more than the device has
+    def __init__(self, reason: str, for_memory: bool):
+        super().__init__(' '.join(reason.split()))
+        self.for_memory = for_memory  # whether it needs more than the device has
 
 
-def compile_round(experiment: Experiment, target: Target, devices: Devices) -> Program | Refused:
-    """The round, with the state donated as in a run."""
-    arguments = shapes.of_round(experiment, devices)
+class Round(NamedTuple):
+    """The arguments of the round, in order."""
+
+    key: Any
+    state: Any
+    federation: Any
+    cohort: Any
+    k_s: Any
+
+
+def compile_round(experiment: Experiment, target: Target, devices: Devices) -> Program:
+    """The round, with the state donated as in a run; raises Refused."""
+    arguments = round_shapes(experiment, devices)
     return _compiled(experiment, experiment.algorithm.round, arguments, target, donate_argnums=1)
 
 
-def compile_evaluation(experiment: Experiment, target: Target, devices: Devices) -> Program | Refused:
-    """The evaluation on the whole test set."""
+def compile_evaluation(experiment: Experiment, target: Target, devices: Devices) -> Program:
+    """The evaluation on the whole test set; raises Refused."""
     counts = counting(experiment.algorithm.predict, experiment.task_of)
-    return _compiled(experiment, counts, shapes.of_evaluation(experiment, devices), target)
+    return _compiled(experiment, counts, evaluation_shapes(experiment, devices), target)
 
 
-def _compiled(
-    experiment: Experiment, function: Callable, arguments: Any, target: Target, **options: Any
-) -> Program | Refused:
+def _compiled(experiment: Experiment, function: Callable, arguments: Any, target: Target, **options: Any) -> Program:
     start = time.monotonic()
     traced = compile_with(experiment.config)(function, **options).trace(*arguments)
     lowered = traced.lower(lowering_platforms=(_LOWERED_FOR[target.platform],))
     try:
         compiled = lowered.compile(compiler_options=_OPTIONS.get(target.platform))
     except jax.errors.JaxRuntimeError as error:
-        return Refused(str(error), for_memory=memory.ran_out(error))
+        raise Refused(str(error), for_memory=memory.ran_out(error)) from error
     seconds = time.monotonic() - start
-    return Program(seconds, memory.of_program(compiled), compiled.as_text())
+    cost = compiled.cost_analysis() or {}
+    work = (cost.get(name, float('nan')) for name in ('flops', 'bytes accessed'))
+    return Program(seconds, memory.of_program(compiled), compiled.as_text(), *work)
+
+
+def shape_experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
+    """The experiment of a configuration (checked and resolved) on data of its shapes.
+
+    Key and federation are shapes, without a place. Everything that needs no numbers works as in a run.
+
+    Raises:
+      UserError: as `experiment.build`, or the configuration names a partition file.
+    """
+    if config.data.partition_file:
+        raise UserError(f"config.data.partition_file='{config.data.partition_file}' needs the data; leave it empty")
+    dataset = data.shape_only_dataset(config.data)
+    data.check_tasks(dataset, config.data.tasks)
+    partition = experiment_lib.split(dataset, config)
+    parts = experiment_lib.build_parts(config, dataset, mesh)
+
+    def tables(images: Any, targets: Mapping[str, Any]) -> Federation:  # traced, so that no image is copied
+        traced = {name: target._replace(train=targets[name]) for name, target in dataset.targets.items()}
+        replaced = dataclasses.replace(dataset, train_images=images, targets=traced)
+        (federation,) = experiment_lib.build_federations(config, replaced, [partition])
+        return data.tables(federation)
+
+    maps = {name: target.train for name, target in dataset.targets.items()}
+    federation = jax.eval_shape(tables, dataset.train_images, maps)
+    if config.data.residency == 'host' or not parts.method.clients:
+        targets = {name: maps[name] for name in config.data.tasks}
+        federation = data.HostFederation(federation, dataset.train_images, dataset.train_labels, targets)
+    key = jax.eval_shape(rng.root, 0)
+    return experiment_lib.assemble(config, dataset, partition, parts, key, federation)
+
+
+def round_shapes(experiment: Experiment, devices: Devices) -> Round:
+    """The arguments of the round after `pre_rounds`, when all phases run, placed as by `inputs.inputs`: the cohort and
+    the images that it reads are divided among devices, the rest is copied."""
+    federation, method = experiment.federation, experiment.method
+    cohort, _ = next(inputs.cohorts(experiment, 0))
+    if isinstance(federation, data.HostFederation):
+        federation = _streamed(experiment, federation, cohort) if method.clients else federation.tables
+    copies = _copies(devices)
+    divided = NamedSharding(devices.mesh, P(core.AXIS)) if devices.mesh else copies
+    placed = _put(federation, copies)
+    if federation.streamed:
+        of_clients = ('client_images', 'client_labels', 'client_targets')
+        placed = placed.replace(**{name: _put(getattr(federation, name), divided) for name in of_clients})
+    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    key, state, k_s = _put((experiment.key, state, np.int32(0)), copies)
+    return Round(key, state, placed, _put(cohort, divided), k_s)
+
+
+def _streamed(experiment: Experiment, federation: data.HostFederation, cohort: Any) -> Any:
+    """The federation of a round whose images come from the host; the rows that it reads have only a shape."""
+    rows = jax.eval_shape(lambda x: inputs.rows(experiment._replace(federation=x), cohort), federation.tables)
+
+    def place(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Shape:
+        return Shape(shape, fetch(slice(0)).dtype)
+
+    return federation.streamed(np.broadcast_to(np.int32(0), rows.shape), experiment.method.reads, place=place)
+
+
+def evaluation_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
+    """The arguments of the evaluation: state, and the batches of the test set."""
+    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    return _put((state, test_set_shapes(experiment)), _copies(devices))
+
+
+def test_set_shapes(experiment: Experiment) -> Any:
+    """The batches of the test set, without a place."""
+
+    def batches(images: Any, truth: Mapping[str, Any], sizes: Any) -> Batches:
+        return batched(images, truth, experiment.config.eval_batch_size, jnp.asarray, sizes)
+
+    return jax.eval_shape(batches, experiment.dataset.test_images, experiment.test_truth, experiment.dataset.test_sizes)
+
+
+def _copies(devices: Devices) -> Any:
+    return NamedSharding(devices.mesh, P()) if devices.mesh else SingleDeviceSharding(devices.first)
+
+
+def _put(tree: Any, sharding: Any) -> Any:
+    return jax.tree.map(lambda x: Shape(x.shape, x.dtype, sharding=sharding), tree)

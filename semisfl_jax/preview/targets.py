@@ -18,8 +18,7 @@ from jax.sharding import Mesh
 
 from semisfl_jax import core
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten, use_one_of
+from semisfl_jax.core.errors import UserError, shorten, use_one_of
 
 HERE = 'cpu'  # the machine at hand
 _PLUGINS = {  # platform of JAX -> modules of its compiler, one of which must be there, and the extra that installs it
@@ -176,7 +175,7 @@ def devices(target: Target, count: int) -> Devices:
       UserError: there are no machines of that many devices, or the compiler does not start.
     """
     if target.name == HERE:
-        core.cpu.split(count)
+        core.split_cpu(count)
         return Devices(jax.devices('cpu')[0], core.make_mesh(count))
     try:
         topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)

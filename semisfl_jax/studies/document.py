@@ -1,11 +1,16 @@
-"""A document of headings, paragraphs, tables and pictures, as Markdown and as one self-contained HTML file."""
+"""A report: headings, paragraphs, tables and figures as Markdown and as one self-contained HTML file, and CSV files."""
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semisfl_jax.core import file_io
+
+NOTHING = '—'  # in a table, where there is no value
 
 
 class Heading(NamedTuple):
@@ -28,15 +33,110 @@ class Grid(NamedTuple):
     code: tuple[int, ...] = ()  # columns that hold commands or names
 
 
-class Picture(NamedTuple):
-    path: str  # relative to the document
+class Figure(NamedTuple):
+    name: str  # of its files in figures/, without extension
+    part: str  # of the report that it belongs to
     caption: str
     png: bytes
+    svg: bytes
+
+    @property
+    def data(self) -> str:
+        """The PNG in base64."""
+        return base64.b64encode(self.png).decode()
+
+    @property
+    def width(self) -> int:
+        """On the page in CSS pixels, scaled so that text has the same size in all figures."""
+        return round(int.from_bytes(self.png[16:20], 'big') * 0.72)  # the width is in a PNG's first chunk
 
 
-Block = Heading | Paragraph | Listing | Grid | Picture
+Block = Heading | Paragraph | Listing | Grid | Figure
 
-STYLE = """\
+
+def write(
+    folder: Path,
+    title: str,
+    blocks: Sequence[Block],
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Mapping[str, Any]]]],
+    figures: Sequence[Figure],
+) -> None:
+    """Writes report.md and report.html of `blocks`, `tables` by file name, and figures/ as PNG and SVG into `folder`.
+
+    Figures of an earlier report that are not in this one are removed. A table is its columns and its rows as CSV; None
+    and NaN become empty fields.
+    """
+    import pandas as pd
+
+    pictures = {f'{figure.name}.png': figure.png for figure in figures}
+    pictures |= {f'{figure.name}.svg': figure.svg for figure in figures}
+    (folder / 'figures').mkdir(parents=True, exist_ok=True)
+    for name, content in pictures.items():
+        file_io.write(folder / 'figures' / name, content)
+    for path in (folder / 'figures').iterdir():
+        if path.name not in pictures and path.suffix in ('.png', '.svg'):
+            path.unlink()
+    for name, (columns, rows) in tables.items():
+        frame = pd.DataFrame(rows, columns=columns, dtype=object)
+        file_io.write(folder / name, frame.to_csv(index=False, lineterminator='\n').encode())
+    file_io.write(folder / 'report.md', markdown(blocks).encode())
+    file_io.write(folder / 'report.html', page(title, blocks).encode())
+
+
+def markdown(blocks: Sequence[Block]) -> str:
+    """The document as Markdown, with figures referenced by their paths."""
+    return '\n\n'.join(map(_markdown, blocks)) + '\n'
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Heading(level, text):
+            return f'{"#" * level} {text}'
+        case Paragraph(text, strong):
+            return f'**{text}**' if strong else text
+        case Listing(items):
+            return '\n'.join(f'- {item}' for item in items)
+        case Figure(name, _, caption):
+            return f'![{caption}](figures/{name}.png)\n\n{caption}'
+        case Grid(header, rows, code):
+            lines = [header, ('---',) * len(header)]
+            lines += [tuple(_markdown_cell(x, column in code) for column, x in enumerate(row)) for row in rows]
+            return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+    raise TypeError(block)
+
+
+def _markdown_cell(text: str, code: bool) -> str:
+    text = text.replace('|', '\\|').replace('\n', ' ')
+    return f'`{text}`' if code and text else text
+
+
+def page(title: str, blocks: Sequence[Block]) -> str:
+    """The document as one HTML file with embedded figures."""
+    import jinja2
+
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
+    return template.render(title=title, blocks=[(type(block).__name__, block) for block in blocks])
+
+
+class Framed:
+    """A page for display in notebooks: `display(Framed(text))`. The frame isolates its styles."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.text)}" style="width: 100%; height: 50rem; border: 0"></iframe>'
+
+
+# A line of code ends between words: browsers would also end it after a hyphen, inside --config.KEY
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>
 :root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8; --head: #f0f2f5; --mark: #fff3cd; }
 @media (prefers-color-scheme: dark) {
   :root { --text: #e6e6e6; --page: #16181c; --line: #44484f; --head: #24282f; --mark: #4a3d10; }
@@ -60,90 +160,36 @@ figcaption { font-size: .9rem; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   .scroll { overflow: visible; }
 }
+</style>
+</head>
+<body>
+{% for kind, block in blocks %}
+{% if kind == 'Heading' %}
+<h{{ block.level }}>{{ block.text }}</h{{ block.level }}>
+{% elif kind == 'Paragraph' %}
+<p{{ ' class=warning' if block.strong }}>{{ block.text }}</p>
+{% elif kind == 'Listing' %}
+<ul>{% for item in block.items %}<li>{{ item }}</li>{% endfor %}</ul>
+{% elif kind == 'Figure' %}
+<figure><img alt="{{ block.caption }}" width="{{ block.width }}" src="data:image/png;base64,{{ block.data }}">
+<figcaption>{{ block.caption }}</figcaption></figure>
+{% else %}
+<div class="scroll"><table>
+<thead><tr>{% for name in block.header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in block.rows %}
+<tr>
+  {%- for cell in row %}<td>
+    {%- if loop.index0 in block.code and cell %}<code>
+      {%- for word in cell.split(' ') %}<span>{{ word }}</span>{{ ' ' if not loop.last }}{% endfor %}
+</code>{% else %}{{ cell }}{% endif %}
+</td>{% endfor %}
+</tr>
+{% endfor %}
+</tbody>
+</table></div>
+{% endif %}
+{% endfor %}
+</body>
+</html>
 """
-
-
-def markdown(blocks: Sequence[Block]) -> str:
-    """The document as Markdown, with pictures referenced by their paths."""
-    return '\n\n'.join(map(_markdown, blocks)) + '\n'
-
-
-def _markdown(block: Block) -> str:
-    match block:
-        case Heading(level, text):
-            return f'{"#" * level} {text}'
-        case Paragraph(text, strong):
-            return f'**{text}**' if strong else text
-        case Listing(items):
-            return '\n'.join(f'- {item}' for item in items)
-        case Picture(path, caption, _):
-            return f'![{caption}]({path})\n\n{caption}'
-        case Grid(header, rows, code):
-            lines = [header, ('---',) * len(header)]
-            lines += [tuple(_markdown_cell(x, column in code) for column, x in enumerate(row)) for row in rows]
-            return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
-    raise TypeError(block)
-
-
-def _markdown_cell(text: str, code: bool) -> str:
-    text = text.replace('|', '\\|').replace('\n', ' ')
-    return f'`{text}`' if code and text else text
-
-
-def page(title: str, blocks: Sequence[Block]) -> str:
-    """The document as one HTML file with embedded pictures."""
-    body = '\n'.join(map(_html, blocks))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{html.escape(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n'
-    )
-
-
-class Framed:
-    """A page for display in notebooks: `display(Framed(text))`. The frame isolates its styles."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{html.escape(self.text)}" style="width: 100%; height: 50rem; border: 0"></iframe>'
-
-
-def _html(block: Block) -> str:
-    match block:
-        case Heading(level, text):
-            return f'<h{level}>{html.escape(text)}</h{level}>'
-        case Paragraph(text, strong):
-            return f'<p{" class=" + chr(34) + "warning" + chr(34) if strong else ""}>{html.escape(text)}</p>'
-        case Listing(items):
-            return '<ul>\n' + '\n'.join(f'<li>{html.escape(item)}</li>' for item in items) + '\n</ul>'
-        case Picture(_, caption, png):
-            data, text = base64.b64encode(png).decode(), html.escape(caption)
-            image = f'<img alt="{text}" width="{_shown_width(png)}" src="data:image/png;base64,{data}">'
-            return f'<figure>{image}<figcaption>{text}</figcaption></figure>'
-        case Grid(header, rows, code):
-            head = ''.join(f'<th scope="col">{html.escape(x)}</th>' for x in header)
-            lines = [
-                '<tr>' + ''.join(f'<td>{_html_cell(x, column in code)}</td>' for column, x in enumerate(row)) + '</tr>'
-                for row in rows
-            ]
-            return (
-                f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
-                + '\n'.join(lines)
-                + '\n</tbody>\n</table></div>'
-            )
-    raise TypeError(block)
-
-
-def _shown_width(png: bytes) -> int:
-    """Width on the page in CSS pixels, scaled so that text has the same size in all pictures."""
-    return round(int.from_bytes(png[16:20], 'big') * 0.72)  # the width is in a PNG's first chunk
-
-
-def _html_cell(text: str, code: bool) -> str:
-    """A line of `code` ends between words: browsers would also end it after a hyphen, inside --config.KEY."""
-    if not (code and text):
-        return html.escape(text)
-    words = (f'<span>{html.escape(word)}</span>' for word in text.split(' '))
-    return f'<code>{" ".join(words)}</code>'

@@ -1,52 +1,60 @@
-"""Executes the missing runs of a study, and writes its report.
+"""Executes the missing runs of a study or a sweep, and writes its report.
 
 Each run is the process of one command, so that its memory is released, and a failing run affects no other. A study may
 be killed at any moment: when restarted, it skips finished runs, and the first unfinished one resumes from its
-checkpoint.
+checkpoint. A sweep is a study whose next run depends on those before it (`sweeps.search`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
-from semisfl_jax.plots import style
-from semisfl_jax.studies import (
-    board,
-    checks,
-    collect,
-    comparisons,
-    execute,
-    plan,
-    provenance,
-    report,
-    statistics,
-    tuned,
-)
-from semisfl_jax.studies.board import Board
-from semisfl_jax.studies.spec import OWN_KEYS, Study
-from semisfl_jax.training import interrupt
+from tqdm import tqdm
 
-ROOT = 'runs/studies'
+import semisfl_jax
+from semisfl_jax import runs
+from semisfl_jax.config import command_line
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, shorten
+from semisfl_jax.studies import collect, plan, report, spec, statistics, sweeps, tuned
+from semisfl_jax.studies.plan import Job
+from semisfl_jax.studies.spec import Study
+from semisfl_jax.studies.sweeps import Sweep, search
+from semisfl_jax.studies.sweeps import report as sweeps_report
+from semisfl_jax.training import interrupt, outputs
+
+LOGS = 'logs'
+NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2', 'filelock')
+_POLL_SECONDS = 0.5
+_SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_LOOKS = 60.0, 2.0
+_STOPPED = 'stopped; the same command resumes from there'
 
 
 def run(
-    study: Study,
+    definition: Study | Sweep,
     given: Mapping[str, Any],
-    root: str,
+    root: str = '',
     launcher: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """Executes the missing runs of a study, and writes its report.
+    """Executes the missing runs of a study or a sweep, and writes its report; of a sweep whose trials have all ended,
+    also tuned.json.
 
     Args:
-      study: as defined in its file.
-      given: flat key -> value that the command line changes in all runs; `spec.OWN_KEYS` change the study.
-      root: folder of all studies; '' means ROOT.
+      definition: as in its file.
+      given: flat key -> value that the command line changes in all runs; OWN_KEYS of `spec` and `sweeps` change the
+        study or sweep.
+      root: folder of all studies or sweeps; '' means runs/studies or runs/sweeps.
       launcher: a script that executes runs in place of `python -m semisfl_jax`.
       say: called with each line that tells of progress; the command prints them.
 
@@ -54,30 +62,75 @@ def run(
       The folder of the report.
 
     Raises:
-      UserError: a mistake in the study or its changes, a folder that is not writable, no matplotlib, a run failed, or
-        a finished one cannot be read; in these two cases the report is there.
-      Stopped: the study was asked to stop; the report says what is missing.
+      UserError: a mistake in the study or its changes, a folder that is not writable or belongs to another search, a
+        library is not installed, a run failed, or a finished one cannot be read; in the last two, there is a report.
+      Stopped: it was asked to stop; the report says what is missing.
     """
-    style.matplotlib()  # fail now rather than after hours of runs
-    statistics.check()
-    if not isinstance(study, Study):
-        raise UserError(f'study={shorten(repr(study))} is not a Study; make it as docs/studies.md does')
-    checks.check(study)
-    study, given = _with_given(study, given)
-    plan.check(study)
-    home, jobs = user_files.expanded(root or ROOT, 'root'), plan.jobs(study)
-    folder = home / plan.report_name(study, given)
-    execute.make_folders(home, folder)
+    is_sweep = isinstance(definition, Sweep)
+    for name in (*NEEDED, *(('optuna',) if is_sweep else ())):  # fail now rather than after hours of runs
+        if importlib.util.find_spec(name) is None:
+            extra = 'sweeps' if is_sweep else 'plots'
+            raise UserError(f"reports of studies and sweeps need {name}: pip install -e '.[{extra}]'")
+    if isinstance(definition, Sweep):
+        definition = sweeps.with_given(definition, given)
+        sweeps.check(definition)
+    elif isinstance(definition, Study):
+        spec.check(definition)
+        definition, given = _with_given(definition, given)
+        plan.check(definition)
+    else:
+        raise UserError(f'{shorten(repr(definition))} is no Study or Sweep; make it as docs/studies.md does')
+    home = file_io.expand_home(root or ('runs/sweeps' if is_sweep else 'runs/studies'), 'root')
+    folder = home / plan.report_name(definition, given)
+    with file_io.writing('--workdir'):
+        for path in (home / LOGS, home / plan.RUNS, folder):
+            path.mkdir(parents=True, exist_ok=True)
+    with _lock(folder) as free, interrupt.listen() as request:
+        if not free:
+            raise UserError(f'another process is writing {folder}; wait for it, or stop it first')
+        session = Session(home, launcher, say, request)
+        if isinstance(definition, Sweep):
+            _run_sweep(definition, folder, session)
+        else:
+            _run_study(definition, folder, session)
+    return folder
 
-    with execute.hold(folder):
-        faults, damaged = _make(study, home, folder, jobs, launcher, say)
+
+def _run_sweep(sweep: Sweep, folder: Path, session: Session) -> None:
+    storage = search.open_journal(folder, sweep)
+    try:
+        search.run(sweep, storage, session)
+    finally:
+        with file_io.writing('--workdir'):
+            sweeps_report.write(folder, sweep, search.find(sweep, storage), session.home)
+    session.say(f'report in {folder}/report.md and report.html, settings in {folder}/{tuned.NAME}')
+
+
+def _run_study(study: Study, folder: Path, session: Session) -> None:
+    home, say, jobs = session.home, session.say, plan.jobs(study)
+    missing = [job for job in jobs if not session.finished(job)]
+    say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
+    if missing and (line := statistics.power_beforehand(study, collect.find(study, home, {}))):
+        say(line)
+    faults: dict[str, str] = {}
+    try:
+        with session.board(len(missing), sum(job.rounds * len(job.seeds) for job in missing)) as board:
+            for job in session.free_first(missing):
+                if failed := session.make(board, job, job.command()):
+                    faults[job.name] = failed.line
+                board.end(f'failed: {failed.line}' if failed else 'done')
+    finally:
+        found = collect.find(study, home, faults)
+        with file_io.writing('--workdir'):
+            report.write(folder, study, found)
+    damaged = collect.damaged(found)
+    for name, fault in damaged.items():
+        say(f'{name} is finished, but not in the report: {fault}')
     say(f'report in {folder}/report.md and report.html')
-    unfinished = [job.name for job in jobs if not execute.finished(home, job)]
-    if failed := [name for name in faults if name in unfinished]:
-        many = f'{len(failed)} of {len(jobs)} runs failed'
-        if len(unfinished) == len(jobs):
-            many = 'no run succeeded'
-        raise UserError(f'{many}; the first failed with: {faults[failed[0]]}; the same command makes what is missing')
+    if faults := {job.name: faults[job.name] for job in jobs if job.name in faults and not session.finished(job)}:
+        many = f'{len(faults)} of {len(jobs)} runs failed' if len(faults) < len(jobs) else 'no run succeeded'
+        first = next(iter(faults.values()))
+        raise UserError(f'{many}; the first failed with: {first}; the same command makes what is missing')
     if damaged:
         name, fault = next(iter(damaged.items()))
         verb = 'is' if len(damaged) == 1 else 'are'
@@ -85,55 +138,11 @@ def run(
             f'of the finished runs, {len(damaged)} cannot be read and {verb} not in the report; the first: {fault}; '
             f'restore its files from a copy, or remove {home / plan.RUNS / name}, and repeat the command'
         )
-    return folder
-
-
-def _make(
-    study: Study, home: Path, folder: Path, jobs: list[plan.Job], launcher: Path | None, say: Callable[[str], None]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Executes what is missing of `jobs`, and writes the report, also if it is stopped.
-
-    Returns:
-      {run: error} of those that failed, and of those that are finished but cannot be read.
-    """
-    missing = [job for job in jobs if not execute.finished(home, job)]
-    say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
-    if missing and (line := comparisons.power_beforehand(study, collect.find(study, home, {}))):
-        say(line)
-    faults: dict[str, str] = {}
-    try:
-        with interrupt.listen() as request, _board(home, missing, say) as shown:
-            entry = provenance.here() if missing else {}
-            for job in _free_first(home, missing):
-                execute.wait(home / plan.RUNS / job.name, request, say)
-                if not execute.finished(home, job):
-                    shown.start(job.name, job.command())
-                    if failed := execute.make(home, job, launcher, entry, request, shown.look, say):
-                        faults[job.name] = failed.line
-                fault = faults.get(job.name, '')
-                shown.end(job.name, f'failed: {fault}' if fault else 'done')
-    finally:
-        found = collect.find(study, home, faults)
-        with atomic_io.writing('--workdir'):
-            report.write(folder, study, found)
-    damaged = collect.damaged(found)
-    for name, fault in damaged.items():
-        say(f'{name} is finished, but not in the report: {fault}')
-    return faults, damaged
-
-
-def _free_first(home: Path, jobs: Sequence[plan.Job]) -> Iterator[plan.Job]:
-    """`jobs`, each time the first in whose folder no other process is: studies that share runs divide them so."""
-    left = list(jobs)
-    while left:
-        job = next((job for job in left if not execute.busy(home / plan.RUNS / job.name)), left[0])
-        left.remove(job)
-        yield job
 
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
     """The study with everything that the command line changes, and the keys among it that are those of runs."""
-    of_runs = {key: value for key, value in given.items() if key not in OWN_KEYS}
+    of_runs = {key: value for key, value in given.items() if key not in spec.OWN_KEYS}
     if given.get('study_rows') or given.get('study_columns'):
         rows, columns = (list({getattr(cell, kind): None for cell in study.cells()}) for kind in ('row', 'column'))
         study = study.part(_names(given.get('study_rows'), rows), _names(given.get('study_columns'), columns))
@@ -142,7 +151,7 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
         if beside:
             raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
         return plan.with_given(study, of_runs), of_runs
-    result = tuned.read(user_files.expanded(source, 'config.study_tuned'))
+    result = tuned.read(file_io.expand_home(source, 'config.study_tuned'))
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs
@@ -155,6 +164,204 @@ def _names(given: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
     return [name for word in given for name in ([word] if word in known else word.split(','))]
 
 
-def _board(home: Path, missing: list[plan.Job], say: Callable[[str], None]) -> Board:
-    work = {job.name: job.rounds * len(job.seeds) for job in missing}
-    return Board(work, lambda name: board.rounds(home / plan.RUNS / name), say)
+class Failed(NamedTuple):
+    """How a run failed."""
+
+    line: str  # its error, without 'error: '
+    status: int  # of its process, as `errors.exit_status` gives it
+    log: Path  # its output
+
+
+class Session:
+    """Executes runs, one at a time."""
+
+    def __init__(
+        self, home: Path, launcher: Path | None, say: Callable[[str], None], request: interrupt.Request
+    ) -> None:
+        """`home`: folder of all runs' folder and of logs; `request` to stop, which is passed on to the run; the others
+        as in `run`."""
+        self.home, self.launcher, self.say, self.request = home, launcher, say, request
+
+    @cached_property
+    def _here(self) -> dict[str, str]:
+        return collect.this_machine()
+
+    def board(self, count: int, rounds: int) -> Board:
+        """That of `count` runs with `rounds` in all."""
+        return Board(count, rounds, self.say)
+
+    def finished(self, job: Job) -> bool:
+        """Whether a run has all its rounds."""
+        return outputs.finished(self.home / plan.RUNS / job.name, job.rounds) is not None
+
+    def free_first(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """`jobs`, each time the first in whose folder no other process is: studies that share runs divide them so."""
+        left = list(jobs)
+        while left:
+            job = next((job for job in left if not _busy(self.home / plan.RUNS / job.name)), left[0])
+            left.remove(job)
+            yield job
+
+    def make(self, board: Board, job: Job, text: str, enough: Callable[[], bool] = lambda: False) -> Failed | None:
+        """Executes a run unless it is finished, also by another process that is waited for.
+
+        Args:
+          board: that shows it.
+          job: the run.
+          text: that announces it.
+          enough: called now and then; once it is true, the run is asked to stop after its round.
+
+        Returns:
+          How it failed; None if it succeeded or was stopped because of `enough`.
+
+        Raises:
+          Stopped: on a request; the run has saved its state.
+        """
+        folder = self.home / plan.RUNS / job.name
+        board.start(text, job.rounds * len(job.seeds), folder)
+        self._wait(folder)
+        if enough() or self.finished(job):
+            return None
+        collect.record_provenance(folder, self._here)
+        log = self.home / LOGS / f'{job.name}.log'
+        status, stopped = self._execute(job, folder, log, board, enough)
+        if self.request.signum and not self.finished(job):
+            raise interrupt.Stopped(_STOPPED, self.request.signum)
+        if status == 0 or stopped:
+            return None
+        self._wait(folder)  # another study or sweep may have been earlier
+        if self.finished(job) or enough():
+            return None
+        lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
+        errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+        unknown = f'exit status {status} ({lines[-1] if lines else "no output"})'
+        return Failed(errors[-1] if errors else unknown, status, log)
+
+    def _execute(self, job: Job, folder: Path, log: Path, board: Board, enough: Callable[[], bool]) -> tuple[int, bool]:
+        """The exit status of the process of a run, and whether it was asked to stop because of `enough`."""
+        program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
+        config = job.base if plan.is_path(job.base) else command_line.CONFIGS / f'{job.base}.py'
+        command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *job.options()]
+        paths = [str(Path(semisfl_jax.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
+        environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
+        with log.open('w') as out:
+            # In its own session: Ctrl-C reaches only this process, which forwards it once.
+            child = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment
+            )
+            sent = 0
+            stopped = False
+            while child.poll() is None:
+                if not sent and (self.request.signum or enough()):
+                    stopped = not self.request.signum
+                    sent = self.request.signum or signal.SIGTERM
+                    child.send_signal(sent)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_POLL_SECONDS)
+                board.look()
+        return child.returncode, stopped
+
+    def _wait(self, folder: Path) -> None:
+        """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
+        if _busy(folder):
+            self.say(f'waiting for the process that runs in {folder}')
+        while _busy(folder):
+            if self.request.signum:
+                raise interrupt.Stopped(_STOPPED, self.request.signum)
+            time.sleep(_POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Locks other processes out of a folder for the duration of the block, as runs do; gives False if one is there."""
+    import filelock
+
+    try:
+        lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
+    except filelock.Timeout:
+        yield False
+        return
+    with lock:
+        yield True
+
+
+def _busy(folder: Path) -> bool:
+    """Whether another process runs in a folder."""
+    if not (folder / '.lock').exists():
+        return False
+    with _lock(folder) as free:
+        return not free
+
+
+class Board:
+    """The progress of several runs: a line for each that starts or ends, with the time left, and now and then between
+    them; in a terminal, a bar of their rounds. Rounds of a run of R seeds count R times, those of a failed run as done.
+    """
+
+    def __init__(self, count: int, rounds: int, say: Callable[[str], None]) -> None:
+        """`count`: of runs; `rounds`: of all; `say` prints a line."""
+        self._count, self._total, self._print = count, rounds, say
+        self._ended = self._done = self._made = 0  # runs; their rounds, and how many of these were made since the start
+        self._folder, self._rounds, self._before = Path(), 0, 0  # of the current run, with its rounds before its start
+        self._start = self._last_line = self._last_look = time.monotonic()
+        self._bar = None
+        if sys.stderr.isatty() and count:
+            self._bar = tqdm(total=rounds, unit='round', dynamic_ncols=True, leave=False)
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def start(self, text: str, rounds: int, folder: Path) -> None:
+        """Announces that a run of some `rounds` starts in its folder."""
+        self._folder, self._rounds = folder, rounds
+        self._before = self._current()
+        self._say(f'[{self._ended + 1}/{self._count}] {text}')
+
+    def end(self, text: str) -> None:
+        """Announces that the current run has ended, and how."""
+        self._made += self._current() - self._before
+        self._done += self._rounds
+        self._ended += 1
+        self._rounds = self._before = 0
+        self._say(f'    {text}  {self._left()}')
+
+    def look(self) -> None:
+        """Shows the progress of the current run periodically."""
+        now = time.monotonic()
+        if now - self._last_look < _SECONDS_BETWEEN_LOOKS:
+            return
+        self._last_look = now
+        if self._bar is not None:
+            self._bar.n = self._done + self._current()
+            self._bar.refresh()
+        elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._say(f'    round {self._current()} of {self._rounds}  {self._left()}')
+
+    def _current(self) -> int:
+        return min(rounds_done(self._folder), self._rounds) if self._rounds else 0
+
+    def _left(self) -> str:
+        current = self._current()
+        done, made = self._done + current, self._made + current - self._before
+        if done >= self._total or made <= 0:
+            return ''
+        left = (time.monotonic() - self._start) / made * (self._total - done)
+        return f'{100 * done // self._total} % of all rounds, about {tqdm.format_interval(left)} left'
+
+    def _say(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        if self._bar is not None:
+            self._bar.n = self._done + self._current()
+            tqdm.write(text.rstrip())
+        else:
+            self._print(text.rstrip())
+
+
+def rounds_done(folder: Path) -> int:
+    """Rounds completed in the folder of a run: lines in the metrics.jsonl of all its seeds."""
+    files = [trial / 'metrics.jsonl' for trial in runs.trials(folder)]
+    return sum(file.read_bytes().count(b'\n') for file in files if file.is_file())

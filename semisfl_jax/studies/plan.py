@@ -8,12 +8,15 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys, presets
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study
+
+if TYPE_CHECKING:
+    from semisfl_jax.studies.sweeps import Sweep
 
 RUNS = 'cells'  # folder of all runs under the root of studies
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
@@ -162,11 +165,15 @@ def check(study: Study) -> None:
             raise UserError(f'{study.name}:{study.scale}, {cell.row} / {cell.column}: {error}') from error
 
 
-def report_name(study: Study, given: Mapping[str, Any]) -> str:
-    """Folder of the report below the root: NAME-SCALE, with a hash if keys that affect the numbers were changed."""
-    changed = {key: value for key, value in given.items() if key == 'rounds' or key not in config_lib.INERT}
+def report_name(definition: Study | Sweep, given: Mapping[str, Any]) -> str:
+    """Folder of the report below the root: NAME-SCALE, with a hash if keys that affect the numbers were changed.
+
+    More trials of a sweep continue it in the same folder.
+    """
+    free = config_lib.INERT - {'rounds'} | {'sweep_trials'}
+    changed = {key: value for key, value in given.items() if key not in free}
     mark = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:6]
-    return f'{study.name}-{study.scale}{f"-{mark}" if changed else ""}'
+    return '-'.join(filter(None, (definition.name, definition.scale, mark if changed else '')))
 
 
 def _word(value: Any) -> str:

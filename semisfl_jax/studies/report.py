@@ -1,4 +1,4 @@
-"""The report of a study: a function of its finished runs, and the files it is written to."""
+"""The report of a study: a function of its finished runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.core import atomic_io
-from semisfl_jax.studies import collect, comparisons, document, figures, files, plan, statistics
+from semisfl_jax.studies import collect, document, figures, plan, statistics
 from semisfl_jax.studies.collect import CellKey, CellResult
-from semisfl_jax.studies.document import Block, Grid, Heading, Listing, Paragraph, Picture
-from semisfl_jax.studies.figures import Figure
+from semisfl_jax.studies.document import NOTHING, Block, Figure, Grid, Heading, Listing, Paragraph
+from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.studies.spec import Cell, Paper, Study, Table
 
 CELL_KEYS = (
@@ -27,28 +26,23 @@ RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'valu
 
 
 def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> None:
-    """Writes report.md, report.html, cells.csv, runs.csv, differences.csv and figures/ into `folder`.
-
-    Figures of an earlier report that are not in this one are removed.
-    """
+    """Writes report.md, report.html, cells.csv, runs.csv, differences.csv and figures/ into `folder`."""
     drawn = list(figures.draw(study, results))
-    pictures = {f'{figure.name}.png': figure.png for figure in drawn}
-    files.pictures(folder / 'figures', pictures | {f'{figure.name}.svg': figure.svg for figure in drawn})
     papers = [cell.paper for cell in study.cells() if cell.paper]
     keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
-    atomic_io.write(folder / 'cells.csv', files.table(keys, cell_rows(study, results)))
-    atomic_io.write(folder / 'runs.csv', files.table(RUN_KEYS, run_rows(study, results)))
-    differences = comparisons.rows(study, results)
-    atomic_io.write(folder / 'differences.csv', files.table(comparisons.KEYS, differences))
-    blocks = build(study, results, differences, drawn)
-    atomic_io.write(folder / 'report.md', document.markdown(blocks).encode())
-    atomic_io.write(folder / 'report.html', document.page(_title(study), blocks).encode())
+    differences = statistics.difference_rows(study, results)
+    tables = {
+        'cells.csv': (keys, cell_rows(study, results)),
+        'runs.csv': (RUN_KEYS, run_rows(study, results)),
+        'differences.csv': (statistics.DIFFERENCE_KEYS, differences),
+    }
+    document.write(folder, _title(study), build(study, results, differences, drawn), tables, drawn)
 
 
 def build(
-    study: Study, results: Mapping[CellKey, CellResult], differences: comparisons.Rows, drawn: Sequence[Figure] = ()
+    study: Study, results: Mapping[CellKey, CellResult], differences: statistics.Rows, drawn: Sequence[Figure] = ()
 ) -> list[Block]:
-    """The report as a document, with the `comparisons.rows` of the study."""
+    """The report as a document, with the `statistics.difference_rows` of the study."""
     blocks: list[Block] = [Heading(1, _title(study))]
     if study.warning:
         blocks.append(Paragraph(study.warning, strong=True))
@@ -59,26 +53,18 @@ def build(
         if study.warning and len(study.tables) > 1:
             blocks.append(Paragraph(study.warning, strong=True))
         blocks += [Paragraph(_caption(table)), _values(table, results)]
-        if grid := comparisons.grid(table, differences):
-            blocks += [
-                Heading(3, f'{table.reference} minus the others'),
-                Paragraph(
-                    f'Mean difference over shared seeds with its {100 * statistics.CONFIDENCE:g} % interval, and the '
-                    "two-sided p of a paired t-test, corrected for the number of comparisons in this table (Holm's "
-                    'method).'
-                ),
-                grid,
-                *map(Paragraph, comparisons.power(table, differences)),
-            ]
-        for figure in drawn:
-            if figure.table == table.title:
-                blocks.append(Picture(f'figures/{figure.name}.png', figure.caption, figure.png))
-    blocks.append(Heading(2, 'How every cell was made'))
+        if grid := statistics.difference_grid(table, differences):
+            explained = (
+                f'Mean difference over shared seeds with its {100 * statistics.CONFIDENCE:g} % interval, and the '
+                "two-sided p of a paired t-test, corrected for the number of comparisons in this table (Holm's method)."
+            )
+            blocks += [Heading(3, f'{table.reference} minus the others'), Paragraph(explained), grid]
+        if power := statistics.power(table, differences):
+            blocks.append(Paragraph(power))
+        blocks += [figure for figure in drawn if figure.part == table.title]
     home = plan.home(cell.base for cell in study.cells())
     said = f'Commands run from {home}; + after a commit marks changes that were not committed.'
-    blocks.append(Paragraph(said))
-    blocks.append(_making(study, results))
-    return blocks
+    return [*blocks, Heading(2, 'How every cell was made'), Paragraph(said), _making(study, results)]
 
 
 def cell_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
@@ -98,10 +84,7 @@ def cell_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[
                 'paper_mean': cell.paper.mean if cell.paper else None,
                 'paper_standard_error': cell.paper.error if cell.paper else None,
                 'paper_standard_deviation': cell.paper.deviation if cell.paper else None,
-                'state': result.state,
-                'runs': ' '.join(job.name for job in result.jobs),
-                'commits': _commits(result),
-                'hardware': _hardware(result),
+                **_made(result),
                 'command': plan.command(result.jobs),
             }
         )
@@ -128,13 +111,17 @@ def _cells(study: Study, results: Mapping[CellKey, CellResult]) -> list[tuple[Ta
 
 
 def _place(table: Table, cell: Cell) -> dict[str, Any]:
+    kind, target = cell.measure.kind, cell.measure.target or None
+    place = {'table': table.title, 'row': cell.row, 'column': cell.column}
+    return {**place, 'measure': kind, 'target': target, 'unit': KINDS[kind].unit}
+
+
+def _made(result: CellResult) -> dict[str, str]:
     return {
-        'table': table.title,
-        'row': cell.row,
-        'column': cell.column,
-        'measure': cell.measure.kind,
-        'target': cell.measure.target or None,
-        'unit': collect.KINDS[cell.measure.kind].unit,
+        'state': result.state,
+        'commits': ', '.join(dict.fromkeys(entry['commit'] for entry in result.made)),
+        'hardware': ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made)),
+        'runs': ' '.join(job.name for job in result.jobs),
     }
 
 
@@ -161,12 +148,9 @@ def _splits(study: Study) -> str:
 
 
 def _caption(table: Table) -> str:
-    titles = []
-    for measure in dict.fromkeys(cell.measure for cell in table.cells):
-        kind = collect.KINDS[measure.kind]
-        titles.append(f'{kind.title} ({kind.unit})')
-    quantities = '; '.join(dict.fromkeys(titles))
-    spreads = ['deviation' if cell.paper.deviation is not None else 'error' for cell in table.cells if cell.paper]
+    kinds = [KINDS[cell.measure.kind] for cell in table.cells]
+    quantities = '; '.join(dict.fromkeys(f'{kind.title} ({kind.unit})' for kind in kinds))
+    spreads = ['error' if cell.paper.deviation is None else 'deviation' for cell in table.cells if cell.paper]
     paper_note = f'; paper: its mean (standard {" or ".join(dict.fromkeys(spreads))})' if spreads else ''
     numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error over seeds (their number){paper_note}.'
     return ' '.join(filter(None, (numbers, table.caption)))
@@ -176,64 +160,41 @@ def _values(table: Table, results: Mapping[CellKey, CellResult]) -> Grid:
     """Our values, with the paper's beside them if it used the same data."""
     rows = []
     for row in table.rows:
-        line = [row]
-        for column in table.columns:
-            cell = table.at(row, column)
-            line.append(comparisons.NOTHING if cell is None else _cell(cell, results[table.title, row, column]))
-        rows.append(tuple(line))
+        cells = [table.at(row, column) for column in table.columns]
+        texts = (_cell(cell, results[table.title, row, cell.column]) if cell else NOTHING for cell in cells)
+        rows.append((row, *texts))
     return Grid((table.row_name, *table.columns), tuple(rows))
 
 
 def _cell(cell: Cell, result: CellResult) -> str:
-    paper = f'paper {_paper(cell.paper, collect.KINDS[cell.measure.kind].unit)}' if cell.paper else ''
-    values = collect.values(result, cell.measure)
-    ours = _ours(values, result, cell)
-    return '; '.join(filter(None, (ours, paper)))
-
-
-def _ours(values: dict[int, float], result: CellResult, cell: Cell) -> str:
-    summary = statistics.summary(values)
-    notes = []
+    """'92.00 ± 1.15 (3); paper 85.5 (0.5)', with notes on what is missing."""
+    values, kind = collect.values(result, cell.measure), KINDS[cell.measure.kind]
+    summary, notes = statistics.summary(values), []
     if result.missing:
-        notes.append(
-            result.missing if not result.runs else f'{len(result.runs)} of {len(result.seeds)} seeds; {result.missing}'
-        )
-    if result.modified:
-        notes.append(result.modified)
-    if result.runs and len(values) < len(result.runs):
-        to_target = ' to a target' in collect.KINDS[cell.measure.kind].title
-        outcome = f'reached {100 * cell.measure.target:g} %' if to_target else 'had a value'
+        some = f'{len(result.runs)} of {len(result.seeds)} seeds; ' if result.runs else ''
+        notes.append(f'{some}{result.missing}')
+    notes.append(result.modified)
+    if len(values) < len(result.runs):
+        outcome = f'reached {100 * cell.measure.target:g} %' if ' to a target' in kind.title else 'had a value'
         notes.append(f'{len(values)} of {len(result.runs)} seeds {outcome}')
-    head, unit = '', collect.KINDS[cell.measure.kind].unit
+    head = ' and '.join(statistics.number(value, kind.unit) for value in values.values())  # too few for a mean
     if summary and summary.seeds >= statistics.FEWEST:
-        head = f'{comparisons.number(summary.mean, unit)} ± {comparisons.number(summary.error, unit)} ({summary.seeds})'
-    elif summary:  # too few for a mean
-        head = ' and '.join(comparisons.number(value, unit) for value in values.values())
-    return ', '.join(filter(None, (head, *notes)))
+        mean, error = (statistics.number(value, kind.unit) for value in summary[:2])
+        head = f'{mean} ± {error} ({summary.seeds})'
+    ours = ', '.join(filter(None, (head, *notes)))
+    return '; '.join(filter(None, (ours, f'paper {_paper(cell.paper, kind.unit)}' if cell.paper else '')))
 
 
 def _making(study: Study, results: Mapping[CellKey, CellResult]) -> Grid:
     """A row for every set of runs, with all cells that are computed from it."""
-    groups: dict[tuple[str, ...], list[tuple[str, CellResult]]] = {}
+    groups: dict[str, list[tuple[str, CellResult]]] = {}
     for table, cell, result in _cells(study, results):
-        names = tuple(job.name for job in result.jobs)
-        groups.setdefault(names, []).append((f'{table.title}: {cell.row}, {cell.column}', result))
+        groups.setdefault(_made(result)['runs'], []).append((f'{table.title}: {cell.row}, {cell.column}', result))
     rows = []
-    for names, members in groups.items():
-        result = members[0][1]
-        cells = '; '.join(name for name, _ in members)
-        rows.append(
-            (cells, result.state, _commits(result), _hardware(result), ' '.join(names), plan.command(result.jobs))
-        )
+    for members in groups.values():
+        cells, result = '; '.join(name for name, _ in members), members[0][1]
+        rows.append((cells, *_made(result).values(), plan.command(result.jobs)))
     return Grid(('Cells', 'State', 'Commit', 'Hardware', 'Runs', 'Command'), tuple(rows), code=(4, 5))
-
-
-def _commits(result: CellResult) -> str:
-    return ', '.join(dict.fromkeys(entry['commit'] for entry in result.made))
-
-
-def _hardware(result: CellResult) -> str:
-    return ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made))
 
 
 def _paper(paper: Paper, unit: str) -> str:

@@ -1,21 +1,37 @@
-"""Definition of a study: tables of cells, each a configuration to run and the corresponding number of the paper."""
+"""Definition of a study: tables of cells, each a configuration to run and the corresponding number of the paper.
+
+`check` finds what is wrong with one by itself, before its first run; `plan.check` checks the configurations.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import did_you_mean
+from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
+from semisfl_jax.studies.measures import KINDS
+from semisfl_jax.training.evaluation import TRIVIAL_NAMES
 
 # Keys of a study's configuration, beside those of its runs
 OWN_KEYS = ('study_rows', 'study_columns', 'study_tuned', 'study_untuned')
+FIGURES = {
+    'values': 'All values with standard errors',
+    'accuracy_rounds': 'Test accuracy against rounds',
+    'score_rounds': "A task's score on the test set against rounds",
+    'accuracy_gigabytes': 'Test accuracy against traffic',
+    'accuracy_minutes': 'Test accuracy against simulated time',
+    'accuracy_prices': 'Test accuracy against rounds, traffic and simulated time (level: a method without traffic)',
+    'k_s': 'Supervised steps per round',
+    'loss_rounds': "The clients' objective at the server's model, F, against rounds",
+    'spread_rounds': 'Standard deviation of the test accuracy over seeds',
+}
 SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'one_round', 'full')  # a study need not have all
 
 
@@ -31,12 +47,12 @@ class Paper(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """The quantity read from a run: `kind` is a name of `collect.KINDS`."""
+    """The quantity read from a run: `kind` is a name of `measures.KINDS`."""
 
     kind: str = 'accuracy'
     target: float = 0.0  # accuracy to reach, a share in [0, 1], for kinds that measure the cost until then
     reference: str = ''  # row of the same column whose run of the same seed it is a gain over, for 'delta_m'
-    trivial: str = ''  # one of `training.trivial.NAMES`: of that prediction in dense tasks, in place of the models
+    trivial: str = ''  # one of `TRIVIAL_NAMES`: of that prediction in dense tasks, in place of the models
 
 
 ACCURACY = Measure()
@@ -83,7 +99,7 @@ class Table:
     cells: tuple[Cell, ...]
     row_name: str = 'Method'
     reference: str = ''  # row that all others are compared with over shared seeds; '': no comparison
-    figures: tuple[str, ...] = ('values',)  # names of `figures.NAMES`
+    figures: tuple[str, ...] = ('values',)  # names of FIGURES
     caption: str = ''  # sentences added after the description of the numbers
 
     @property
@@ -181,3 +197,59 @@ def cell(
     old, new = keys.flat(unchanged), keys.flat(config)
     changes = {key: value for key, value in new.items() if old[key] != value}
     return Cell(row, column, base, config, changes, published, measure)
+
+
+def check_name(what: str, name: str) -> None:
+    """Checks a name that becomes a part of a folder's: with a slash, files would be written elsewhere.
+
+    Raises:
+      UserError: it has other characters than letters, digits, '_', '-' and '.', not first; names `what` it is of.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r'[\w-][\w.-]*', name):
+        raise UserError(
+            f"{what} is named {name!r}, which is no name of a folder; use letters, digits, '_', '-' and '.', not first"
+        )
+
+
+def check(study: Study) -> None:
+    """Checks the names and tables of a study.
+
+    Raises:
+      UserError: for the first mistake, naming its table.
+    """
+    check_name('a study', study.name)
+    check_name(f'the scale of the study {study.name}', study.scale)
+    named, titles = f'{study.name}:{study.scale}', [table.title for table in study.tables]
+    if not titles:
+        raise UserError(f'{named} has no tables; give it some')
+    if twice := [title for title in titles if titles.count(title) > 1]:
+        raise UserError(f'{named} has two tables called {twice[0]!r}; give each its own title')
+    for table in study.tables:
+        if fault := _fault(table):
+            raise UserError(f'{named}, {table.title}: {fault}')
+
+
+def _fault(table: Table) -> str:
+    """What is wrong with a table, '' if nothing."""
+    if not table.cells:
+        return 'it has no cells; give it some, or leave it out'
+    places = [(cell.row, cell.column) for cell in table.cells]
+    if twice := [place for place in places if places.count(place) > 1]:
+        return f'it has two cells at {" / ".join(twice[0])}; give each a row or column of its own'
+    if table.reference and table.reference not in table.rows:
+        return f'its reference {table.reference!r} is not a row; {use_one_of(table.reference, table.rows)}'
+    if isinstance(table.figures, str):
+        return f'its figures={table.figures!r} are a text; write ({table.figures!r},)'
+    if unknown := [name for name in table.figures if name not in FIGURES]:
+        return f'its figure {unknown[0]!r} is unknown; {use_one_of(unknown[0], FIGURES)}'
+    for cell in table.cells:
+        place, (kind, _, row, named) = f'{cell.row} / {cell.column}', cell.measure
+        if kind not in KINDS:
+            return f'{place} measures {kind!r}, which is unknown; {use_one_of(kind, KINDS)}'
+        if row and table.at(row, cell.column) is None:
+            return f'{place} is a gain over {row!r}, which has no cell in that column; add it'
+        if named and named not in TRIVIAL_NAMES:
+            return f'{place} is of {named!r}, which is no trivial prediction; {use_one_of(named, TRIVIAL_NAMES)}'
+        if named and not cell.config.data.tasks:
+            return f'{place} is of a trivial prediction, but its runs have no dense tasks (data.tasks)'
+    return ''

@@ -1,22 +1,31 @@
-"""Means, standard errors and intervals, paired differences with a significance test, and how many seeds one needs."""
+"""Means and standard errors over seeds, paired differences between rows with a significance test, and how many seeds
+one needs."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.studies import collect
+from semisfl_jax.studies.collect import CellKey, CellResult
+from semisfl_jax.studies.document import NOTHING, Grid
+from semisfl_jax.studies.measures import KINDS
+from semisfl_jax.studies.spec import Study, Table
 from semisfl_jax.training.metrics import mean_and_error
 
 CONFIDENCE = 0.95  # of intervals
 POWER, LEVEL = 0.8, 0.05  # with which a difference is to be found, and the two-sided level of the test
 FEWEST = 3  # seeds of which a mean is shown
+DIFFERENCE_KEYS = (  # of differences.csv
+    *('table', 'column', 'row', 'minus', 'unit', 'pairs', 'mean', 'standard_error', 'low', 'high'),
+    *('deviation', 'p', 'p_corrected'),
+)
+Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
 class Summary(NamedTuple):
@@ -49,9 +58,7 @@ class Difference(NamedTuple):
 
 def summary(values: Mapping[int, float]) -> Summary | None:
     """The summary of values by seed; None if there are none."""
-    if not values:
-        return None
-    return Summary(*mean_and_error(list(values.values())), len(values))
+    return Summary(*mean_and_error(list(values.values())), len(values)) if values else None
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
@@ -72,11 +79,10 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
 
 def corrected(p: Sequence[float]) -> list[float]:
     """The p of several tests, corrected for their number by Holm's method; NaN stays, and counts as no test."""
-    multitest, _ = _statsmodels()
+    from statsmodels.stats.multitest import multipletests
+
     tested = [value for value in p if math.isfinite(value)]
-    if not tested:
-        return list(p)
-    adjusted = iter(multitest.multipletests(tested, method='holm')[1])
+    adjusted = iter(multipletests(tested, method='holm')[1] if tested else ())
     return [float(next(adjusted)) if math.isfinite(value) else value for value in p]
 
 
@@ -85,28 +91,100 @@ def seeds_needed(deviation: float, difference: float = 1.0) -> int:
 
     `deviation`: the standard deviation of the differences of pairs, in the same unit.
     """
-    _, power = _statsmodels()
+    from statsmodels.stats.power import TTestPower
+
     if deviation <= 0:
         return FEWEST
-    test, effect = power.TTestPower(), difference / deviation
+    test, effect = TTestPower(), difference / deviation
     if effect > 1:  # a few, where the solver below may fail; of far more than enough the power is NaN
         return next(seeds for seeds in itertools.count(FEWEST) if not test.power(effect, seeds, LEVEL) < POWER)
     return math.ceil(test.solve_power(effect, alpha=LEVEL, power=POWER))
 
 
-def check() -> None:
-    """Raises UserError if the library behind these numbers is not installed."""
-    _statsmodels()
+def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
+    """A row of differences.csv for every row except the reference, and every column.
 
-
-def _statsmodels() -> tuple[ModuleType, ModuleType]:
-    """Its modules of tests and of power, imported on first use: that takes seconds.
-
-    Raises:
-      UserError: it is not installed.
+    Trivial predictions are in none: they are no methods, and would be among the comparisons that p is corrected for.
     """
-    try:
-        from statsmodels.stats import multitest, power
-    except ImportError as error:
-        raise UserError("reports of studies need statsmodels: pip install -e '.[plots]'") from error
-    return multitest, power
+    lines = []
+    for table in study.tables:
+        of_table: list[dict[str, Any]] = []
+        others = [row for row in table.rows if table.reference and row != table.reference]
+        for column, row in itertools.product(table.columns, others):
+            cells = [cell for name in (table.reference, row) if (cell := table.at(name, column))]
+            if len(cells) < 2 or cells[1].measure.trivial:
+                continue
+            pair = (collect.values(results[table.title, cell.row, column], cell.measure) for cell in cells)
+            if difference := paired(*pair):
+                unit = KINDS[cells[0].measure.kind].unit
+                places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row, 'unit': unit}
+                numbers = (*difference, *difference.interval, difference.deviation)
+                names = ('mean', 'standard_error', 'pairs', 'p', 'low', 'high', 'deviation')
+                of_table.append(places | dict(zip(names, numbers, strict=True)))
+        for line, p in zip(of_table, corrected([line['p'] for line in of_table]), strict=True):
+            line['p_corrected'] = p
+        lines += of_table
+    return lines
+
+
+def difference_grid(table: Table, differences: Rows) -> Grid | None:
+    """The differences of a table, among the `difference_rows` of its study: the reference minus each other row; None if
+    there are none."""
+    found = {(line['minus'], line['column']): line for line in differences if line['table'] == table.title}
+    rows = dict.fromkeys(cell.row for cell in table.cells if not cell.measure.trivial and cell.row != table.reference)
+    lines = tuple((row, *(_difference(found.get((row, column))) for column in table.columns)) for row in rows)
+    return Grid((table.row_name, *table.columns), lines) if found else None
+
+
+def _difference(difference: Mapping[str, Any] | None) -> str:
+    if difference is None:
+        return NOTHING
+    if difference['pairs'] < FEWEST:
+        return f'{NOTHING} ({difference["pairs"]})'
+    p = f'p = {difference["p_corrected"]:.2g}' if math.isfinite(difference['p_corrected']) else 'no test'
+    mean, low, high = (number(difference[name], difference['unit'], '+') for name in ('mean', 'low', 'high'))
+    return f'{mean} [{low}, {high}], {p} ({difference["pairs"]})'
+
+
+def _deviations(differences: Rows) -> list[float]:
+    """Standard deviations of the differences in percentages, in points, of those with enough seeds."""
+    return [row['deviation'] for row in differences if row['unit'] == '%' and row['pairs'] >= FEWEST]
+
+
+def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str:
+    """How many seeds a difference of a point needs, before the missing runs are made; '' if nothing is known of it.
+
+    From the runs that are there, if three seeds of some comparison are, else from the pilot of the study.
+    """
+    if deviations := _deviations(difference_rows(study, results)):
+        deviation, source = float(np.median(deviations)), 'the runs that are there'
+    elif study.pilot:
+        deviation, source = study.pilot
+    else:
+        return ''
+    seeds = {len(cell.config.seeds) or 1 for cell in study.cells()}
+    has = ' to '.join(dict.fromkeys((str(min(seeds)), str(max(seeds)))))
+    return (
+        f'power: differences of pairs spread by {deviation:.2f} points ({source}), so a difference of one point needs '
+        f'{seeds_needed(deviation)} seeds; the study has {has}'
+    )
+
+
+def power(table: Table, differences: Rows) -> str:
+    """How many seeds a difference of a point needs in a table; '' where differences are not percentages."""
+    deviations = _deviations([line for line in differences if line['table'] == table.title])
+    if not deviations:
+        return ''
+    middle, largest = float(np.median(deviations)), max(deviations)
+    return (
+        f'The differences of pairs have a standard deviation of {middle:.2f} points in the median and {largest:.2f} at '
+        f'most. To find a difference of one point with a probability of {100 * POWER:g} % at a level of '
+        f'{100 * LEVEL:g} %, one comparison needs {seeds_needed(middle)} seeds in the median and '
+        f'{seeds_needed(largest)} at most.'
+    )
+
+
+def number(value: float, unit: str, sign: str = '') -> str:
+    """Two decimals for percentages, three significant digits for anything else."""
+    digits = '.2f' if unit == '%' else '.3g'
+    return format(value, sign + digits) if math.isfinite(value) else NOTHING

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study, Table
 
@@ -62,7 +62,7 @@ class Tuned(NamedTuple):
 def as_json(result: Tuned) -> dict[str, Any]:
     """The content of tuned.json."""
     methods = [method._asdict() for method in result.methods]
-    return atomic_io.seal({'format': FORMAT, **result._asdict(), 'seeds': list(result.seeds), 'methods': methods})
+    return file_io.seal({'format': FORMAT, **result._asdict(), 'seeds': list(result.seeds), 'methods': methods})
 
 
 def read(path: Path) -> Tuned:
@@ -78,14 +78,14 @@ def read(path: Path) -> Tuned:
             why = 'the sweep has not ended yet; run its command again'
         raise UserError(f'config.study_tuned={path}: there is no {file}; {why}')
     try:
-        content = atomic_io.read_object(file)
+        content = file_io.read_object(file)
     except UserError as error:
         raise UserError(f'config.study_tuned={path}: {error}; give the {NAME} of a sweep') from error
     if content.get('format') != FORMAT:
         raise UserError(
             f'{file} is not of format {FORMAT}, which this version of the package reads; run the sweep again'
         )
-    if not atomic_io.is_sealed(content):
+    if not file_io.is_sealed(content):
         raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
     fields = {name: content[name] for name in Tuned._fields if name != 'methods'}
     methods = tuple(TunedMethod(**entry) for entry in content['methods'])

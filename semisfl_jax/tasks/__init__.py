@@ -1,8 +1,6 @@
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
-from semisfl_jax.tasks.catalog import NAMES, make, score, smallest
-from semisfl_jax.tasks.classification import classification
-from semisfl_jax.tasks.gain import delta_m
+from semisfl_jax.tasks.catalog import NAMES, classification, make, score, smallest
 from semisfl_jax.tasks.task import (
     ACCURACY,
     AP,
@@ -19,6 +17,7 @@ from semisfl_jax.tasks.task import (
     Score,
     Scorer,
     Task,
+    delta_m,
     score_key,
     split_key,
 )

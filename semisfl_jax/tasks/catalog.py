@@ -1,4 +1,4 @@
-"""The tasks by name, as in `data.tasks`."""
+"""The tasks by name, as in `data.tasks`, and classification: one label for an image, judged by accuracy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,45 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core import losses
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.types import Array
-from semisfl_jax.core.wording import use_one_of
-from semisfl_jax.tasks import dense_losses, edges, keypoints, scores
-from semisfl_jax.tasks.classification import classification
-from semisfl_jax.tasks.task import AP, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Task
+from semisfl_jax.tasks import dense_losses, edges, scores
+from semisfl_jax.tasks.task import ACCURACY, AP, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Scorer, Task
+
+
+def _count_correct(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
+    """The images whose largest logit is the label's, and all. Labels have no size."""
+    correct = jnp.argmax(logits, axis=-1) == labels
+    return jnp.sum(correct & valid, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32)
+
+
+def _accuracy(counts: Any) -> dict[str, float]:
+    correct, total = (int(np.sum(count)) for count in counts)
+    return {ACCURACY.name: correct / total}
+
+
+def _likely_label(logits: Array, threshold: float) -> Array:
+    probabilities = jax.nn.softmax(logits)
+    confident = jnp.max(probabilities, axis=-1) >= threshold
+    return jnp.where(confident, jnp.argmax(logits, axis=-1), -1).astype(jnp.int32)
+
+
+def classification(classes: int) -> Task:
+    """The task of labels below `classes`."""
+    return Task(
+        name='classification',
+        title='Classification',
+        outputs=classes,
+        dense=False,
+        loss=lambda logits, labels: jnp.mean(losses.cross_entropy_rows(logits, labels)),
+        score=ACCURACY,
+        scorer=Scorer(_count_correct, _accuracy),
+        pseudo_label=_likely_label,
+    )
+
+
+# --- dense tasks
 
 SHOWN = 0.5  # probability from which figures show a peak as a keypoint
 
@@ -95,7 +128,7 @@ def _keypoints(outputs: int) -> Task:
         dense=True,
         loss=dense_losses.keypoints,
         score=AP,
-        scorer=keypoints.scorer(),
+        scorer=scores.keypoints(),
         show=_points,
         largest=outputs,
         constant=_undecided(outputs),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax.core.types import Array
-from semisfl_jax.tasks import resize
+from semisfl_jax.tasks import scores
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import ODSF, Scorer
 
@@ -68,7 +68,7 @@ def _two_and_four(bits: list[Array]) -> tuple[Array, Array]:
 def _count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
     """Codes [B, H, W] uint8 of all pixels, 0 for those that do not count, and the `sizes` [B, 2] of the images."""
     known = known_pixels(targets, valid)
-    probability = resize.bilinear(jax.nn.sigmoid(outputs[..., 0]), targets.shape[1:], sizes)
+    probability = scores.bilinear(jax.nn.sigmoid(outputs[..., 0]), targets.shape[1:], sizes)
     exceeded = jnp.searchsorted(jnp.asarray(THRESHOLDS, jnp.float32), probability, side='left')
     codes = jnp.where(known, exceeded + TRUE_EDGE * (targets == 1), 0).astype(jnp.uint8)
     whole = jnp.broadcast_to(jnp.array(targets.shape[1:], jnp.int32), (len(targets), 2))

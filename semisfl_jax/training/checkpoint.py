@@ -19,8 +19,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
 import semisfl_jax
-from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.core.wording import first_line
+from semisfl_jax.core.errors import UserError, first_line, warn
 
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
 _SECONDS_FOR_OTHERS = 0.2  # for reads that run concurrently with a failed one to finish

@@ -15,10 +15,9 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.config import failures
-from semisfl_jax.core.errors import Diverged, UserError
+from semisfl_jax.core.errors import Diverged, UserError, found
 from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.core.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
-from semisfl_jax.core.wording import found
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.training import checkpoint
 
@@ -44,7 +43,7 @@ def check_algorithm(method: str, algorithm: Algorithm) -> Algorithm:
         if not hasattr(state, 'student') or _kind(getattr(state, 'round', None)) != 'int32 []':
             raise UserError(
                 f"method '{method}': init returns {found(state)}; return a state with round [] int32 and student, such "
-                'as phases.init_state(key, model, memory=())'
+                'as core.init_state(key, model)'
             )
         return state
 

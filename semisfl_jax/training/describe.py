@@ -9,7 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax.core import trees
-from semisfl_jax.core.wording import size
+from semisfl_jax.core.errors import size
 from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
 

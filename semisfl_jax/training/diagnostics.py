@@ -43,15 +43,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data
-from semisfl_jax.core import State, atomic_io, compilation, pseudo_label, queue, rng, sampling
+from semisfl_jax.core import State, file_io, machine, queue, rng, sampling
 from semisfl_jax.core import cross_entity as cross_entity_phase
 from semisfl_jax.core import supervised as supervised_phase
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.labeling import build_labeler
 from semisfl_jax.core.losses import References
+from semisfl_jax.core.queue import Queue, Ring
 from semisfl_jax.core.state import trainable
-from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, Queue, Views
+from semisfl_jax.core.teacher import assign_pseudo_labels, hard_labels
+from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, Views
 from semisfl_jax.models import SplitModel
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
@@ -80,7 +81,7 @@ def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None
     path.parent.mkdir(exist_ok=True)
     written = io.BytesIO()
     np.savez_compressed(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
-    atomic_io.write(path, written.getvalue())
+    file_io.write(path, written.getvalue())
 
 
 def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:
@@ -188,12 +189,12 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 # --- from the state after a round, in separate programs, so that the round stays one call
 
 
-def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
+def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
     """Builds the diagnostics of a run; they are compiled on first use.
 
     Args:
       experiment: one of its trials, which all share the programs.
-      jit: `compilation.jit`, possibly with settings applied.
+      jit: `machine.jit`, possibly with settings applied.
 
     Returns:
       diagnose(trial, state, number, k_s) -> the arrays listed in the module docstring. `state` is that after round
@@ -204,9 +205,7 @@ def build(experiment: Experiment, jit: Callable = compilation.jit) -> Callable[[
 
     def guess(state: Any, key: Array, images: Array) -> dict[str, tuple[Array, Array]]:
         logits = predict(state, views.weak(key, images))
-        return {
-            model: pseudo_label.hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()
-        }
+        return {model: hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()}
 
     def classify(state: Any, images: Array) -> dict[str, Array]:
         return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}
@@ -276,7 +275,7 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
 def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
     """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
-    if hparams.client_teacher_ema or not jax.tree.leaves(experiment.state_shapes.memory):
+    if hparams.client_teacher_ema or not jax.tree.leaves(experiment.state_shapes.queue):
         return None
     client_map = core.client_map(federation.client_chunk, federation.client_map)
     run = jit(build_replay(experiment.model, views, hparams, client_map))
@@ -327,7 +326,7 @@ def _gap(state: Any) -> tuple[Array, Array]:
 
 def build_replay(
     model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap
-) -> Callable[..., tuple[Queue, ...]]:
+) -> Callable[..., tuple[Ring, ...]]:
     """Builds the replay of SemiSFL's queue, without `client_teacher_ema`.
 
     Args:
@@ -340,56 +339,53 @@ def build_replay(
       run(key, state, federation, cohort, k_s []) -> the levels of the queue, with true classes as keys [Q, 1]. `key`,
       `federation`, `cohort` and `k_s` are those of the round, `state` is what it returned.
     """
-    memory = queue.build(hparams.queue, hparams.queue_size, 1, hparams.queue_stride, hparams.queue_empty_slots)
     axis = ClientAxis(map=client_map)
-    labeler = build_labeler(model, hparams, axis, labels_by='teacher')
 
     def note(labels: Array, confident: Array, truth: Array) -> References:
         return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
 
-    def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Any:
-        def remember(step: Array, queue_state: Any) -> Any:
+    def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Queue:
+        def remember(step: Array, seen: Queue) -> Queue:
             labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
-            return memory.push_supervised(queue_state, note(labels, jnp.ones_like(labels, bool), labels))
+            return seen.push_supervised(note(labels, jnp.ones_like(labels, bool), labels))
 
         first = state.step - k_s
         if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
             first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
-        return jax.lax.fori_loop(first, state.step, remember, memory.init())
+        return jax.lax.fori_loop(first, state.step, remember, queue.build(hparams, width=1))
 
-    def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, queue_state: Any) -> Any:
+    def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, seen: Queue) -> Queue:
         round_key = cross_entity_phase.round_key(key, state.round - 1)
         rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
         kept_iterations = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
 
-        def iteration(queue_state: Any, inputs: tuple[Array, Array, Array]) -> tuple[Any, None]:
+        def iteration(seen: Queue, inputs: tuple[Array, Array, Array]) -> tuple[Queue, None]:
             t, rows, labeled = inputs  # [], [A, B], [A, B]
             images, truth = federation.client_images[rows], federation.client_labels[rows].reshape(-1)
             keys = cross_entity_phase.iteration_keys(round_key, cohort.ids, t)
-            x = views.normalize(cross_entity_phase.weak_views(views, axis, keys, images))
-            _, logits = labeler.label(state.teacher, state.student, True, x, keys['teacher_dropout'])
-            labels, confident = pseudo_label.assign(hparams, logits, truth)
+            x = views.normalize(axis.map(views.weak)(keys['weak'], images))
+            models = state.teacher, state.student
+            _, logits = cross_entity_phase.weak_rows(model, hparams, axis, *models, x, keys['teacher_dropout'], True)
+            labels, confident = assign_pseudo_labels(hparams, logits, truth)
             labeled = labeled.reshape(-1)
             references = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
-            return memory.push_unlabeled(queue_state, references, t), None
+            return seen.push_unlabeled(references, t), None
 
         per_iteration = (
             jnp.asarray(kept_iterations),
             jnp.swapaxes(rows, 0, 1)[kept_iterations],
             jnp.swapaxes(labeled, 0, 1)[kept_iterations],
         )
-        return jax.lax.scan(iteration, queue_state, per_iteration)[0]
+        return jax.lax.scan(iteration, seen, per_iteration)[0]
 
-    def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Queue, ...]:
-        queue_state = supervised(key, state, federation, k_s)
+    def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Ring, ...]:
+        seen = supervised(key, state, federation, k_s)
         if hparams.pre_rounds:
             warming_up = state.round <= hparams.pre_rounds
-            queue_state = jax.lax.cond(
-                warming_up, lambda: queue_state, lambda: cross_entity(key, state, federation, cohort, queue_state)
-            )
+            seen = jax.lax.cond(warming_up, lambda: seen, lambda: cross_entity(key, state, federation, cohort, seen))
         else:
-            queue_state = cross_entity(key, state, federation, cohort, queue_state)
-        return (queue_state,) if isinstance(queue_state, Queue) else queue_state
+            seen = cross_entity(key, state, federation, cohort, seen)
+        return seen.rings
 
     return run
 

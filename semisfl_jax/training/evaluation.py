@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data, tasks
-from semisfl_jax.core import compilation, sampling
+from semisfl_jax.core import machine, sampling
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import Task
@@ -35,7 +35,7 @@ def compile_evaluate(
     like: Any,
     inputs: Any,
     task_of: Callable[[str], Task],
-    jit: Callable = compilation.jit,
+    jit: Callable = machine.jit,
 ) -> Callable[[Any, Any], Scores]:
     """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes.
 

@@ -15,8 +15,9 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
+from semisfl_jax.algorithms.task_model import TaskModel
 from semisfl_jax.config import devices, failures
-from semisfl_jax.core import compilation, frequency, rng
+from semisfl_jax.core import frequency, machine, rng
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Algorithm, Array, Federation, Views
@@ -31,7 +32,7 @@ class Experiment(NamedTuple):
     dataset: data.Dataset  # whose test images are validation images if these are what it evaluates on
     partition: data.Partition
     federation: Federation | data.HostFederation
-    model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
+    model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
     state_shapes: Any  # of the state of the algorithm
@@ -109,7 +110,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
 class Parts(NamedTuple):
     """What trials share beside the images."""
 
-    model: Any  # models.SplitModel; with dense tasks a tuple of phases.TaskModel
+    model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
     state_shapes: Any
@@ -136,7 +137,7 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
 
 
 def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
-    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `phases.TaskModel`.
+    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
 
     Args:
       config: resolved.
@@ -166,8 +167,8 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
         outputs = outline.outputs[name]
         options = net.convolution, dtype, net.batch_norm_variance, net.output_stride, net.recompute
         model = models.build_dense(net.name, outputs, outline.image, *options)
-        of_tasks.append(core.TaskModel(tasks_lib.make(name, outputs), model))
-    if net.weights:  # of the encoder; all tasks begin with that of the first model (`phases.init_models`)
+        of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
+    if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
         init = of_tasks[0].model.init
         encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom)
         model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))
@@ -298,5 +299,5 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
 
 
 def compile_with(config: ConfigDict) -> Callable:
-    """`compilation.jit` with the precision and determinism of a configuration."""
-    return partial(compilation.jit, precision=config.precision, deterministic=config.deterministic)
+    """`machine.jit` with the precision and determinism of a configuration."""
+    return partial(machine.jit, precision=config.precision, deterministic=config.deterministic)

@@ -17,9 +17,8 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms, core, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
-from semisfl_jax.core import atomic_io, compilation, hosts
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core import file_io, hosts, machine
+from semisfl_jax.core.errors import UserError, shorten
 from semisfl_jax.training import checkpoint, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.driver import init_controller
@@ -35,7 +34,7 @@ def config(folder: Path) -> ConfigDict:
       UserError: there is none, or it cannot be read.
     """
     try:
-        read = ConfigDict(atomic_io.read_object(folder / 'config.json'))
+        read = ConfigDict(file_io.read_object(folder / 'config.json'))
     except (UserError, ValueError) as error:  # ValueError: an invalid ConfigDict key
         raise UserError(f'{folder} holds no run: {error}') from error
     for key, value in keys.ADDED.items():
@@ -123,7 +122,7 @@ class Trained:
 
     Attributes:
       experiment: of the trial: configuration, data, split, model and method.
-      state: of the method, `phases.State` in those of the package.
+      state: of the method, `core.State` in those of the package.
     """
 
     def __init__(self, experiment: Experiment, state: Any):
@@ -217,7 +216,7 @@ class Result:
 
     @functools.cached_property
     def state(self) -> Any:
-        """The final state of the method: `phases.State` in those of the package. That of a run which an earlier call
+        """The final state of the method: `core.State` in those of the package. That of a run which an earlier call
         finished is read from its checkpoint, which takes the time to build the experiment."""
         return self._state()
 
@@ -240,7 +239,7 @@ def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Re
     return Result(summary, records, state)
 
 
-@compilation.without_collecting()
+@machine.without_collecting()
 def build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
     """The trials of `config` (resolved), each with a folder that was checked to be usable. For all processes."""
     configs = config_lib.trials(config)

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, data
 from semisfl_jax.config import devices
-from semisfl_jax.core import atomic_io, compilation, hosts
+from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.training import (
@@ -57,7 +57,7 @@ def train(
 ) -> Result:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
-    Nothing is printed. `training.console` has the listener with which the command prints.
+    Nothing is printed. `training.events.console` has the listener with which the command prints.
 
     Args:
       config: a configuration with the keys of configs/default.py.
@@ -86,7 +86,7 @@ def train(
         _emit(listeners, events.Finished(finished, folder, earlier=True))
         return load.read_result(folder, config, finished)
     if config.compilation_cache:
-        compilation.keep(data.default_cache_dir() / 'compiled')
+        machine.cache_programs(data.default_cache_dir() / 'compiled')
     trials = load.build_trials(config, folder)
     of_trials = devices.count(config) if config.seeds else 1
     _emit(listeners, events.Described(describe(trials, of_trials), folder))
@@ -179,7 +179,7 @@ def _train(run: Run, request: Request) -> Result:
     return Result(run_summary, lambda: progress.records, lambda: states if config.seeds else states[0])
 
 
-@compilation.without_collecting()
+@machine.without_collecting()
 def _start(run: Run) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
     driver, first = run.driver, run.trials[0]
@@ -202,7 +202,7 @@ def _start(run: Run) -> LoopState:
     )
 
 
-@compilation.without_collecting()
+@machine.without_collecting()
 def _compile(run: Run, progress: LoopState, upcoming: RoundInputs) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     driver, config, trials, first = run.driver, run.config, run.trials, run.trials[0]
@@ -223,7 +223,7 @@ def _compile(run: Run, progress: LoopState, upcoming: RoundInputs) -> Programs:
         global_loss = evaluation.build_global_loss(trials)
     if first.costs.enabled:  # a price that cannot be billed says so before anything is written
         index = max(progress.round, config.pre_rounds)
-        costs.bill(first.costs, index, 1, upcoming.clients[0] or inputs.participation(first, index))
+        costs.price_round(first.costs, index, 1, upcoming.clients[0] or inputs.participation(first, index))
     diagnose = diagnostics.build(first, jit) if config.diagnostics_every else None
     return Programs(round_, evaluate, global_loss, trivial_scores, diagnose, seconds)
 
@@ -233,7 +233,7 @@ def _compiling(program: str, seconds: dict[str, float], run: Run) -> Iterator[No
     """Reports a compilation and records its duration in seconds."""
     run.emit(events.Compiling(program))
     start = time.monotonic()
-    with compilation.count() as programs:
+    with machine.count_compilations() as programs:
         yield
     seconds[program] = time.monotonic() - start
     run.emit(events.Compiled(program, seconds[program], cached=programs.hits > 0))
@@ -283,7 +283,7 @@ def _report(
     ):
         cost = old.bill
         if trial.costs.enabled:
-            cost = costs.add(cost, costs.bill(trial.costs, progress.round, steps, cohort, values))
+            cost = costs.add(cost, costs.price_round(trial.costs, progress.round, steps, cohort, values))
         record = metrics.make_record(trial, number, steps, values, of_trial, cost, cohort, seconds, images)
         totals.append(metrics.update_totals(old, cost, record, trial.headline, trial.score_keys))
         records.append(record)
@@ -315,9 +315,9 @@ def _save(run: Run, progress: LoopState, request: Request) -> None:
 def _summarize(run: Run, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The summary of every trial and that of the run, which is the same for a single trial."""
     summaries = [
-        atomic_io.seal(metrics.summarize_trial(trial, totals, trivial_scores, programs.seconds, len(run.trials)))
+        file_io.seal(metrics.summarize_trial(trial, totals, trivial_scores, programs.seconds, len(run.trials)))
         for trial, totals, trivial_scores in zip(run.trials, progress.totals, programs.trivial_scores, strict=True)
     ]
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, atomic_io.seal(metrics.summarize_trials(run.config, run.driver.map, summaries))
+    return summaries, file_io.seal(metrics.summarize_trials(run.config, run.driver.map, summaries))

@@ -15,8 +15,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax.config import devices, keys
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.wording import first_line, shorten, size
+from semisfl_jax.core.errors import UserError, first_line, shorten, size
 
 P = ParamSpec('P')
 R = TypeVar('R')

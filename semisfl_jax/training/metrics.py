@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import failures
-from semisfl_jax.core import atomic_io
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
@@ -104,7 +104,7 @@ def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
     """
     records = []
     for number, text in enumerate(_lines(path)[:rounds], start=1):
-        record = atomic_io.parse(text, f'{path}, line {number},')
+        record = file_io.parse_json(text, f'{path}, line {number},')
         if not isinstance(record, dict) or type(record.get('round')) is not int:
             raise UserError(f'{path}, line {number}, is not a line that a run writes: it has no round')
         records.append(record)
@@ -112,7 +112,7 @@ def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> list[bytes]:
-    return atomic_io.content(path).split(b'\n')[:-1] if os.path.lexists(path) else []
+    return file_io.read(path).split(b'\n')[:-1] if os.path.lexists(path) else []
 
 
 def check_rounds(path: Path, rounds: int) -> None:
@@ -133,8 +133,8 @@ def check_rounds(path: Path, rounds: int) -> None:
 def truncate(path: Path, rounds: int) -> None:
     """Truncates metrics.jsonl to its first `rounds` lines."""
     content = b''.join(text + b'\n' for text in _lines(path)[:rounds])
-    if os.path.lexists(path) and content != atomic_io.content(path):
-        atomic_io.write(path, content)
+    if os.path.lexists(path) and content != file_io.read(path):
+        file_io.write(path, content)
 
 
 def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:

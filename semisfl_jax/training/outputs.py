@@ -24,9 +24,8 @@ from tensorboardX.proto.summary_pb2 import Summary
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, tasks
-from semisfl_jax.core import atomic_io, user_files
-from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.core.wording import shorten
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, shorten, warn
 from semisfl_jax.training import checkpoint, diagnostics, metrics
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
@@ -46,7 +45,7 @@ def folder_of(folder: object) -> Path | None:
         return None
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise UserError(f'folder={shorten(repr(folder))} names no folder; give a path, or None for no files')
-    return Path(user_files.expanded(os.fspath(folder), 'folder'))
+    return Path(file_io.expand_home(os.fspath(folder), 'folder'))
 
 
 def trial_folders(folder: Path, config: ConfigDict) -> list[Path]:
@@ -71,7 +70,7 @@ def check_folder(folder: Path, config: ConfigDict) -> None:
             raise UserError(f'{folder} holds {foreign[0]} but no config.json; choose another --workdir')
         return
     try:
-        content = atomic_io.read_object(file)
+        content = file_io.read_object(file)
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, content):
@@ -103,7 +102,7 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / '.lock', timeout=0):
-            atomic_io.write_json(folder / 'config.json', config.to_dict())
+            file_io.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
             yield
@@ -121,10 +120,10 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
 def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
     """The intact summary.json of a run with at least `rounds` rounds; else None."""
     try:
-        summary = atomic_io.read_object(folder / SUMMARY)
+        summary = file_io.read_object(folder / SUMMARY)
     except UserError:
         return None
-    return summary if atomic_io.is_sealed(summary) and summary['rounds'] >= rounds else None
+    return summary if file_io.is_sealed(summary) and summary['rounds'] >= rounds else None
 
 
 def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
@@ -247,9 +246,9 @@ class RunFolder:
     def write_summaries(self, summaries: Sequence[dict[str, Any]], summary: dict[str, Any]) -> None:
         """Writes summary.json of every trial and, with several seeds, then that of the run."""
         for home, content in zip(self.homes, summaries, strict=True):
-            atomic_io.write_json(home / SUMMARY, content)
+            file_io.write_json(home / SUMMARY, content)
         if self._config.seeds:
-            atomic_io.write_json(self.path / SUMMARY, summary)
+            file_io.write_json(self.path / SUMMARY, summary)
 
 
 class Outputs(NamedTuple):

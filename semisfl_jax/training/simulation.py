@@ -22,7 +22,7 @@ from semisfl_jax.training.inputs import RoundInputs
 class Carry(NamedTuple):
     """What one round passes to the next."""
 
-    state: Any  # of the method: `phases.State` in those of the package
+    state: Any  # of the method: `core.State` in those of the package
     controller: FrequencyState  # of K_s
 
     @property

@@ -2,8 +2,228 @@
 
     python launch.py --config=configs/sweeps/digits.py:smoke
 
-`spec` defines what a sweep is; the files in configs/sweeps are sweeps. `plan` turns a trial into a run, in a folder
-named after its configuration. `search` proposes settings and decides which trials stop early, with Optuna. `measure`
-reads validation accuracies. `engine` executes the trials, `results` says what was found, `figures` draws it, and
-`report` writes it down, with tuned.json for studies.
+This module defines what a sweep is, methods under one configuration, and turns a trial into a run; the files in
+configs/sweeps are sweeps. `search` proposes settings, with Optuna, and makes the trials; `report` writes down what was
+found, with tuned.json for studies.
 """
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from semisfl_jax import algorithms
+from semisfl_jax import config as config_lib
+from semisfl_jax.algorithms import ranges as ranges_lib
+from semisfl_jax.algorithms.ranges import Range
+from semisfl_jax.config import compatibility, keys
+from semisfl_jax.core.errors import UserError, use_one_of
+from semisfl_jax.core.hparams import shared_defaults
+from semisfl_jax.studies import plan, spec
+
+SEEDS = (100, 101)  # for tuning; studies have 0 to 9
+OWN_KEYS = ('sweep_trials', 'sweep_methods')  # of a sweep's configuration, beside those of its runs
+MOST_TRIALS = 10_000  # of a method: more than anybody has time for
+_REFUSED = {
+    'seed': 'write --config.seeds=100,101, the seeds of every trial',
+    'algorithm': 'write --config.sweep_methods=NAME, …',
+    'setting': "every method is searched from the configuration's values; leave it at 'harmonized'",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A method in a sweep."""
+
+    title: str  # in tables and figures
+    fixed: Mapping[str, Any]  # flat: `algorithm`, and other keys that make it this method
+    ranges: Mapping[str, Range]  # by key
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """A search of the settings of several methods."""
+
+    name: str  # with the scale that of its folder: letters, digits, '_', '-' and '.'
+    scale: str
+    title: str
+    base: str  # file in configs/ without .py, or the path of another one with it
+    config: ConfigDict  # complete, that of all trials but for the entries' keys
+    entries: tuple[Entry, ...]
+    trials: int  # of each method; the first has the settings of `config`
+    seeds: tuple[int, ...] = SEEDS  # of each trial
+    seed: int = 0  # of the search itself
+    prune: bool = True  # stop trials that are behind the median of the others
+    notes: tuple[str, ...] = ()
+    warning: str = ''  # repeated in the report
+
+
+def entry(algorithm: str, title: str = '', ranges: Mapping[str, Range] | None = None, **fixed: Any) -> Entry:
+    """A method in a sweep, searched where its record says.
+
+    Args:
+      algorithm: its name.
+      title: in tables; '' means that of its record.
+      ranges: in place of those of its record.
+      fixed: other keys that make it this method, with two underscores for a dot: local__objective='uda'.
+
+    Raises:
+      UserError: there is no such method.
+    """
+    method = algorithms.get(algorithm)
+    changes = {key.replace('__', '.'): value for key, value in fixed.items()}
+    searched = dict(method.ranges if ranges is None else ranges)
+    return Entry(title or method.label, {'algorithm': algorithm, **method.needs, **changes}, searched)
+
+
+def sweep(
+    name: str,
+    base: str,
+    entries: Sequence[Entry],
+    changes: Mapping[str, Any],
+    trials: int,
+    scale: str = '',
+    title: str = '',
+    seeds: Sequence[int] = SEEDS,
+    prune: bool = True,
+    notes: Sequence[str] = (),
+    warning: str = '',
+) -> Sweep:
+    """A sweep of the configuration `base` with flat `changes`; see `Sweep` for the others.
+
+    Raises:
+      UserError: there is no such configuration or key.
+    """
+    config = config_lib.get_config(base, dict(changes)).lock()
+    seeds, notes = tuple(seeds), tuple(notes)
+    return Sweep(
+        name, scale, title or name, base, config, tuple(entries), trials, seeds, 0, prune, notes=notes, warning=warning
+    )
+
+
+def as_config(definition: Sweep) -> ConfigDict:
+    """What a file in configs/sweeps returns: its trials' configuration, whose keys can be changed, and itself."""
+    config = definition.config.copy_and_resolve_references().unlock()
+    config.seeds = definition.seeds
+    config.sweep = definition
+    config.sweep_trials = definition.trials
+    config.sweep_methods = ()  # titles or names of methods; (): all
+    return config.lock()
+
+
+def with_given(definition: Sweep, given: Mapping[str, Any]) -> Sweep:
+    """The sweep with keys changed on the command line.
+
+    Args:
+      definition: as in its file.
+      given: flat key -> value; those of OWN_KEYS change the sweep, all others the configuration of its trials.
+
+    Raises:
+      UserError: a key that is not the same for all trials, or an unknown method.
+    """
+    for key in given:
+        fixed = [entry.title for entry in definition.entries if key in entry.fixed]
+        if key in _REFUSED or fixed:
+            advice = _REFUSED.get(key) or f'{fixed[0]} has its own; leave it out'
+            raise UserError(f'config.{key} cannot be changed in a sweep; {advice}')
+    entries = definition.entries
+    if methods := given.get('sweep_methods'):
+        known = dict.fromkeys(name for entry in entries for name in (entry.fixed['algorithm'], entry.title))
+        asked = {word for name in methods for word in ([name] if name in known else name.split(','))}  # or 'a,b'
+        for name in sorted(asked - known.keys()):
+            hint = use_one_of(name, known)
+            raise UserError(f"config.sweep_methods: '{name}' is not in {definition.name}; {hint}")
+        entries = tuple(entry for entry in entries if asked & {entry.fixed['algorithm'], entry.title})
+    config = definition.config.copy_and_resolve_references().unlock()
+    config.update_from_flattened_dict({k: v for k, v in given.items() if k not in ('seeds', *OWN_KEYS)})
+    seeds, trials = tuple(given.get('seeds', definition.seeds)), given.get('sweep_trials', definition.trials)
+    return dataclasses.replace(definition, config=config.lock(), entries=entries, seeds=seeds, trials=trials)
+
+
+def trial_config(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> ConfigDict:
+    """The configuration of a trial: of `values` by searched key."""
+    config = sweep.config.copy_and_resolve_references().unlock()
+    config.update_from_flattened_dict({**entry.fixed, **settings(sweep, values)})
+    config.update(seed=0, seeds=sweep.seeds)
+    return config.lock()
+
+
+def settings(sweep: Sweep, values: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys that a trial sets, from the values of the searched ones: with `lr`, `lr_min` in proportion, so that a
+    search changes the size of steps and not the form of their decay."""
+    config = sweep.config
+    if 'lr' not in values or not config.lr:
+        return dict(values)
+    return {**values, 'lr_min': float(f'{config.lr_min * values["lr"] / config.lr:.6g}')}
+
+
+def untuned(sweep: Sweep, entry: Entry) -> dict[str, Any]:
+    """The values of the searched keys in the configuration, by key."""
+    flat = keys.flat(trial_config(sweep, entry, {}))
+    return {key: flat[key] for key in entry.ranges}
+
+
+def job(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> plan.Job:
+    """The run of a trial, with all tuning seeds in one program."""
+    config, unchanged = trial_config(sweep, entry, values), config_lib.get_config(sweep.base)
+    return plan.job(spec.cell(entry.title, '', sweep.base, config, unchanged), sweep.seeds)
+
+
+def check(sweep: Sweep) -> None:
+    """Checks the sweep, and the configuration of every method with its own values and at the ends of its ranges.
+
+    Raises:
+      UserError: for the first mistake.
+    """
+    spec.check_name('a sweep', sweep.name)
+    if sweep.scale:
+        spec.check_name(f'the scale of the sweep {sweep.name}', sweep.scale)
+    named = f'{sweep.name}:{sweep.scale}'.rstrip(':')
+    if sweep.trials > MOST_TRIALS:
+        raise UserError(f'config.sweep_trials={sweep.trials} is more than {MOST_TRIALS:,} for a method; use fewer')
+    if sweep.trials < 1:
+        raise UserError(f'config.sweep_trials={sweep.trials} leaves nothing to try; use 1 (untuned) or more')
+    if not sweep.seeds:
+        raise UserError(f'{named} has no tuning seeds; write --config.seeds=100,101')
+    if not sweep.entries:
+        raise UserError(f'{named} has no methods; list some in its `entries`')
+    if (split := sweep.config.data.eval_split) != 'validation':
+        raise UserError(
+            f"config.data.eval_split='{split}': a sweep chooses by validation accuracy, never by the test set; use "
+            "'validation', with data.num_validation"
+        )
+    titles = [entry.title for entry in sweep.entries]
+    if twice := [title for title in titles if titles.count(title) > 1]:
+        raise UserError(f"{named} has two methods called '{twice[0]}'; give each its own title")
+    for entry in sweep.entries:
+        try:
+            _check_entry(sweep, entry)
+        except UserError as error:
+            raise UserError(f'{named}, {entry.title}: {error}') from error
+
+
+def _check_entry(sweep: Sweep, entry: Entry) -> None:
+    method = entry.fixed['algorithm']
+    if not entry.ranges:
+        raise UserError(f'{method} has no ranges to search; add some to its record (Method.ranges) or to the sweep')
+    config = trial_config(sweep, entry, {})
+    config_lib.check(config)
+    flat = keys.flat(config)
+    unread, defaults = compatibility.unused(compatibility.algorithms.get(method)), shared_defaults()
+    for key, range_ in entry.ranges.items():
+        if key not in flat or key in unread:
+            raise UserError(f'it searches config.{key}, which {method} does not read; remove the range')
+        if fault := ranges_lib.fault(key, range_, {}, {k: v for k, v in flat.items() if k not in defaults}):
+            raise UserError(f'it searches config.{key}: {fault}')
+        if flat[key] not in range_:
+            raise UserError(
+                f'config.{key}={flat[key]} is outside of the range that is searched, {range_.text}; the first trial '
+                'has the value of the configuration, so widen the range or change the value'
+            )
+    start = untuned(sweep, entry)
+    for key, range_ in entry.ranges.items():
+        for end in range_.ends:
+            config_lib.check(trial_config(sweep, entry, {**start, key: end}))

@@ -1,22 +1,33 @@
-"""The search itself, by Optuna: which settings a trial has, whether it stops early, and the file that remembers it.
+"""The search: which settings a trial has, whether it stops early, how it ended, and the file that remembers it.
 
 A proposal depends on the trials before it, on the seed of the search and on the number of the trial, and on nothing
-else: for every trial, a new sampler with a seed of its own looks at the finished ones. Only ended trials are written
-down, each in one line, so that a search that was killed proposes the same again.
+else: for every trial, a new sampler of Optuna with a seed of its own looks at the finished ones. Only ended trials are
+written down, each in one line, so that a search that was killed proposes the same again. Whether a trial stops early
+depends on its validation scores after certain rounds, not on when somebody looked; rounds beyond them do not count.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from semisfl_jax import config as config_lib
+from semisfl_jax import runs, tasks
 from semisfl_jax.algorithms.ranges import Range
-from semisfl_jax.core import atomic_io, rng
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import metrics
+from semisfl_jax.config import keys
+from semisfl_jax.core import file_io, rng
+from semisfl_jax.core.errors import Diverged, UserError
+from semisfl_jax.studies import collect, plan, sweeps, tuned
+from semisfl_jax.studies.measures import LAST
+from semisfl_jax.studies.sweeps import Entry, Sweep
+from semisfl_jax.tasks import Score
+from semisfl_jax.training import checks, metrics
+
+if TYPE_CHECKING:
+    from semisfl_jax.studies.engine import Failed, Session
 
 JOURNAL = 'optuna.journal'
 COMPLETE, PRUNED, DIVERGED = 'complete', 'pruned', 'diverged'
@@ -25,6 +36,7 @@ STATES = (COMPLETE, PRUNED, DIVERGED)
 # a median says little. The first has the values of the configuration.
 RANDOM_TRIALS = 5
 DIGITS = 3  # significant ones of a proposal, so that tables and commands are readable
+STOPS = 4  # a trial can be stopped after a quarter, half and three quarters of its rounds
 
 
 class Trial(NamedTuple):
@@ -40,18 +52,172 @@ class Trial(NamedTuple):
     why: str = ''  # it diverged
 
 
-def optuna() -> Any:
-    """The library, imported on first use.
+class Result(NamedTuple):
+    """The trials of a method that have ended."""
+
+    entry: Entry
+    trials: list[Trial]
+
+    @property
+    def score(self) -> Score:
+        """By which its trials are judged; there is one once a trial has ended."""
+        return score_of(self.trials[0].key)
+
+    @property
+    def best(self) -> int | None:
+        """The number of the best complete trial, of equal ones the first; None before the first has ended."""
+        scores = {number: trial.score for number, trial in enumerate(self.trials) if trial.score is not None}
+        sign = 1 if scores and self.score.higher_is_better else -1
+        return max(scores, key=lambda number: sign * scores[number], default=None)
+
+    def states(self) -> dict[str, int]:
+        """How many trials ended how."""
+        return {state: sum(trial.state == state for trial in self.trials) for state in STATES}
+
+
+class Case(NamedTuple):
+    """A trial that is to be made: the next one of a method."""
+
+    sweep: Sweep
+    entry: Entry
+    done: list[Trial]  # the trials before it
+    values: dict[str, Any]  # of the searched keys
+    job: plan.Job
+    folder: Path  # of its run
+
+    @property
+    def name(self) -> str:
+        """'SemiSFL, trial 3'."""
+        return f'{self.entry.title}, trial {len(self.done)}'
+
+    def at_stops(self, scores: Mapping[int, float]) -> dict[int, float]:
+        """Those of the `scores` by round after which a trial can stop."""
+        stops = stop_rounds(self.job.rounds, self.sweep.config.eval_every)
+        return {number: scores[number] for number in stops if number in scores}
+
+
+def run(sweep: Sweep, storage: Any, session: Session) -> None:
+    """Makes the trials that are missing: trial by trial, each for all methods, so that at any moment they have had
+    equal budgets.
 
     Raises:
-      UserError: it is not installed.
+      UserError: a run failed for another reason than numbers that are not finite, or so did a method's first.
+      Stopped: the sweep was asked to stop.
     """
-    try:
-        library = importlib.import_module('optuna')
-    except ImportError as error:
-        raise UserError("sweeps need Optuna: pip install -e '.[sweeps]'") from error
-    library.logging.set_verbosity(library.logging.WARNING)
-    return library
+    ended = {entry.title: len(trials(storage, entry.title)) for entry in sweep.entries}
+    missing = [entry for number in range(sweep.trials) for entry in sweep.entries if number >= ended[entry.title]]
+    total = sweep.trials * len(sweep.entries)
+    session.say(
+        f'{sweep.title}{f", scale {sweep.scale}" if sweep.scale else ""}: {len(sweep.entries)} '
+        f'method{"s" * (len(sweep.entries) > 1)}, {sweep.trials} trial{"s" * (sweep.trials > 1)} each, '
+        f'{total - len(missing)} of {total} done'
+    )
+    with session.board(len(missing), len(missing) * sweep.config.rounds * len(sweep.seeds)) as board:
+        for entry in missing:
+            case = _next(sweep, entry, trials(storage, entry.title), session.home)
+            words = ', '.join(f'{key}={value}' for key, value in case.values.items())
+            failed = session.make(board, case.job, f'{case.name}: {words}', partial(_enough, case))
+            trial = _ended(case, failed)
+            _record(storage, entry, trial)
+            board.end(_outcome(trial, Result(entry, [*case.done, trial])))
+
+
+def _next(sweep: Sweep, entry: Entry, done: list[Trial], home: Path) -> Case:
+    """The next trial of a method: the first has the values of the configuration."""
+    values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
+    job = sweeps.job(sweep, entry, values)
+    return Case(sweep, entry, done, values, job, home / plan.RUNS / job.name)
+
+
+def _enough(case: Case) -> bool:
+    return _stopped_after(case) > 0
+
+
+def _stopped_after(case: Case) -> int:
+    """The round after which a trial stops early, being behind the median of the complete ones there; 0 if none of those
+    that its run has made so far. The first trial of a method never does."""
+    if not case.done or not case.sweep.prune:
+        return 0
+    library, study = optuna(), _study(case.done, case.entry.ranges)
+    pruner = library.pruners.MedianPruner(n_startup_trials=RANDOM_TRIALS, n_warmup_steps=0)
+    curve = case.at_stops(running_scores(case.folder, case.sweep.seeds, case.done[0].key))
+    for at in curve:
+        running = library.trial.create_trial(
+            state=library.trial.TrialState.RUNNING,
+            params=case.values,
+            distributions=_distributions(case.entry.ranges),
+            intermediate_values={number: value for number, value in curve.items() if number <= at},
+        )
+        if pruner.prune(study, running):
+            return at
+    return 0
+
+
+def _ended(case: Case, failed: Failed | None) -> Trial:
+    """The trial whose run is over; `failed`: how its run failed, None if it did not."""
+    at = _stopped_after(case)
+    if failed and not at and (failed.status != Diverged.status or not case.done):
+        raise UserError(f'{case.name}: {failed.line} (output in {failed.log}); the same command tries it again')
+    key = case.done[0].key if case.done else runs.read(runs.trials(case.folder)[0]).key
+    scores = running_scores(case.folder, case.sweep.seeds, key)
+    curve, last, name = case.at_stops(scores), case.job.rounds, case.job.name
+    if at:
+        so_far = {number: value for number, value in curve.items() if number <= at}
+        return Trial(case.values, PRUNED, None, so_far, at, name, key)
+    if failed:
+        why = checks.without_advice(failed.line)
+        return Trial(case.values, DIVERGED, None, {}, max(scores, default=0), name, key, why)
+    if last not in scores:
+        raise UserError(f'{case.name}: {case.folder} has no {key} after round {last}; remove that folder')
+    return Trial(case.values, COMPLETE, scores[last], curve, last, name, key)
+
+
+def _outcome(trial: Trial, result: Result) -> str:
+    """'validation accuracy 81.20%; best: 83.05%, trial 3'."""
+    text, number = result.score.text, result.best
+    best = '' if number is None else f'; best: {text(result.trials[number].score)}, trial {number}'
+    if trial.state == COMPLETE:
+        return f'validation {result.score.label} {text(trial.score)}{best}'
+    return f'{trial.why or f"stopped after round {trial.rounds}"}{best}'
+
+
+def score_of(key: str) -> Score:
+    """The score under a key of metrics.jsonl."""
+    headline = tasks.split_key(key)
+    assert headline is not None, key
+    return headline.score
+
+
+def running_scores(folder: Path, seeds: Sequence[int], key: str) -> dict[int, float]:
+    """Round -> score up to there: the mean over seeds of the means over the last ten evaluations. Only rounds that have
+    been evaluated in the runs of all seeds, finished or not."""
+    curves = []
+    for home in [folder / f'seed_{seed}' for seed in seeds] if len(seeds) > 1 else [folder]:
+        evaluated = [record for record in metrics.read(home / 'metrics.jsonl') if record.get(key) is not None]
+        values = [record[key] for record in evaluated]
+        means = [sum(values[max(0, n - LAST) : n]) / min(n, LAST) for n in range(1, len(values) + 1)]
+        curves.append({record['round']: mean for record, mean in zip(evaluated, means, strict=True)})
+    shared = sorted(set.intersection(*map(set, curves)))
+    return {number: sum(curve[number] for curve in curves) / len(curves) for number in shared}
+
+
+def stop_rounds(rounds: int, evaluated: int) -> list[int]:
+    """The rounds, of `rounds` in all, after which a trial can be stopped: with an evaluation every `evaluated` rounds,
+    the first ones from a quarter, half and three quarters on."""
+    wanted = [-(-rounds * part // STOPS) for part in range(1, STOPS)]
+    found = [-(-number // evaluated) * evaluated for number in wanted]
+    return sorted({number for number in found if number < rounds})
+
+
+# --- Optuna and its journal
+
+
+def optuna() -> Any:
+    """The library, imported on first use, without its messages."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 class _Held:
@@ -64,134 +230,121 @@ class _Held:
         pass
 
 
-def open_journal(folder: Path) -> Any:
-    """The storage of a sweep, in `folder`, which the caller has locked. A last line truncated by a kill is removed.
+def open_journal(folder: Path, sweep: Sweep) -> Any:
+    """The storage of a sweep, in `folder`, which the caller has locked, with what the sweep is defined as.
+
+    The number of trials is not part of that: more trials continue the search. A last line truncated by a kill is
+    removed.
 
     Raises:
-      UserError: the file is not readable, or not a journal.
+      UserError: the folder belongs to another search, or a file of it cannot be read.
     """
     library, file = optuna(), folder / JOURNAL
+    _check_definition(folder, sweep)
     whole: list[bytes] = []
     if file.exists():
-        *whole, _ = atomic_io.content(file).split(b'\n')
+        *whole, _ = file_io.read(file).split(b'\n')
         metrics.truncate(file, len(whole))
-    backend = importlib.import_module('optuna.storages.journal').JournalFileBackend(str(file), lock_obj=_Held())
     try:
         for line in whole:
             json.loads(line)  # Optuna forgives the last one, until it has written another behind it
-        return library.storages.JournalStorage(backend)
+        return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(file), lock_obj=_Held()))
     except Exception as error:  # whatever Optuna finds in a line that it did not write
         raise UserError(f'{file} is damaged ({error}); restore it from a copy, or remove it: runs are kept') from error
 
 
-def trials(storage: Any, name: str) -> list[Trial]:
-    """The ended trials of a method, in order.
+def _check_definition(folder: Path, sweep: Sweep) -> None:
+    """Writes the definition into the folder of a new sweep, or compares it with that of an earlier start."""
+    methods = {}
+    for entry in sweep.entries:
+        config = config_lib.resolve(sweeps.trial_config(sweep, entry, sweeps.untuned(sweep, entry)))
+        settings = config_lib.flatten(config)
+        methods[entry.title] = {
+            'ranges': {key: range_.text for key, range_ in entry.ranges.items()},
+            'settings': {key: value for key, value in settings.items() if key not in config_lib.INERT - {'rounds'}},
+        }
+    content = {'format': 1, 'seeds': list(sweep.seeds), 'seed': sweep.seed, 'prune': sweep.prune, 'methods': methods}
+    file = folder / tuned.SWEEP
+    if not file.exists():
+        if (folder / JOURNAL).exists():
+            raise UserError(f'{folder} has trials but no {file.name}; restore it, or choose another --workdir')
+        file_io.write_json(file, content)
+        return
+    try:
+        differing = config_lib.differences(content, file_io.read_object(file))
+    except UserError as error:
+        raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
+    if differing:
+        more = f' and {len(differing) - 3} more' if len(differing) > 3 else ''
+        raise UserError(
+            f'{folder} belongs to another search ({"; ".join(differing[:3])}{more}); choose another --workdir, or '
+            'remove that folder: the runs, which other searches may need, are not in it'
+        )
 
-    Raises:
-      UserError: there is one that something else has added.
-    """
+
+def trials(storage: Any, name: str) -> list[Trial]:
+    """The ended trials of a method, in order."""
     library = optuna()
     if name not in library.get_all_study_names(storage):
         return []
-    study = library.load_study(study_name=name, storage=storage)
-    try:
-        return [_trial(frozen) for frozen in study.get_trials(deepcopy=False)]
-    except KeyError as error:
-        raise UserError(
-            f"{JOURNAL} in the sweep's folder has a trial of {name} that this version of the package did not write; "
-            'restore it from a copy, or remove that folder: the runs, which are not in it, are used again'
-        ) from error
+    found = []
+    for frozen in library.load_study(study_name=name, storage=storage).get_trials(deepcopy=False):
+        note = dict(frozen.user_attrs)
+        curve = {int(step): value for step, value in note.pop('curve').items()}
+        score = frozen.value if note['state'] == COMPLETE else None
+        found.append(Trial(values=dict(frozen.params), score=score, curve=curve, **note))
+    return found
 
 
-def _trial(frozen: Any) -> Trial:
-    note = frozen.user_attrs
-    return Trial(
-        dict(frozen.params),
-        note['state'],
-        frozen.value if note['state'] == COMPLETE else None,
-        {int(step): value for step, value in note['curve'].items()},
-        note['rounds'],
-        note['run'],
-        note['key'],
-        note['why'],
-    )
+def find(sweep: Sweep, storage: Any) -> list[Result]:
+    """The trials of every method of a sweep, at most as many as it has."""
+    return [Result(entry, trials(storage, entry.title)[: sweep.trials]) for entry in sweep.entries]
 
 
-def record(storage: Any, name: str, ranges: Mapping[str, Range], trial: Trial, maximize: bool) -> None:
+def _record(storage: Any, entry: Entry, trial: Trial) -> None:
     """Writes down the next trial of a method."""
-    study = optuna().create_study(study_name=name, storage=storage, load_if_exists=True, direction=_direction(maximize))
-    study.add_trial(_frozen(trial, ranges))
+    direction, library = _direction(trial), optuna()
+    study = library.create_study(study_name=entry.title, storage=storage, load_if_exists=True, direction=direction)
+    study.add_trial(_frozen(trial, entry.ranges))
 
 
-def propose(done: Sequence[Trial], ranges: Mapping[str, Range], maximize: bool, seed: int, name: str) -> dict[str, Any]:
-    """The values of the next trial, by key.
-
-    Args:
-      done: all earlier ones, of which the first has the values of the configuration.
-      ranges: of the searched keys.
-      maximize: whether higher scores are better.
-      seed: of the search.
-      name: of the method.
-    """
-    library, stream = optuna(), rng.host(seed, 'sweep', name, len(done))
-    sampler = library.samplers.TPESampler(
+def _propose(done: Sequence[Trial], entry: Entry, seed: int) -> dict[str, Any]:
+    """The values of the next trial of a method, by key; `seed`: of the search."""
+    stream = rng.host(seed, 'sweep', entry.title, len(done))
+    sampler = optuna().samplers.TPESampler(
         n_startup_trials=RANDOM_TRIALS, multivariate=True, seed=int(stream.integers(2**32))
     )
-    asked = _study(done, ranges, maximize, sampler).ask(_distributions(ranges))
-    return {key: _rounded(asked.params[key], ranges[key]) for key in ranges}
+    asked = _study(done, entry.ranges, sampler).ask(_distributions(entry.ranges))
+    return {key: _rounded(asked.params[key], range_) for key, range_ in entry.ranges.items()}
 
 
-def stops(
-    done: Sequence[Trial],
-    ranges: Mapping[str, Range],
-    maximize: bool,
-    values: Mapping[str, Any],
-    curve: dict[int, float],
-) -> bool:
-    """Whether a trial ends after the last round of its `curve`, being behind the median of the complete ones there."""
-    library = optuna()
-    pruner = library.pruners.MedianPruner(n_startup_trials=RANDOM_TRIALS, n_warmup_steps=0)
-    running = library.trial.create_trial(
-        state=library.trial.TrialState.RUNNING,
-        params=dict(values),
-        distributions=_distributions(ranges),
-        intermediate_values=curve,
-    )
-    return pruner.prune(_study(done, ranges, maximize), running)
-
-
-def importance(done: Sequence[Trial], ranges: Mapping[str, Range], maximize: bool) -> dict[str, float]:
+def importance(done: Sequence[Trial], ranges: Mapping[str, Range]) -> dict[str, float]:
     """Share of each key in the variance of the score (fANOVA), largest first; {} where there are too few trials."""
     complete = [trial for trial in done if trial.state == COMPLETE]
     if len(complete) <= RANDOM_TRIALS or len({trial.score for trial in complete}) < 2:
         return {}
-    evaluator = optuna().importance.FanovaImportanceEvaluator(seed=0)
-    shares = optuna().importance.get_param_importances(_study(complete, ranges, maximize), evaluator=evaluator)
+    library = optuna().importance
+    evaluator = library.FanovaImportanceEvaluator(seed=0)
+    shares = library.get_param_importances(_study(complete, ranges), evaluator=evaluator)
     return {key: float(share) for key, share in shares.items()}
 
 
-def version() -> str:
-    """Of Optuna."""
-    return optuna().__version__
+def _direction(trial: Trial) -> str:
+    return 'maximize' if score_of(trial.key).higher_is_better else 'minimize'
 
 
-def _direction(maximize: bool) -> str:
-    return 'maximize' if maximize else 'minimize'
-
-
-def _study(done: Sequence[Trial], ranges: Mapping[str, Range], maximize: bool, sampler: Any = None) -> Any:
-    """The ended trials as a study in memory, which nothing asked of it changes on disk."""
-    study = optuna().create_study(direction=_direction(maximize), sampler=sampler)
+def _study(done: Sequence[Trial], ranges: Mapping[str, Range], sampler: Any = None) -> Any:
+    """The ended trials, at least one, as a study in memory, which nothing asked of it changes on disk."""
+    study = optuna().create_study(direction=_direction(done[0]), sampler=sampler)
     study.add_trials([_frozen(trial, ranges) for trial in done])
     return study
 
 
 def _frozen(trial: Trial, ranges: Mapping[str, Range]) -> Any:
     """A trial for Optuna. One that diverged is the worst of all: pruned, without a value from its way."""
-    library = optuna()
-    states = library.trial.TrialState
-    return library.trial.create_trial(
-        state=states.COMPLETE if trial.state == COMPLETE else states.PRUNED,
+    library = optuna().trial
+    return library.create_trial(
+        state=library.TrialState.COMPLETE if trial.state == COMPLETE else library.TrialState.PRUNED,
         value=trial.score,
         params=trial.values,
         distributions=_distributions(ranges),
@@ -208,19 +361,64 @@ def _frozen(trial: Trial, ranges: Mapping[str, Range]) -> Any:
 
 
 def _distributions(ranges: Mapping[str, Range]) -> dict[str, Any]:
-    return {key: _distribution(range_) for key, range_ in ranges.items()}
-
-
-def _distribution(range_: Range) -> Any:
-    kinds = optuna().distributions
-    if range_.scale == 'choice':
-        return kinds.CategoricalDistribution(range_.values)
-    integers = isinstance(range_.low, int) and isinstance(range_.high, int)
-    kind = kinds.IntDistribution if integers else kinds.FloatDistribution
-    return kind(range_.low, range_.high, log=range_.scale == 'log')
+    kinds, found = optuna().distributions, {}
+    for key, range_ in ranges.items():
+        if range_.scale == 'choice':
+            found[key] = kinds.CategoricalDistribution(range_.values)
+            continue
+        integers = isinstance(range_.low, int) and isinstance(range_.high, int)
+        kind = kinds.IntDistribution if integers else kinds.FloatDistribution
+        found[key] = kind(range_.low, range_.high, log=range_.scale == 'log')
+    return found
 
 
 def _rounded(value: Any, range_: Range) -> Any:
     if type(value) is not float or range_.scale == 'choice':
         return value
     return min(max(float(f'{value:.{DIGITS}g}'), range_.low), range_.high)
+
+
+# --- for studies
+
+
+def provenance(result: Result, home: Path) -> list[dict[str, str]]:
+    """Commits and machines of the runs of a method, without duplicates."""
+    made = [entry for trial in result.trials for entry in collect.read_provenance(home / plan.RUNS / trial.run)]
+    return [entry for number, entry in enumerate(made) if entry not in made[:number]]
+
+
+def tuned_settings(sweep: Sweep, results: Sequence[Result], home: Path) -> tuned.Tuned:
+    """The result of a sweep whose trials have all ended, for studies."""
+    flat, score = keys.flat(sweep.config), results[0].score
+    return tuned.Tuned(
+        sweep=sweep.name,
+        scale=sweep.scale,
+        score=score.label,
+        percent=score.percent,
+        seeds=sweep.seeds,
+        about={key: flat[key] for key in tuned.ABOUT},
+        commits=tuple(dict.fromkeys(made['commit'] for result in results for made in provenance(result, home))),
+        optuna=optuna().__version__,
+        methods=tuple(_tuned_method(sweep, result) for result in results),
+    )
+
+
+def _tuned_method(sweep: Sweep, result: Result) -> tuned.TunedMethod:
+    number, entry, first = result.best, result.entry, result.trials[0]
+    assert number is not None
+    best = result.trials[number]
+    assert first.score is not None
+    assert best.score is not None
+    return tuned.TunedMethod(
+        title=entry.title,
+        fixed=dict(entry.fixed),
+        settings=sweeps.settings(sweep, best.values),
+        trial=number,
+        validation=best.score,
+        untuned=sweeps.settings(sweep, first.values),
+        untuned_validation=first.score,
+        trials=len(result.trials),
+        states=result.states(),
+        ranges={key: range_.text for key, range_ in entry.ranges.items()},
+        run=best.run,
+    )

@@ -1,0 +1,615 @@
+"""FedMatch (Jeong et al., ICLR 2021): disjoint learning of sigma + psi, inter-client consistency, agreement labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from semisfl_jax import core, costs
+from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.options import option
+from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
+from semisfl_jax.algorithms.registry import register
+from semisfl_jax.core import losses, rng, trees
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
+from semisfl_jax.core.types import (
+    LOCAL_CLIENTS,
+    Algorithm,
+    Array,
+    ClientAxis,
+    Cohort,
+    Federation,
+    LossValue,
+    Metrics,
+    Reported,
+    SplitParams,
+    Variables,
+    Views,
+)
+from semisfl_jax.models import SplitModel
+
+
+@dataclasses.dataclass(frozen=True)
+class FedMatch:
+    """`config.fedmatch`. Parameters are sigma + psi: labels train sigma, unlabeled images train psi."""
+
+    helpers: int = option(
+        2,
+        "H, the number of other clients whose models help to label a client's images; the server then stores the psi "
+        'of every client (num_clients times the memory of the model). 0: no helpers, and no such memory',
+        at_least=0,
+    )
+    helper_every: int = option(
+        10, 'interval in rounds at which helpers are selected and sent', at_least=1, idle={'fedmatch.helpers': 0}
+    )
+    helpers_persist: bool = option(
+        False,
+        'True: clients keep their helpers until they are sent new ones (H times that memory in addition); False: '
+        "helpers are used only in the round in which they are sent, as in the authors' code",
+        idle={'fedmatch.helpers': 0, 'fedmatch.helper_every': 1},
+    )
+    lambda_s: float = option(1.0, 'weight of the cross-entropy of labeled images', at_least=0)
+    lambda_a: float = option(
+        1e-2,
+        "weight of the cross-entropy of agreement labels, as in the authors' code",
+        at_least=0,
+        idle={'pseudo_labels': 'none'},
+    )
+    lambda_i: float = option(
+        1e-2,
+        "weight of the inter-client consistency, as in the authors' code",
+        at_least=0,
+        idle={'fedmatch.helpers': 0},
+    )
+    lambda_l2: float = option(
+        0.05,
+        'weight of || sigma - psi ||^2. The authors use 10 with an effective step size (lr / (1 - momentum)) 200 times '
+        'smaller; 0.05 pulls psi at the same rate. With 10, psi would follow all of the movement of sigma within one '
+        'round, and overshoot',
+        at_least=0,
+    )
+    lambda_l1: float = option(1e-5, 'weight of | psi |', at_least=0)
+    l1_threshold: float = option(1e-5, 'entries of psi of at most this magnitude count as 0 in evaluation', at_least=0)
+    delta_threshold: float = option(
+        0.0,
+        'entries that a client changed by at most this much are not sent, and the server averages its own value '
+        'instead; in this comparison, entries of psi of at most l1_threshold count as 0. 0: all entries are sent',
+        at_least=0,
+    )
+    psi_start: float = option(0.2, 'psi before the first round, as a share of sigma', at_least=0)
+
+
+class Parts(NamedTuple):
+    """What FedMatch is built from: the first argument of the functions below."""
+
+    model: SplitModel
+    views: Views
+    hparams: HParams
+
+    @property
+    def options(self) -> FedMatch:
+        """`config.fedmatch`."""
+        return self.hparams.options
+
+    @property
+    def labels_at_clients(self) -> bool:
+        """Whether clients train sigma."""
+        return self.hparams.labeled_rows > 0
+
+
+# --- how clients help each other label; if fewer than H helpers are known, the remaining rows of H are invalid
+
+_MEAN, _DEVIATION, _HIGHEST = 125.0, 125.0, 255.0
+
+
+def noise(key: Array, shape: tuple[int, ...]) -> Array:
+    """The image on which models are compared: uint8 pixels from a Gaussian (mean 125, sd 125) truncated to 0 .. 255."""
+    low, high = -_MEAN / _DEVIATION, (_HIGHEST - _MEAN) / _DEVIATION
+    pixels = _MEAN + _DEVIATION * jax.random.truncated_normal(key, low, high, shape)
+    return jnp.round(pixels).astype(jnp.uint8)
+
+
+def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple[Array, Array]:
+    """The helpers of a client: the `count` H other known clients whose embeddings are nearest by Euclidean distance.
+
+    Ties go to the lowest client number. The authors use a KD-tree for the same search.
+
+    Args:
+      embeddings: [N, K]; rows of unknown clients are ignored.
+      known: [N] bool, whether a client has reported before.
+      client: [] int32; one that is not known itself gets no helpers.
+      count: H, at most N.
+
+    Returns:
+      ids [H] int32, nearest first, and valid [H] bool: False where no known client is left.
+    """
+    distance = jnp.sum((embeddings - embeddings[client]) ** 2, axis=-1)
+    others = known & (jnp.arange(known.shape[0]) != client)
+    near, ids = jax.lax.top_k(-jnp.where(others, distance, jnp.inf), count)
+    return ids.astype(jnp.int32), jnp.isfinite(near) & known[client]
+
+
+def vote(predicted: Array, votes: Array, valid: Array, classes: int) -> Array:
+    """Agreement labels [B] int32: the class with the most votes; ties go to the lowest one.
+
+    Votes are the client's classes, `predicted` [B], and those of the `valid` [H] helpers, `votes` [H, B].
+    """
+    by_helpers = jnp.tensordot(valid.astype(jnp.float32), jax.nn.one_hot(votes, classes), 1)
+    return jnp.argmax(jax.nn.one_hot(predicted, classes) + by_helpers, axis=-1).astype(jnp.int32)
+
+
+def divergence_from_helpers(helpers: Array, logits: Array, valid: Array) -> Array:
+    """Inter-client consistency of every row [B] in nats: the mean of KL(p_h || p) over the valid [H] helpers, or 0.
+
+    `helpers` [H, B, K], through which no gradient flows, and `logits` [B, K] are those of helpers and client.
+    """
+    target = jax.lax.stop_gradient(jax.nn.log_softmax(helpers))
+    rows = jnp.sum(jnp.exp(target) * (target - jax.nn.log_softmax(logits)), axis=-1)  # [H, B]
+    return jnp.sum(rows * valid[:, None], axis=0) / jnp.maximum(jnp.sum(valid), 1)
+
+
+# --- disjoint learning: the parameters of a model are a sum, sigma + psi, each part trained on a loss of its own
+
+# BatchNorm's running statistics belong to the sum: `statistics` are variables without parameters, which
+# `with_parameters` fills in.
+SigmaPsi = dict[str, SplitParams]  # the parameters 'sigma' and 'psi'
+
+
+class Helpers(NamedTuple):
+    """Models of other clients, which label together with the client's own."""
+
+    parameters: SplitParams  # leaves [H, ...], sigma + psi
+    statistics: SplitParams  # shared by all helpers
+    valid: Array  # [H] bool, False: ignored
+
+
+def total(sigma: SplitParams, psi: SplitParams) -> SplitParams:
+    """theta = sigma + psi. An extra leading axis of either one is broadcast."""
+    return jax.tree.map(jnp.add, sigma, psi)
+
+
+def statistics(variables: SplitParams) -> SplitParams:
+    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
+    return with_parameters(variables, SplitParams({}, {}, {}))
+
+
+def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
+    """`model` with `psi` added to whatever parameters its functions are given: to train sigma with psi fixed."""
+
+    def plus(variables: Variables, shift: Variables) -> Variables:
+        return {**variables, 'params': jax.tree.map(jnp.add, variables['params'], shift)}
+
+    return model._replace(
+        bottom=lambda variables, *arguments: model.bottom(plus(variables, psi.bottom), *arguments),
+        top=lambda variables, *arguments: model.top(plus(variables, psi.top), *arguments),
+    )
+
+
+def _run(
+    model: SplitModel, theta: SplitParams, batch_stats: SplitParams, x: Array, key: Array | None = None
+) -> tuple[Array, SplitParams]:
+    """Logits [B, K] of normalized images, and the statistics, updated in training mode, that is, with a key."""
+    logits, variables = core.forward(model, with_parameters(batch_stats, theta), x, key, key is not None)
+    return logits, statistics(variables)
+
+
+def _size(x: Array) -> Array:
+    """|x| with gradient 0 at 0 (that of `jnp.abs` is 1), so that entries at 0, such as initial biases, stay there."""
+    return x * jax.lax.stop_gradient(jnp.sign(x))
+
+
+def only_changes(
+    trained: SplitParams, received: SplitParams, threshold: float, smallest: float = 0.0
+) -> tuple[SplitParams, Array]:
+    """A part as it arrives at the server when a client sends only the entries that it changed.
+
+    An entry is sent, unmodified, if it differs from the one received by more than `threshold`; in that comparison,
+    trained entries of magnitude up to `smallest` count as 0. An entry that is not sent keeps the received value.
+
+    Returns:
+      the part, and the share [] of its entries that were sent.
+    """
+
+    def differs(new: Array, old: Array) -> Array:
+        return jnp.abs(jnp.where(jnp.abs(new) > smallest, new, 0.0) - old) > threshold
+
+    changed = jax.tree.map(differs, trained, received)
+    part = jax.tree.map(jnp.where, changed, trained, received)
+    leaves = jax.tree.leaves(changed)
+    return part, sum(jnp.sum(leaf) for leaf in leaves) / sum(leaf.size for leaf in leaves)
+
+
+def label_loss(
+    parts: Parts, sigma: SplitParams, both: SigmaPsi, batch_stats: SplitParams, batch: core.Batch, key: Array
+) -> LossValue:
+    """The loss of sigma at a client: lambda_s times the cross-entropy of the labeled images in a batch.
+
+    Without a labeled image it is 0, and the statistics are unchanged. Returns the loss [], (statistics, means, counts).
+    """
+    head, views, scale = parts.hparams.labeled_rows, parts.views, parts.options.lambda_s
+    x = views.normalize(views.supervised(rng.fold(key, 'supervised'), batch.images[:head]))
+    logits, updated = _run(parts.model, total(sigma, both['psi']), batch_stats, x, rng.fold(key, 'sigma_dropout'))
+    rows = losses.cross_entropy_rows(logits, batch.labels[:head])
+    value = losses.row_mean(rows, batch.labeled[:head].astype(jnp.float32))
+    updated = jax.tree.map(lambda new, old: jnp.where(jnp.any(batch.labeled), new, old), updated, batch_stats)
+    return scale * value, (updated, {'loss_local': scale * value, 'loss_client_labels': value}, {})
+
+
+def agreement_loss(
+    parts: Parts,
+    helpers: Helpers | None,
+    psi: SplitParams,
+    both: SigmaPsi,
+    batch_stats: SplitParams,
+    batch: core.Batch,
+    key: Array,
+) -> LossValue:
+    """The loss of psi at a client, FedMatch's L_u. Returns it [], (statistics, means, counts).
+
+        lambda_a CE(label, f(strong u)) + lambda_i mean_j KL(p_j(u) || p(u))
+        + lambda_l2 ||sigma - psi||^2 + lambda_l1 |psi|
+
+    The first two are means over the unlabeled u whose p reaches the threshold, 0 without any, as in the authors' code.
+    p is the client's own prediction for the unaugmented image, in evaluation mode, and the p_j are the helpers'
+    predictions. The label is their majority vote, or p's class if there is no helper.
+    """
+    model, views, hparams, options = *parts, parts.options
+    theta, x = total(both['sigma'], psi), views.normalize(batch.images)
+    logits, _ = _run(model, theta, batch_stats, x)
+    labels, confident = assign_pseudo_labels(hparams, logits, batch.labels)
+    divergence = jnp.zeros(labels.shape)
+    if helpers is not None:
+        helper_logits = jax.lax.map(lambda w: _run(model, w, helpers.statistics, x)[0], helpers.parameters)
+        divergence = divergence_from_helpers(helper_logits, logits, helpers.valid)
+        if hparams.pseudo_labels == 'method':  # else no vote is taken
+            labels = vote(labels, jnp.argmax(helper_logits, axis=-1), helpers.valid, logits.shape[-1])
+    strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
+    logits, batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'))
+    guessed = core.guessed_rows(hparams, batch)
+    counted = (confident & guessed).astype(jnp.float32)
+    agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)
+    inter_client = losses.row_mean(divergence, counted)
+    unlabeled = options.lambda_a * agreed + options.lambda_i * inter_client
+    value = unlabeled + options.lambda_l2 * trees.squared_distance(both['sigma'], psi)
+    value = value + options.lambda_l1 * sum(jnp.sum(_size(leaf)) for leaf in jax.tree.leaves(psi))
+    means = {'loss_local': value, 'loss_unlabeled': unlabeled}
+    means |= {'loss_agreement': agreed, 'loss_inter_client': inter_client}
+    return value, (batch_stats, means, count_pseudo_labels(labels, confident, batch.labels, guessed))
+
+
+# --- what a client does in a round, and what it keeps
+
+
+class Sent(NamedTuple):
+    """The helper models sent to a client."""
+
+    psi: SplitParams  # leaves [H, ...]
+    valid: Array  # [H] bool, False for rows without a known helper
+
+
+class Record(NamedTuple):
+    """What a client keeps, and what the server knows about it; `State.clients` has a leading [N].
+
+    All fields but `momentum` are () if `fedmatch.helpers` is 0: every psi together take N times the model's memory.
+    """
+
+    momentum: dict[str, Any]  # optimizer state of each part that the client trains, () with fresh optimizers
+    psi: Any = ()  # SplitParams, the client's last upload
+    embedding: Any = ()  # [K], class probabilities that its model then assigned to the noise image
+    known: Any = ()  # [] bool, whether it ever uploaded
+    sent: Any = ()  # with `helpers_persist`, the helpers last sent to it: H times the memory of `psi`
+
+
+def train_client(
+    parts: Parts,
+    key: Array,
+    inputs: core.ClientInput,
+    record: Record,
+    state: core.State,
+    federation: Federation,
+    lr: Array,
+) -> core.ClientOutput:
+    """One client's round: with or without helpers, then the upload, and what the server notes about it."""
+    options = parts.options
+    train = partial(train_parts, parts, inputs, record, state, federation, lr)
+    if not options.helpers:
+        used, (trained, batch_stats, momentum), means, counts = train(None)
+        trained, shares = arriving(parts, trained, state)
+        record = Record(momentum)
+    else:
+
+        def new() -> Sent:
+            """The psi of the H other clients whose predictions are most like those of this one."""
+            known = state.clients
+            ids, valid = nearest(known.embedding, known.known, inputs.id, options.helpers)
+            return Sent(trees.gather(known.psi, ids), valid)
+
+        # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
+        sent, helped = (), (state.round + 1) % options.helper_every == 0
+        choose: Callable[[], Sent] = new
+        if options.helpers_persist:
+            sent = jax.lax.cond(helped, new, lambda: record.sent)
+            choose, helped = lambda: sent, state.round + 1 >= options.helper_every
+        used, (trained, batch_stats, momentum), means, counts = jax.lax.cond(
+            helped, lambda: train(choose()), lambda: train(None)
+        )
+        trained, shares = arriving(parts, trained, state)
+        image = noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
+        whole = with_parameters(batch_stats, total(**trained))
+        embedding = jax.nn.softmax(core.predict(parts.model, parts.views, whole, image[None])[0])
+        record = Record(momentum, trained['psi'], embedding, jnp.array(True), sent)
+    return core.ClientOutput(
+        upload(parts, trained, batch_stats), record, means | {'helpers_used': used} | shares, counts
+    )
+
+
+def train_parts(
+    parts: Parts,
+    inputs: core.ClientInput,
+    record: Record,
+    state: core.State,
+    federation: Federation,
+    lr: Array,
+    sent: Sent | None,
+) -> tuple[Array, tuple[SigmaPsi, SplitParams, dict[str, Any]], dict[str, Array], dict[str, Array]]:
+    """A client's iterations, with the helpers `sent` to it or without: in each a step of sigma, if clients have labels,
+    then one of psi.
+
+    Returns:
+      The number of helpers []; sigma and psi, statistics and optimizer states (() where they are fresh in every round);
+      means over the iterations, sums of counts. Values that both losses report under one name are added.
+    """
+    sigma, batch_stats = trainable(state.student), statistics(state.student)
+    has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
+    tx = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
+    helpers = sent and Helpers(total(sigma, sent.psi), batch_stats, sent.valid)
+    terms: dict[str, Callable] = {'sigma': partial(label_loss, parts)} if parts.labels_at_clients else {}
+    terms['psi'] = partial(agreement_loss, parts, helpers)
+
+    def iteration(t: Array, training: Any) -> tuple[Any, Reported]:
+        both, batch_stats, momenta = training
+        batch, key = core.read(federation, inputs, t), rng.fold(inputs.key, t)
+        means: dict[str, Array] = {}
+        counts: dict[str, Array] = {}
+        for name, loss in terms.items():
+            gradient, (batch_stats, *reported) = jax.grad(loss, has_aux=True)(both[name], both, batch_stats, batch, key)
+            updates, momentum = tx[name].update(gradient, momenta[name], both[name])
+            both = both | {name: optax.apply_updates(both[name], updates)}
+            momenta = momenta | {name: momentum}
+            for sums, new in zip((means, counts), reported, strict=True):
+                sums |= {metric: sums.get(metric, 0) + value for metric, value in new.items()}
+        return (both, batch_stats, momenta), (means, counts)
+
+    both, kept = {'sigma': sigma, 'psi': state.server}, record.momentum
+    fresh = {name: not jax.tree.leaves(kept[name]) for name in terms}
+    momenta = {name: tx[name].init(both[name]) if fresh[name] else kept[name] for name in terms}
+    (both, batch_stats, momenta), means, counts = core.iterate(iteration, (both, batch_stats, momenta), inputs.steps)
+    momenta = {name: () if fresh[name] else momenta[name] for name in terms}
+    used = jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(())
+    return used, (both, batch_stats, momenta), means, counts
+
+
+def arriving(parts: Parts, trained: SigmaPsi, state: core.State) -> tuple[SigmaPsi, dict[str, Array]]:
+    """sigma and psi as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
+    options = parts.options
+    if not options.delta_threshold:
+        return trained, {}
+    psi, share = only_changes(trained['psi'], state.server, options.delta_threshold, options.l1_threshold)
+    trained, shares = trained | {'psi': psi}, {'psi_sent': share}
+    if parts.labels_at_clients:
+        before = trainable(state.student)
+        sigma, share = only_changes(trained['sigma'], before, options.delta_threshold)
+        trained, shares = trained | {'sigma': sigma}, shares | {'sigma_sent': share}
+    return trained, shares
+
+
+def upload(parts: Parts, trained: SigmaPsi, batch_stats: SplitParams) -> dict[str, SplitParams]:
+    """What the server averages."""
+    sigma = {'sigma': trained['sigma']} if parts.labels_at_clients else {}
+    return sigma | {'psi': trained['psi'], 'statistics': batch_stats}
+
+
+def sent_out(parts: Parts, state: core.State) -> dict[str, SplitParams]:
+    """What the server sends to the clients, structured as an upload."""
+    return upload(parts, {'sigma': trainable(state.student), 'psi': state.server}, statistics(state.student))
+
+
+def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+    """Builds FedMatch. Parameters are theta = sigma + psi: `State.student` has sigma, `State.server` is psi.
+
+    One round, labels at the server: K_s steps of sigma on lambda_s times the cross-entropy of f(sigma + psi), psi
+    fixed; both go to the cohort; each client takes its steps of psi on L_u (`agreement_loss`), sigma
+    fixed; the server averages psi. With labels at the clients, each of their iterations is a step of sigma on labeled
+    images, then one of psi on the others, and the server averages both, after K_s steps of its own if K_s is not 0.
+
+    With `delta_threshold`, an entry that a client trains is sent only if it changed by more than that; otherwise the
+    average, and the server's copy of the client's psi, use the value that the server had sent out. Downloads are always
+    complete.
+
+    In every `helper_every`-th round, a client that has participated before is sent the last psi of the H other clients
+    whose models give the most similar predictions for one noise image. Combined with the sigma it has received, they
+    are its helpers: only in that round, as in the authors' code, or with `helpers_persist` until it is sent new ones.
+    If fewer than H others are known, only those help (the authors' search fails in that case).
+
+    The headline model is sigma + psi, with entries of psi of magnitude up to `l1_threshold` set to zero. BatchNorm
+    statistics, which the authors' model does not have, are updated by every training step and averaged. Arguments as in
+    `semisfl`; the model is not split.
+    """
+    parts = Parts(model, views, hparams)
+
+    def round_(
+        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[core.State, Metrics]:
+        lr, label_weight = learning_rate(hparams, state.round), hparams.options.lambda_s
+        server = core.build_server(shifted(model, state.server), views, hparams, label_weight)
+        state, metrics = server(key, state, federation, k_s, lr)
+        received = partial(sent_out, parts)
+        local = core.build_local(partial(train_client, parts, key), hparams, axis, received)
+        mean, clients, client_metrics = core.skip_pre_rounds(hparams, local, received)(
+            key, state, federation, cohort, lr
+        )
+        student = with_parameters(mean['statistics'], mean.get('sigma', trainable(state.student)))
+        state = state.replace(round=state.round + 1, student=student, server=mean['psi'], clients=clients)
+        return state, {'lr': lr, **metrics, **client_metrics}
+
+    return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
+
+
+def init(parts: Parts, key: Array) -> core.State:
+    """The state before the first round; with helpers, the server has no psi of any client yet."""
+    model, hparams, options = parts.model, parts.hparams, parts.options
+    state = core.init_state(key, model, teacher=False)
+    psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
+    trained = ('sigma', 'psi') if parts.labels_at_clients else ('psi',)
+    records = Record({name: core.init_clients(key, model, hparams) for name in trained})
+    if options.helpers:
+        classes = num_classes(model, state.student.top)
+        zeros = jax.tree.map(jnp.zeros_like, psi)
+        sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
+        unknown = zeros, jnp.zeros(classes), jnp.array(False), sent if options.helpers_persist else ()
+        records = Record(records.momentum, *trees.replicate(unknown, hparams.num_clients))
+    return state.replace(server=psi, clients=records)
+
+
+def predict(parts: Parts, state: core.State, images: Array) -> dict[str, Array]:
+    """Logits [B, K] of sigma + psi, without the small entries of psi."""
+    psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > parts.options.l1_threshold, w, 0.0), state.server)
+    whole = with_parameters(state.student, total(trainable(state.student), psi))
+    return {'student': core.predict(parts.model, parts.views, whole, images)}
+
+
+def official(flat: Flat) -> dict[str, Any]:
+    """FedMatch as run by its authors' code, with the labels where the configuration puts them.
+
+    100 clients, 5 active, one local epoch, 200 rounds, SGD with 1e-3 and neither momentum nor weight decay (theirs is
+    declared but never added), threshold 0.85 (the paper's; the code has 0.75), their loss weights. Labels at
+    the server: one pass over them per round, in batches of 100. Labels at the clients: 10 per batch along with 100
+    unlabeled images. In their code all labels are on one side; if the server keeps some here, it trains on them.
+
+    Unlabeled images are augmented only by the RandAugment of their file, labeled ones not at all. Only the entries of
+    an upload that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) are sent.
+
+    Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations; no
+    images are held out for that here, so it is constant. One pass of a client is over its unlabeled images, in full
+    batches. Images are normalized as in every method; theirs are divided by 255. docs/ledger.md lists each.
+    """
+    at_clients = flat['data.client_labels'] > 0
+    server_labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
+    values = {
+        'federation.num_clients': 100,
+        'federation.num_active': 5,
+        'data.labeled_split': 'balanced',
+        'rounds': 200,
+        'lr_rounds': 200,
+        'k_s': -(-server_labels // 100),
+        'k_s_rule': 'fixed',
+        'pre_rounds': 0,
+        'nesterov': False,
+        'momentum': 0.0,
+        'lr': 1e-3,
+        'lr_min': 1e-3,
+        'weight_decay': 0.0,
+        'threshold': 0.85,
+        'batch_size': 110 if at_clients else 100,
+        'server_batch_size': 100,
+        'local.epochs': 1,
+        'augment.randaugment': 'fedmatch',
+        'augment.operations': 6,
+        'augment.cutout': 0,
+        'augment.flip': False,
+        'augment.crop': 0.0,
+        'augment.supervised': 'weak',  # without flip and crop, the image itself
+        'fedmatch.lambda_s': 10.0,
+        'fedmatch.lambda_a': 1e-2,
+        'fedmatch.lambda_i': 1e-2,
+        'fedmatch.lambda_l2': 10.0,
+        'fedmatch.lambda_l1': 1e-4 if at_clients else 1e-5,
+        'fedmatch.l1_threshold': 5e-6 if at_clients else 1e-5,
+        'fedmatch.delta_threshold': 5e-5 if at_clients else 1e-5,
+    }
+    if at_clients:
+        values['federation.mu'] = 10
+    return values
+
+
+def check(flat: Flat) -> None:
+    """Raises UserError if there are fewer other clients than helpers."""
+    helpers, clients = flat['fedmatch.helpers'], flat['federation.num_clients']
+    if helpers >= clients:
+        raise UserError(
+            f'config.fedmatch.helpers={helpers} is more than the number of other clients '
+            f'(federation.num_clients={clients}); use at most {clients - 1}'
+        )
+
+
+def price(context: costs.CostContext) -> costs.ClientCost:
+    """sigma + psi down, psi up, and sigma as well where clients have labels; in helper rounds the psi of helpers down.
+
+    The number of helpers is a mean over clients (`helpers_used`); before the round, the maximum. With
+    `delta_threshold` only the entries sent are billed, averaged over the clients (`psi_sent`, `sigma_sent`); their
+    indices are free, as in the authors' count. Downloads are billed in full. BatchNorm statistics, which the authors'
+    model does not have, are included once in each direction.
+    """
+    h, pieces = context.hparams, context.pieces
+    work = pieces.whole_work
+    part = context.whole_bytes - pieces.statistics
+    sends = (context.index + 1) % h.options.helper_every == 0
+    helpers = context.mean('helpers_used', otherwise=float(h.options.helpers))
+    helping = helpers if sends or h.options.helpers_persist else 0.0
+    agreement_work = work.train + (work.train if helping else work.forward) + helping * work.forward
+
+    def sent(name: str) -> float:
+        if not h.options.delta_threshold:
+            return part
+        entries = part / costs.NUMBER
+        return costs.NUMBER * context.mean(f'{name}_sent', otherwise=entries, scale=entries)
+
+    return costs.ClientCost(
+        download=context.whole_bytes + part + (helpers if sends else 0) * part,
+        upload=sent('psi') + (sent('sigma') if h.labeled_rows else 0) + pieces.statistics,
+        step_work=h.batch_size * agreement_work + h.labeled_rows * work.train,
+    )
+
+
+METHOD = register(
+    Method(
+        name='fedmatch',
+        build=fedmatch,
+        title='FedMatch',
+        source='Jeong et al., Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint Learning, '
+        'ICLR 2021',
+        options=FedMatch,
+        uses=('pseudo-labels', 'local', 'steps', 'kept optimizers', 'pre-rounds', 'sampling'),
+        server='optional',
+        in_parts=True,
+        check=check,
+        official=official,
+        price=price,
+        metrics={
+            'loss_agreement': 'cross-entropy of agreement labels: mean over confident images, before its weight',
+            'loss_inter_client': 'divergence from the helpers: mean over confident images, before its weight',
+            'helpers_used': 'helpers of a client, on average',
+            'psi_sent': 'with `fedmatch.delta_threshold`: share of the entries of psi that a client sends, on average',
+            'sigma_sent': 'likewise of sigma, where clients have labels',
+        },
+        look=Look('#CC79A7', 'D', ':'),
+        ranges={
+            'lr': LR,
+            'threshold': THRESHOLD,
+            # from a tenth of the code's 0.01 to the 1 that labels weigh
+            'fedmatch.lambda_a': log(1e-3, 1.0),
+            'fedmatch.lambda_i': log(1e-3, 1.0),
+            # from where psi keeps what it learned from unlabeled images to ten times the default
+            'fedmatch.lambda_l2': log(1e-4, 0.5),
+        },
+    )
+)

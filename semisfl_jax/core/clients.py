@@ -1,0 +1,297 @@
+"""The clients of a round and the trials of a run on devices: all at once, in chunks or one after another on each.
+
+Methods see devices only through a `ClientAxis`. On several devices the whole round is one program that every device
+runs (`shard_round`), each on its own shard of the cohort and on copies of everything else. The `psum` and `all_gather`
+of the axis are then collectives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, MethodState, Metrics, Tree
+
+CLIENT_MAPS = ('auto', 'vmap', 'loop')
+TRIAL_MAPS = ('auto', 'vmap', 'loop')
+
+ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
+
+
+def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
+    """A map over a leading client axis.
+
+    Args:
+      chunk: number of clients computed at a time, one chunk after another, so that memory stays bounded when a round
+        has many clients; 0 keeps the activations of all. Takes precedence over `how`.
+      how: 'vmap': all clients in one batched computation; 'loop': one after another, so that a client's intermediate
+        results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop' on a
+        CPU, 'vmap' elsewhere.
+
+    Returns:
+      A function with the semantics of `jax.vmap`.
+    """
+    if chunk:
+        return partial(in_chunks, chunk)
+    return _MAPS[_of_platform() if how == 'auto' else how]
+
+
+def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
+    """`jax.vmap(function, in_axes)`, one client after another."""
+
+    def mapped(*arguments: Any) -> Any:
+        one, clients = _of_one_client(function, in_axes, arguments)
+        return jax.lax.map(one, clients)
+
+    return mapped
+
+
+def in_chunks(chunk: int, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
+    """`jax.vmap(function, in_axes)`, `chunk` clients at a time.
+
+    Intermediate results of a chunk are not kept for the gradient but recomputed: memory for activations is that of one
+    chunk, at the cost of an extra forward pass. The last chunk may be smaller. `chunk` 1 is a loop over clients in
+    which nothing has a client axis, so no convolution is grouped.
+
+    Args:
+      chunk: at least 1.
+      function: of one client.
+      in_axes: 0 or None for each argument, as in `jax.vmap`.
+    """
+
+    def mapped(*arguments: Any) -> Any:
+        one, clients = _of_one_client(function, in_axes, arguments)
+        return jax.lax.map(jax.checkpoint(one), clients, batch_size=None if chunk == 1 else chunk)
+
+    return mapped
+
+
+def _of_one_client(
+    function: Callable, in_axes: int | tuple[int | None, ...], arguments: tuple
+) -> tuple[Callable[[tuple], Any], tuple]:
+    """The function with its shared arguments bound, and the remaining arguments, which have a client axis."""
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
+
+    def one(client_arguments: tuple) -> Any:
+        own = iter(client_arguments)
+        return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
+
+    return one, tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
+
+
+def trial_map(name: str) -> tuple[str, ClientMap]:
+    """A map over trials, which are independent of each other, inside one program.
+
+    'vmap' batches them into one program: every operation processes all trials at once. Loops whose length differs
+    between trials run as long as the longest, and the surplus iterations of the others are discarded. 'loop' computes
+    one trial after another, in the activation memory of one, with the operations of a single-trial program: bitwise
+    equal as far as XLA compiles them alike (observed on CPUs except with `pre_rounds`, whose branch changes rounding).
+
+    Args:
+      name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured only on
+        CPUs.)
+
+    Returns:
+      'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
+    """
+    name = _of_platform() if name == 'auto' else name
+    return name, _MAPS[name]
+
+
+def _of_platform() -> str:
+    return 'loop' if machine.platform() == 'cpu' else 'vmap'
+
+
+_MAPS: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}
+
+
+AXIS = 'devices'  # the only axis of every mesh
+
+
+def available(num_active: int) -> int:
+    """The most devices that a round of `num_active` clients can use: equally many per process, none idle.
+
+    Raises:
+      UserError: there are more processes than active clients.
+    """
+    processes = jax.process_count()
+    if processes > num_active:
+        raise UserError(f'{processes} processes are too many for {num_active} active clients; use at most {num_active}')
+    return min(jax.device_count() // processes, num_active // processes) * processes
+
+
+def available_to_trials(trials: int) -> int:
+    """The most devices that can share the trials equally."""
+    return max(n for n in range(1, min(trials, jax.device_count()) + 1) if trials % n == 0)
+
+
+def make_mesh(devices: int) -> Mesh | None:
+    """The devices of a run; None for one device and one process, which needs no mesh.
+
+    A mesh divides either the clients of a round or whole trials.
+
+    Args:
+      devices: total number over all processes, equal in each.
+
+    Raises:
+      UserError: there are fewer devices, or they cannot be divided equally among the processes.
+    """
+    processes, device_count = jax.process_count(), jax.device_count()
+    if devices > device_count:
+        kind = jax.devices()[0].platform
+        late = ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
+        raise UserError(
+            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all, in '
+            f'another --workdir if a run began on {devices}{late}'
+        )
+    if devices % processes:
+        raise UserError(
+            f'config.parallel.devices={devices} cannot be shared equally by {processes} processes; use a multiple of '
+            f'{processes}'
+        )
+    if devices == processes == 1:
+        return None
+    of_process = [jax.local_devices(process_index=index)[: devices // processes] for index in range(processes)]
+    return Mesh(np.concatenate(of_process), (AXIS,))
+
+
+def padded_size(mesh: Mesh | None, num_active: int, tasks: int = 1) -> int:
+    """Size of a padded cohort: the smallest multiple of the number of devices that holds all active clients; of
+    several tasks, equally many of each on every device."""
+    group = tasks * (mesh.size if mesh else 1)
+    return -(-num_active // group) * group
+
+
+def client_axis(chunk: int = 0, how: str = 'auto', mesh: Mesh | None = None, num_active: int = 0) -> ClientAxis:
+    """The axis over the `num_active` clients of a round on the devices of `mesh`, mapped on each by `client_map`.
+
+    With a mesh, the axis is only valid inside `shard_round`.
+    """
+    if mesh is None:
+        return ClientAxis(map=client_map(chunk, how))
+
+    def all_gather(tree: Tree) -> Tree:
+        def gather(x: Array) -> Array:
+            padded = jax.lax.all_gather(x, AXIS, tiled=True)
+            return padded[: padded.shape[0] * num_active // padded_size(mesh, num_active)]
+
+        return jax.tree.map(gather, tree)
+
+    return ClientAxis(map=client_map(chunk, how), psum=_psum, all_gather=all_gather)
+
+
+def _psum(tree: Tree) -> Tree:
+    """Sums over the devices, with one reduction for all leaves of a dtype instead of one for every leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    for kind in dict.fromkeys(leaf.dtype for leaf in leaves):
+        indices = [index for index, leaf in enumerate(leaves) if leaf.dtype == kind]
+        flat = jax.lax.psum(jnp.concatenate([leaves[index].ravel() for index in indices]), AXIS)
+        ends = np.cumsum([leaves[index].size for index in indices])[:-1]
+        for index, part in zip(indices, jnp.split(flat, ends), strict=True):
+            leaves[index] = part.reshape(leaves[index].shape)
+    return jax.tree.unflatten(structure, leaves)
+
+
+def shard_round(mesh: Mesh | None, round_: Callable) -> Callable:
+    """A method's round as a program for all devices of `mesh`.
+
+    The cohort, padded to `padded_size` clients, and the images of a streamed federation, in the same order, are
+    sharded; everything else is replicated, including the results.
+    """
+    if mesh is None:
+        return round_
+
+    def sharded_round(
+        key: Array, state: MethodState, federation: Federation, cohort: Cohort, k_s: Array
+    ) -> tuple[MethodState, Metrics]:
+        copies = jax.tree.map(lambda _: P(), federation)
+        if federation.streamed:
+            targets = dict.fromkeys(federation.client_targets, P(AXIS))
+            copies = copies.replace(client_images=P(AXIS), client_labels=P(AXIS), client_targets=targets)
+        # check_vma stays off: with it JAX would add its own psum to the gradient of every replicated weight.
+        function = jax.shard_map(
+            round_, mesh=mesh, in_specs=(P(), P(), copies, P(AXIS), P()), out_specs=P(), check_vma=False
+        )
+        return function(key, state, federation, cohort, k_s)
+
+    return sharded_round
+
+
+def replicated(mesh: Mesh | None) -> NamedSharding | None:
+    """The sharding of a result replicated on every device, for `out_shardings` of `jax.jit`."""
+    return NamedSharding(mesh, P()) if mesh else None
+
+
+def like(mesh: Mesh | None, tree: Any) -> Any:
+    """The shapes of arrays replicated on every device, to compile for."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated(mesh)), tree)
+
+
+def replicate(mesh: Mesh | None, tree: Any) -> Any:
+    """Replicates arrays that every process has on every device."""
+    if mesh is None:
+        return tree
+    sharding = NamedSharding(mesh, P())
+
+    def put(x: Array | np.ndarray) -> Array:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(x)))
+        host = np.asarray(x)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.tree.map(put, tree)
+
+
+def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
+    """An array whose leading axis is divided over the devices.
+
+    Args:
+      mesh: the devices.
+      shape: of the whole array.
+      fetch: slice -> those rows of the array, from host memory; called only for rows of this process.
+    """
+    if mesh is None:
+        return jnp.asarray(fetch(slice(None)))
+    sharding = NamedSharding(mesh, P(AXIS))
+    return jax.make_array_from_callback(
+        shape,
+        sharding,
+        lambda index: fetch(index[0]),  # type: ignore[index]  # JAX never passes None here
+    )
+
+
+_CPU_DEVICES = 'xla_force_host_platform_device_count'
+_made = 1  # devices that `split` made of the CPU; JAX has as many until the process ends
+
+
+def split_cpu(devices: int) -> None:
+    """Makes the CPU `devices` devices, as long as JAX has not begun to use it and nobody else has said how many.
+
+    To JAX a CPU is one device, whose cores share every operation. Those of small models gain little by a second core;
+    devices of their own compute other clients, or other trials, at the same time.
+
+    Accelerators are not affected. Where it is too late, `make_mesh` says so.
+    """
+    global _made
+    given = jax.config.jax_num_cpu_devices >= 0 or _CPU_DEVICES in os.environ.get('XLA_FLAGS', '')  # type: ignore[attr-defined]
+    if devices > 1 and not given:
+        try:
+            jax.config.update('jax_num_cpu_devices', devices)
+        except RuntimeError:  # JAX has begun
+            return
+        _made = devices
+
+
+def cpu_was_split() -> bool:
+    """Whether programs run on a CPU that an earlier run of this process has split."""
+    return _made > 1 and jax.default_backend() == 'cpu'

@@ -1,0 +1,253 @@
+"""Reads files that users name and the JSON files that runs write, and writes files whole or not at all.
+
+A user's file is a regular one, up to a plausible size: a device may never end, reading a pipe may block forever, and a
+file that is too large is not the one intended. A sealed JSON object carries a checksum of its other entries, so that
+later edits or damage are detected.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from semisfl_jax.core.errors import UserError, size
+
+_KINDS = {
+    stat.S_IFDIR: 'a folder',
+    stat.S_IFCHR: 'a device',
+    stat.S_IFBLK: 'a device',
+    stat.S_IFIFO: 'a pipe',
+    stat.S_IFSOCK: 'a socket',
+}
+
+
+def other_kind(mode: int) -> str:
+    """The kind of a path with this `st_mode` if it is not a regular file, '' if it is."""
+    return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'a special file')
+
+
+def expand_home(path: str | os.PathLike, what: str) -> Path:
+    """A path with ~ or ~NAME at its beginning replaced by that home folder.
+
+    Args:
+      path: as the user gave it.
+      what: its name in messages: '--workdir'.
+
+    Raises:
+      UserError: there is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(
+            f"{what} '{path}' begins with {Path(path).parts[0]}, the home folder of a user that this machine does not "
+            'know; write the whole path'
+        ) from error
+
+
+def check_file(path: str | os.PathLike, what: str, limit: int) -> Path:
+    """Makes sure that `path` is a file of at most `limit` bytes, without opening it; returns it with ~ expanded.
+
+    Args:
+      path: the file.
+      what: its name in messages: 'config.failures.trace'.
+      limit: bytes.
+
+    Raises:
+      UserError: it is missing, not a regular file, or too large.
+    """
+    try:
+        status = Path(path).expanduser().stat()
+    except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
+        reason = getattr(error, 'strerror', None) or error
+        raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
+    if kind := other_kind(status.st_mode):
+        raise UserError(f"{what} '{path}' is {kind}; give a file")
+    if status.st_size > limit:
+        raise UserError(
+            f"{what} '{path}' has {size(status.st_size)}, but at most {size(limit)} are allowed; use another file"
+        )
+    return Path(path).expanduser()
+
+
+def read_bytes(path: str | os.PathLike, what: str, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes.
+
+    Raises:
+      UserError: as `check`, or it cannot be read.
+    """
+    file_path = check_file(path, what, limit)
+    try:
+        with file_path.open('rb') as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise UserError(f"{what} '{path}' cannot be read ({error.strerror or error}); correct the path") from error
+    if len(content) > limit:  # if the reported size was wrong or missing
+        raise UserError(f"{what} '{path}' is longer than {size(limit)}; use another file")
+    return content
+
+
+def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
+    """The content of a UTF-8 text file of at most `limit` bytes, line endings unchanged.
+
+    Raises:
+      UserError: as `read_bytes`, or it is not UTF-8.
+    """
+    try:
+        return read_bytes(path, what, limit).decode('utf-8-sig')  # some programs begin a file with a mark
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{what} '{path}' is not UTF-8 text (byte {error.start:,}); save it as UTF-8, or use another file"
+        ) from error
+
+
+_SEAL = 'sha256'
+_DEEPEST = 20  # levels of nesting; files of runs have at most four
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all; of several processes that write it at once, one wins.
+
+    Raises:
+      OSError: it cannot be written; what was there is still there.
+    """
+    temporary = path.with_name(f'.{path.name}-{os.getpid()}')
+    try:
+        with temporary.open('wb') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # names the temporary file or, on a full disk, none
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
+
+
+@contextmanager
+def writing(option: str) -> Iterator[None]:
+    """Says in one line what keeps a block from writing; a full disk is left to `errors.exit_status`.
+
+    Args:
+      option: that names another folder.
+
+    Raises:
+      UserError: permissions, or a folder in place of a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        name = error.filename2 or error.filename  # the second is where something was to be moved
+        raise UserError(f'cannot write {name}: {error.strerror}; choose another {option}') from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON value as `write` does, indented."""
+    write(path, (json.dumps(value, indent=2) + '\n').encode())
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file. A pipe or a device, whose reader might block forever, is not opened.
+
+    Raises:
+      UserError: it is missing, not a regular file, or unreadable.
+    """
+    try:
+        if kind := other_kind(path.stat().st_mode):
+            raise UserError(f'{path} is {kind}, not a regular file')
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f'{path} cannot be read: {error.strerror}') from error
+
+
+def parse_json(text: bytes, what: str) -> Any:
+    """The JSON value of `text`.
+
+    Raises:
+      UserError: it is not valid JSON; the message begins with `what`.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deeply
+        raise UserError(f'{what} is not JSON ({error})') from error
+    if _depth(value) > _DEEPEST:
+        raise UserError(f'{what} is nested more than {_DEEPEST} levels deep')
+    return value
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+      UserError: the file does not hold one.
+    """
+    value = parse_json(read(path), str(path))
+    if not isinstance(value, dict):
+        raise UserError(f'{path} holds {_JSON_KINDS[type(value)]} instead of a JSON object')
+    return value
+
+
+def seal(value: Mapping[str, Any]) -> dict[str, Any]:
+    """`value` with its checksum: SHA-256 over its JSON with sorted keys."""
+    return {**value, _SEAL: _checksum(value)}
+
+
+def is_sealed(value: Any) -> bool:
+    """Whether `value` was sealed by `seal` and is unmodified."""
+    return isinstance(value, dict) and value.get(_SEAL) == _checksum({k: v for k, v in value.items() if k != _SEAL})
+
+
+def has_seal(value: Mapping[str, Any]) -> bool:
+    """Whether `value` carries a checksum, valid or not."""
+    return _SEAL in value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number."""
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file or folder to damaged-NAME, or damaged-NAME-COUNT if taken; returns the new path."""
+    count = 0
+    while os.path.lexists(target := path.with_name(f'damaged-{path.name}' + (f'-{count}' if count else ''))):
+        count += 1
+    return path.rename(target)
+
+
+_JSON_KINDS = {
+    list: 'a list',
+    str: 'a string',
+    int: 'a number',
+    float: 'a number',
+    bool: 'a boolean',
+    type(None): 'null',
+}
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [leaf for container in inner for leaf in container]
+    return depth
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f'{name} is not a number')

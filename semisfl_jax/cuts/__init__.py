@@ -1,1 +1,0 @@
-"""Every cut of a model, priced before any training: python -m semisfl_jax.cuts."""

@@ -1,0 +1,175 @@
+"""The data sets that are made of what scikit-learn brings: digits, and scenes of them on photographs. No download."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from semisfl_jax.data import cache, dataset, scenes
+from semisfl_jax.data.decode import resize
+from semisfl_jax.tasks import IGNORED
+
+
+def read_digits(image_size: int = 0) -> dataset.Dataset:
+    """1,437 training and 360 test images [n, 8, 8, 1], stratified, the same split in every run.
+
+    The levels 0..16 are scaled to 0..255 and rounded.
+
+    Args:
+      image_size: side to resize to, 0 to keep 8.
+    """
+    levels, labels = _read_levels()
+    images = np.rint(levels * (255 / 16)).astype(np.uint8)
+    if image_size:
+        images = np.stack([np.asarray(resize(Image.fromarray(image), image_size)) for image in images])
+    train, test = dataset.holdout(labels)
+    arrays = {
+        'train_images': images[train][..., None],
+        'train_labels': labels[train],
+        'test_images': images[test][..., None],
+        'test_labels': labels[test],
+    }
+    return dataset.make('digits', arrays, num_classes=10)
+
+
+def _read_levels() -> tuple[np.ndarray, np.ndarray]:
+    """Levels [n, 8, 8] float64 in 0..16 and labels [n] int32."""
+    spec = importlib.util.find_spec('sklearn')
+    for package in (spec and spec.submodule_search_locations) or ():
+        file = Path(package, 'datasets', 'data', 'digits.csv.gz')
+        if file.exists():  # importing scikit-learn takes a second, a tenth of the shortest run
+            table = np.loadtxt(file, delimiter=',')
+            return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int32)
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    return raw.images, raw.target.astype(np.int32)
+
+
+# --- scenes of the digits on scikit-learn's two photographs
+#
+# 2,000 scenes for training and 400 for testing. The two share neither a digit, by the holdout of data set 'digits', nor
+# a pixel of a photograph: of its ten columns of 64 pixels, the fourth and the eighth are for testing.
+
+DIGIT_SCENES = 'digit_scenes'
+COUNTS = {'train': 2_000, 'test': 400}
+CROP = scenes.SIDE  # side of the part of a photograph that is a background
+COLUMN = 64
+TEST_COLUMNS = (3, 7)
+CELL = 16  # side of the squares in which the photographs are labeled
+# What a square shows: sky, building, water, trees; leaves, petals. '.': several of them, or something else
+STUFF = 'sbwtlp'
+SQUARES = (
+    """
+ssssssssssssssssssssssssssssssssssssssss
+ssssssssssssssssssssssssssssssssssssssss
+ssssssssssss..ssssssssssssssssssssssssss
+ssssssssssssb.ssssssssssssssssssssssssss
+sssssssssss.bb.sssssssssssssssssssssssss
+sssssssss.bbbbb.ssssssssssssssssssssssss
+ssssss..bbbbbbbbb.ssssssssssssssssssssss
+ssssssbbbbbbbbbbbbb.ssssssssssssssssssss
+ssssss.bbbbbbbbbbbb.ssssssssssssssssssss
+.ssssssbbbbbbbbbbbbsssssssssssssssss...s
+.ssss..bbbbbbbbbbbb.ssssssssssssssss....
+.ssss.bbbbbbbbbbbbbb.sssssssssssssss..t.
+tt.ss.bbbbbbbbbbbbbb.ssssssssssssss..ttt
+ttt...bbbbbbbbbbbbbb................tt..
+tttt..bbbbbbbbbbbbbb................tttt
+tttt..bbbbbbbbbbbbbbb.wwwwwwwwwwww..tttt
+ttt..bbbbbbbbbbbbbbbbbwwwwwwwwwwww..tttt
+....bbbbbbbbbbbbbbbbb.wwwwwwwwwww...tttt
+.www.bbbbbbbbbbbbbbbb.wwwwwww....ttttttt
+t..w.bbbbbbbbbbbbbbbb.wwww..tttttttttttt
+tttt.bbbbbbbbbbbbbbbbb...ttttttttttttttt
+tttt..bbbbbbbbbbbbbbbb.ttttttttttttttttt
+tttttttt...bbbbbbbbbb.tttttttttttttttttt
+ttttttttttttt.bbbbbb.ttttttttttttttttttt
+tttttttttttttt.bbbbb.ttttttttttttttttttt
+tttttttttttttttt.bbbtttttttttttttttttttt
+ttttttttttttttttt.b.tttttttttttttttttttt
+""",
+    """
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllllllllllllllllllllllllll
+llllllllllllllllll....llllllllllllllllll
+lllllllllllllll.ppppppp.llllllllllllllll
+lllllllllllll.ppppppppppp.llllllllllllll
+llllllllllll.pppppppppppppllllllllllllll
+lllllllllll.pppppppppppppp.lllllllllllll
+lllllllllll.ppppppppppppppplllllllllllll
+lllllllllllpppppppppppppppp.llllllllllll
+llllllllll.pppppppppppppppp.llllllllllll
+llllllllll.pppppppppppppppppllllllllllll
+llllllllll.pppppppppppppppppllllllllllll
+llllllllll.pppppppppppppppp.llllllllllll
+lllllllllllpppppppppppppppp.llllllllllll
+lllllllllll.ppppppppppppppplllllllllllll
+lllllllllll.pppppppppppppp.lllllllllllll
+llllllllllll.pppppppppppp.llllllllllllll
+lllllllllllll.ppppppppppplllllllllllllll
+llllllllllllll.pppppppp.llllllllllllllll
+lllllllllllllll......ll...llllllllllllll
+llllllllllllll.......l....llllllllllllll
+lllllllllllllll.....pppppp.lllllllll.lll
+llllllllllllllllllppppppppp.llllllll...l
+llllllllllllllllll.ppppppppp.lllllll...l
+""",
+)
+
+
+def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
+    """The scenes, [n, 48, 48, 3], the same in every run.
+
+    Args:
+      image_size: side at which they are painted, 0 for 48.
+
+    Raises:
+      UserError: the side is too small.
+    """
+    side = scenes.check_side(DIGIT_SCENES, image_size)
+    streams = {split: scenes.stream(DIGIT_SCENES, split, ingredients(split), n, side) for split, n in COUNTS.items()}
+    arrays = cache.collect(DIGIT_SCENES, streams)
+    return dataset.make(DIGIT_SCENES, arrays, num_classes=10, outputs=scenes.outputs(len(STUFF)))
+
+
+def ingredients(split: str) -> scenes.Ingredients:
+    """The digits and backgrounds of a split. A background is (photograph, top, left)."""
+    from sklearn.datasets import load_sample_images  # slow to import, and only this set needs it
+
+    loaded = read_digits()
+    images, labels = {
+        'train': (loaded.train_images, loaded.train_labels),
+        'test': (loaded.test_images, loaded.test_labels),
+    }[split]
+    photographs = np.stack(load_sample_images().images)
+    height, width = photographs.shape[1:3]
+    columns = np.isin(np.arange(width) // COLUMN, TEST_COLUMNS) == (split == 'test')
+    lefts = [left for left in range(width - CROP + 1) if columns[left : left + CROP].all()]
+
+    def draw_ground(generator: np.random.Generator) -> tuple[int, ...]:
+        photograph, top, left = generator.integers(0, [len(photographs), height - CROP + 1, len(lefts)]).tolist()
+        return photograph, top, lefts[left]
+
+    def ground(place: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        photograph, top, left = place
+        crop = photograph, slice(top, top + CROP), slice(left, left + CROP)
+        return photographs[crop], stuff_of_photographs()[crop]
+
+    return scenes.Ingredients(images[..., 0], labels, draw_ground, ground)
+
+
+@functools.cache
+def stuff_of_photographs() -> np.ndarray:
+    """The class of every pixel of the photographs, [2, 432, 640] uint8, in whole squares."""
+    grids = [[[STUFF.find(letter) for letter in line] for line in squares.split()] for squares in SQUARES]
+    classes = np.array(grids)
+    pixels = np.where(classes < 0, IGNORED, classes).astype(np.uint8)
+    return pixels.repeat(CELL, axis=1).repeat(CELL, axis=2)
