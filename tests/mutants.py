@@ -386,8 +386,8 @@ OTHERS = [
         ('labels and guesses swapped', 'np.full(len(own), column)', 'np.full(len(own), 1 - column)'),
         (
             'the last batch counts twice',
-            'of_part = np.zeros((size, 2), np.float32)',
-            'of_part = np.ones((size, 2), np.float32)',
+            'weights = np.zeros((size, 2), np.float32)',
+            'weights = np.ones((size, 2), np.float32)',
         ),
     ),
     *of(

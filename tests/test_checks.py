@@ -18,7 +18,7 @@ def shape(*sizes):
 
 def state(**changes):
     return State(
-        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'memory': ()}
+        **{'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'queue': ()}
         | {'clients': (shape(5),)}
         | changes
     )

@@ -10,9 +10,9 @@ from tests import runs
 
 COUNT = """
 import atexit, json
-from semisfl_jax.core import compilation
-compilation.KEPT_FROM_SECONDS = 0.0  # all: those near the limit are kept or not as the machine is busy
-counting = compilation.count()
+from semisfl_jax.core import machine
+machine.KEPT_FROM_SECONDS = 0.0  # all: those near the limit are kept or not as the machine is busy
+counting = machine.count_compilations()
 counted = counting.__enter__()
 atexit.register(lambda: print(json.dumps([counted.hits, counted.misses])))"""
 

@@ -76,8 +76,8 @@ def test_images_on_the_host_give_the_same_bytes(run_of_eight, tmp_path):
 def test_a_killed_run_goes_on_to_the_same_bytes(run_of_eight, tmp_path):
     kill = """
 import os, signal
-from semisfl_jax.training import tensorboard
-tensorboard.log_events = lambda events, record: record['round'] == 3 and os.kill(os.getpid(), signal.SIGKILL)"""
+from semisfl_jax.training import outputs
+outputs.log_events = lambda events, record: record['round'] == 3 and os.kill(os.getpid(), signal.SIGKILL)"""
     killed = runs.run_process(tmp_path, kill, **RUN, parallel__devices=8)
     assert killed.returncode == -signal.SIGKILL
     assert 'device     cpu (cpu), 8 of them' in killed.stdout

@@ -249,7 +249,7 @@ def test_experiments_in_ten_lines(trained):
         assert features.shape == (3, model.feature_size)
         assert model.top(weights.top, features, None, False)[0].shape == (3, 10)
 
-    ring = sfl.queue.push(sfl.queue.init(4, 2), jnp.eye(2), jnp.array([7, 8]), jnp.array([True, False]))
+    ring = sfl.queue.push(sfl.queue.empty(4, 2), jnp.eye(2), jnp.array([7, 8]), jnp.array([True, False]))
     np.testing.assert_array_equal(ring.labels, [7, 8, -1, -1])
     logits, labels = jnp.zeros((2, 10)), jnp.array([0, 9])
     np.testing.assert_allclose(sfl.losses.cross_entropy(logits, labels, jnp.ones(2)), np.log(10), rtol=1e-6)

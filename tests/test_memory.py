@@ -128,14 +128,14 @@ def reference(tmp_path_factory):
 
 
 OUT_OF_MEMORY = """
-from semisfl_jax.training import totals
+from semisfl_jax.training import metrics
 import jax
-real = totals.after_round
-def after_round(experiments, index, *others):
-    if index == 3:
+real = metrics.make_record
+def make_record(experiment, number, *others):
+    if number == 4:
         raise {error}
-    return real(experiments, index, *others)
-totals.after_round = after_round"""
+    return real(experiment, number, *others)
+metrics.make_record = make_record"""
 
 
 @pytest.mark.slow

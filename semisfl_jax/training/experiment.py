@@ -169,7 +169,7 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
         options = net.convolution, dtype, net.batch_norm_variance, net.output_stride, net.recompute
         model = models.build_dense(net.name, outputs, outline.image, *options)
         of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
-    if net.weights:  # of the encoder; all tasks begin with that of the first model (`core.init_models`)
+    if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
         init = of_tasks[0].model.init
         encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom)
         model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))

@@ -22,7 +22,7 @@ from semisfl_jax.training.experiment import Experiment
 
 
 class RoundInputs(NamedTuple):
-    """What a round takes besides its state; of R trials with leading axes [R], see `trials`."""
+    """What a round takes besides its state; of R trials with leading axes [R], see `driver`."""
 
     federation: Federation
     cohort: Cohort
@@ -38,15 +38,15 @@ def inputs(experiment: Experiment, first: int) -> Iterator[RoundInputs]:
     if isinstance(federation, data.HostFederation):
         placed = dataclasses.replace(federation, tables=core.replicate(mesh, federation.tables))
     for cohort, clients in cohorts(experiment, first):
-        sharded = jax.tree.map(lambda x: core.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         if not isinstance(federation, data.HostFederation):
-            yield RoundInputs(federation, sharded, clients)
+            tables = federation
         elif experiment.method.clients:
             reads, place = experiment.method.reads, partial(core.shard, mesh)
-            streamed = placed.streamed(rows(experiment, cohort), reads, place=place)
-            yield RoundInputs(streamed, sharded, clients)
+            tables = placed.streamed(rows(experiment, cohort), reads, place=place)
         else:
-            yield RoundInputs(placed.tables, sharded, clients)
+            tables = placed.tables
+        sharded = jax.tree.map(lambda x: core.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
+        yield RoundInputs(tables, sharded, clients)
 
 
 def cohorts(experiment: Experiment, first: int) -> Iterator[tuple[Cohort, costs.Clients | None]]:
@@ -58,7 +58,6 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[tuple[Cohort, costs.
     padded = core.padded_size(experiment.mesh, active, tasks)
     if not experiment.method.clients:
         yield from itertools.repeat((data.make_cohort(np.arange(active), np.zeros(clients, np.int32)), None))
-
     participations = np.zeros(clients, np.int32)  # of each client, in the rounds so far
     for index in itertools.count(min(first, config.pre_rounds)):
         participants = participation(experiment, index)
