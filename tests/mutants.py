@@ -321,7 +321,7 @@ OTHERS = [
         'algorithms/semifl.py',
         'static_batch_norm semifl semifl_pieces',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
-        ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
+        ('the last batch left out', '-(-count // batch)', 'count // batch'),
     ),
     *of(
         'core/state.py',

@@ -47,7 +47,7 @@ IDLE = [
         'fedmatch.helper_every=1',
     ),
     ({'algorithm': 'fedswitch', 'fedswitch.mode': 'teacher', 'fedswitch.beta_iid': 0.3}, "fedswitch.mode='teacher'"),
-    ({'algorithm': 'feddure', 'feddure.coarse': False, 'feddure.coarse_rate': 0.5}, 'feddure.coarse=False'),
+    ({'algorithm': 'feddure', 'feddure.fine': False, 'feddure.fine_rate': 0.5}, 'feddure.fine=False'),
     ({'algorithm': 'feddure', 'feddure.fine': False, 'feddure.hidden': 64}, 'feddure.fine=False'),
     ({'algorithm': 'm_fed', 'mfed.weight': 0.0, 'mfed.growth': 1.1}, 'mfed.weight=0.0'),
     ({**SUPERVISED, 'data.client_labels': -1, 'federation.mu': 3}, 'the clients train on labeled images alone'),

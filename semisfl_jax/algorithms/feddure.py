@@ -35,8 +35,33 @@ from semisfl_jax.core.types import (
 from semisfl_jax.models import SplitModel
 from semisfl_jax.models.layers import torch_uniform
 
-# The two regulators of FedDure (Bai et al., AAAI 2024), which decide how much unlabeled images count at a client.
-#
+
+@dataclasses.dataclass(frozen=True)
+class FedDure:
+    """`config.feddure`."""
+
+    coarse: bool = option(
+        True,
+        'C-reg: a second model learns from the pseudo-labels alone, and they count more the more it improves on the '
+        'labeled images. False: "w/o C-reg", where F-reg is updated with the local model',
+    )
+    fine: bool = option(
+        True,
+        'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
+        'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
+    )
+    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1, idle={'feddure.fine': False})
+    coarse_rate: float = option(
+        1.0,
+        "learning rate of C-reg, and of the virtual step in F-reg's gradient, as a multiple of `lr`; 0: C-reg stands "
+        'still',
+        at_least=0,
+    )
+    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0, idle={'feddure.fine': False})
+
+
+# --- the two regulators, which decide how much unlabeled images count at a client
+
 # F-reg, the fine-grained one, is a small network f_w with parameters w that gives every unlabeled image a factor in
 # (0, 1), from the class probabilities that a model predicts for it. C-reg, the coarse-grained one, is a second model
 # with parameters phi that learns from the pseudo-labels alone; the change d of its cross-entropy on labeled images
@@ -54,16 +79,7 @@ class Unlabeled(NamedTuple):
 
 
 def init_fine(key: Array, classes: int, hidden: int) -> Fine:
-    """F-reg before the first round, a network K -> hidden -> 1, initialized like PyTorch's linear layers.
-
-    Args:
-      key: for the initial weights.
-      classes: K.
-      hidden: number of hidden units.
-
-    Returns:
-      Kernels [K, hidden] and [hidden, 1], biases [hidden] and [1].
-    """
+    """F-reg before the first round, a network K -> `hidden` -> 1, initialized like PyTorch's linear layers."""
     w = {}
     for name, inputs, outputs in (('hidden', classes, hidden), ('out', hidden, 1)):
         uniform, layer_key = torch_uniform(inputs), rng.fold(key, name)
@@ -99,14 +115,8 @@ def fine_gradient(
 
     Exact, and without second derivatives: H_i is a factor and not differentiated in phi, so phi- is linear in the
     factors, and its derivative by H_i is -rate / R times the gradient of CE_i. Reverse-mode differentiation transposes
-    that linear map, which takes about as long as the map.
-
-    Args:
-      w: F-reg.
-      unlabeled: as seen with `parameters`.
-      labeled: parameters -> cross-entropy [] of the labeled images.
-      parameters: phi.
-      rate: step size [].
+    that linear map, which takes about as long as the map. `parameters` is phi, `rate` [] the step size, and `labeled`
+    maps parameters to the cross-entropy [] of the labeled images.
     """
 
     def loss(w: Fine) -> Array:
@@ -117,18 +127,10 @@ def fine_gradient(
 
 
 def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight: Array) -> dict[str, Array]:
-    """Counts of a batch, for `rates`: those of `pseudo_label.count`, and of right and wrong pseudo-labels.
+    """Counts [] of a batch [B], for `rates`: those of `pseudo_label.count`, and of right and wrong pseudo-labels.
 
-    Args:
-      labels: [B] int32 pseudo-labels.
-      confident: [B] bool, whether a label counts.
-      truth: [B] int32 true classes, negative where unknown.
-      guessed: [B] bool, whether a row is an unlabeled image.
-      weight: [B] F-reg's factors.
-
-    Returns:
-      Numbers []; `right` and `wrong` are of rows whose truth is known, `right_weight` and `wrong_weight` sums of their
-      factors.
+    `right` and `wrong` are of unlabeled rows (`guessed`) whose truth is known, not negative; `right_weight` and
+    `wrong_weight` are sums of their factors, `weight`.
     """
     right, wrong = (guessed & (truth >= 0) & hit for hit in (truth == labels, truth != labels))
     return pseudo_label.count(labels, confident, truth, guessed) | {
@@ -145,28 +147,7 @@ def rates(counts: dict[str, Array]) -> Metrics:
     return pseudo_label.rates(counts) | means
 
 
-@dataclasses.dataclass(frozen=True)
-class FedDure:
-    """`config.feddure`."""
-
-    coarse: bool = option(
-        True,
-        'C-reg: a second model learns from the pseudo-labels alone, and they count more the more it improves on the '
-        'labeled images. False: "w/o C-reg", where F-reg is updated with the local model',
-    )
-    fine: bool = option(
-        True,
-        'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
-        'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
-    )
-    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1, idle={'feddure.fine': False})
-    coarse_rate: float = option(
-        1.0,
-        'learning rate of C-reg, as a multiple of `lr`; 0: it stands still',
-        at_least=0,
-        idle={'feddure.coarse': False},
-    )
-    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0, idle={'feddure.fine': False})
+# --- the method
 
 
 class Parts(NamedTuple):
@@ -316,21 +297,10 @@ def regulate(
     rate: Array,
     key: Array,
 ) -> tuple[Training, Array]:
-    """The regulators' steps of an iteration.
+    """The regulators' steps of an iteration: training with new regulators, and C-reg's effect d [].
 
-    Args:
-      parts: of the method.
-      optimizers: of the client.
-      training: before them.
-      batch: the images.
-      x: the normalized views [B, H, W, C] that theta trains on.
-      labels: pseudo-labels [B].
-      confident: whether they reach the threshold [B].
-      rate: step size of the virtual step [].
-      key: of the iteration.
-
-    Returns:
-      training, with new regulators, and C-reg's effect d [].
+    `x` [B, H, W, C] are the normalized views that theta trains on, `labels` [B] the pseudo-labels, `confident` [B]
+    whether they reach the threshold, and `rate` [] is the size of the virtual step.
     """
     options, head = parts.options, parts.hparams.labeled_rows
     if not head or not (options.coarse or options.fine):
