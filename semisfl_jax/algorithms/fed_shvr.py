@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
@@ -86,18 +86,24 @@ def confidence_rows(logits: Array) -> Array:
     return jnp.log(logits.shape[-1]) + jnp.sum(jnp.exp(log_f) * log_f, axis=-1)
 
 
-def sharpened_rows(received: Array, logits: Array, alpha0: Array | float, alpha1: float, alpha2: float) -> Array:
+def sharpened_rows(hparams: HParams, received: Array, logits: Array, risen: Array | float = 1.0) -> Array:
     """The unlabeled terms of a client's objective by rows [B] (Eq. 5a, 6 and 9):
 
     alpha0 CE(f(u), v) + alpha1 KL(v || uniform) + alpha2 KL(f(u) || uniform), with the labels
     v = f'(u)^(alpha0 / alpha1), normalized, that minimize the first two terms at the received model f' (Eq. 8).
 
     `alpha1` 0 is the limit of one-hot labels. The second term has no gradient, and is part of the objective's value.
-    Logits [B, K] are those of the received model and of the model in training; `alpha0` may be traced.
+    Logits [B, K] are those of the received model and of the model in training; the ramp has reached the share `risen`
+    of alpha0.
     """
+    options = hparams.options
+    confidence = options.alpha2 * confidence_rows(logits)
+    if hparams.pseudo_labels == 'none':  # the penalty on confidence needs no label
+        return confidence
+    alpha0, alpha1 = options.alpha0 * risen, options.alpha1
     targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
     rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
-    return rows + alpha1 * divergence_from_uniform(targets) + alpha2 * confidence_rows(logits)
+    return rows + alpha1 * divergence_from_uniform(targets) + confidence
 
 
 # --- the method
@@ -212,7 +218,7 @@ def build(
     def client_losses(state: core.State, images: Array, labels: Array) -> tuple[Array, Array]:
         logits = predict(state, images)['student']
         received = pseudo_label.label_logits(hparams, logits, labels)
-        return losses.cross_entropy_rows(logits, labels), _unlabeled_rows(hparams, received, logits)
+        return losses.cross_entropy_rows(logits, labels), sharpened_rows(hparams, received, logits)
 
     return Algorithm(init, round_, predict, headline='student', client_losses=client_losses)
 
@@ -225,23 +231,14 @@ def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round
 
 
 def sharpened_rule(hparams: HParams, risen: Array | float) -> pseudo_label.Rule:
-    """The mean of the terms of unlabeled images; `risen` as in `_unlabeled_rows`."""
+    """The mean of the terms of unlabeled images; `risen` as in `sharpened_rows`."""
 
     def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
         labels, every = pseudo_label.hard_labels(received, 0.0)
         counted = every if hparams.pseudo_labels != 'none' else ~every
-        return losses.row_mean(_unlabeled_rows(hparams, received, logits, risen), weight), labels, counted
+        return losses.row_mean(sharpened_rows(hparams, received, logits, risen), weight), labels, counted
 
     return rule
-
-
-def _unlabeled_rows(hparams: HParams, received: Array, logits: Array, risen: Array | float = 1.0) -> Array:
-    """The terms of unlabeled images [B], for the received model's and the trained model's logits [B, K]; `risen` is the
-    share of alpha0 that the ramp has reached."""
-    options = hparams.options
-    if hparams.pseudo_labels == 'none':  # the penalty on confidence needs no label
-        return options.alpha2 * confidence_rows(logits)
-    return sharpened_rows(received, logits, options.alpha0 * risen, options.alpha1, options.alpha2)
 
 
 def _average_control(form: Form, controls: Any, federation: Federation, hparams: HParams) -> SplitParams:
@@ -261,7 +258,7 @@ def statistics(variables: SplitParams) -> SplitParams:
     return with_parameters(variables, SplitParams({}, {}, {}))
 
 
-def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds Fed-SHVR; see `build`."""
     return build(Form(corrected=True, normalized=True), model, views, hparams, axis)
 
@@ -279,26 +276,15 @@ def of_fed_shvr(flat: Flat) -> dict[str, Any]:
     The paper does not mention momentum, weight decay and augmentation: there is none, but flips and crops on CIFAR-10.
     """
     cifar = flat['data.name'] == 'cifar10'
-    values = {
-        'federation.num_clients': 40 if cifar else 10,
-        'federation.num_active': 40 if cifar else 10,
+    clients, rounds = (40, 1000) if cifar else (10, 100)
+    values = protocol(clients, clients, rounds, lr=0.01, momentum=0.0, batch_size=64, epochs=2) | {
         'federation.mu': 1,
         'data.labeled_split': 'balanced',
         'data.client_labels': flat['data.num_labeled'],
-        'rounds': 1000 if cifar else 100,
         'k_s': 0,
-        'pre_rounds': 0,
         'optimizer': 'sgd',
-        'lr': 0.01,
-        'lr_min': 0.01,
-        'momentum': 0.0,
-        'nesterov': False,
-        'weight_decay': 0.0,
-        'batch_size': 64,
-        'local.epochs': 2,
         'local.weighting': 'samples',
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
     }
     values |= {'augment.flip': cifar, 'augment.crop': 0.125 if cifar else 0.0}
     if cifar:
@@ -379,7 +365,7 @@ METHOD = register(
 # --- its ablations
 
 
-def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds Fed-SH, without variance reduction: d_k = 0, so FedNova (Wang et al., 2020) on the same objective."""
     return build(Form(corrected=False, normalized=True), model, views, hparams, axis)
 
@@ -399,7 +385,7 @@ FED_SH = register(
 )
 
 
-def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds Fed-SVR, which averages models, with the correction of VRL-SGD (Liang et al., 2019) for clients with
     unequal numbers of steps."""
     return build(Form(corrected=True, normalized=False), model, views, hparams, axis)

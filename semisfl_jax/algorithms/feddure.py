@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
@@ -21,7 +21,6 @@ from semisfl_jax.core import losses, objective, pseudo_label, rng
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -150,19 +149,6 @@ def rates(counts: dict[str, Array]) -> Metrics:
 # --- the method
 
 
-class Parts(NamedTuple):
-    """What the method is built from: the first argument of the functions below."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-
-    @property
-    def options(self) -> FedDure:
-        """`config.feddure`."""
-        return self.hparams.options
-
-
 class Optimizers(NamedTuple):
     """The optimizers of a client, or their states."""
 
@@ -180,7 +166,7 @@ class Training(NamedTuple):
     moments: Optimizers  # states of the optimizers
 
 
-def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds FedDure.
 
     One round: K_s steps of cross-entropy at the server, if it has labels (an addition to the method: K_s is 0 in its
@@ -199,43 +185,35 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
 
     Each of the three has a fresh optimizer in every round. Weight decay applies to theta alone. Factors and d are
     numbers: nothing is differentiated through them. For phi, labeled and unlabeled images are separate batches in
-    training mode; for theta they are one, as in `phases.semi_supervised`, whose random streams and
+    training mode; for theta they are one, as in `core.semi_supervised`, whose random streams and
     `consistency_weight` this shares. Without `coarse`, theta takes the place of phi in step 2, and d is 0; without
     `fine`, the factors are 1 for labels that reach the threshold, else 0.
 
     At a client without labels w does not change and d is 0. The headline model is the averaged model. Arguments as in
     `semisfl`; the model is not split.
     """
-    parts = Parts(model, views, hparams)
+    parts, options = Parts(model, views, hparams), hparams.options
     server = core.build_server(model, views, hparams)
     local = core.build_local(partial(train_client, parts), hparams, axis, rates=rates)
     local = core.skip_pre_rounds(hparams, local)
 
+    def init(key: Array) -> core.State:
+        state = core.init_state(key, model, memory=(), projection=False, teacher=False)
+        if not options.fine:
+            return state
+        classes = num_classes(model, state.student.top)
+
+        def fine(client: Array) -> Fine:  # every client has one of its own, leaves [N, ...]
+            return init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
+
+        return state.replace(clients=jax.vmap(fine)(jnp.arange(hparams.num_clients)))
+
     round_ = core.server_then_clients(hparams, server, local)
-    return Algorithm(partial(init, parts), round_, core.predict_by(model, views, 'student'), headline='student')
-
-
-def init(parts: Parts, key: Array) -> core.State:
-    """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
-    model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, memory=(), projection=False, teacher=False)
-    if not options.fine:
-        return state
-    classes = num_classes(model, state.student.top)
-
-    def fine(client: Array) -> Fine:
-        return init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
-
-    return state.replace(clients=jax.vmap(fine)(jnp.arange(hparams.num_clients)))
+    return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 
 
 def train_client(
-    parts: Parts,
-    inputs: core.ClientInput,
-    fine: Fine,
-    state: core.State,
-    federation: Federation,
-    lr: Array,
+    parts: Parts, inputs: core.ClientInput, fine: Fine, state: core.State, federation: Federation, lr: Array
 ) -> core.ClientOutput:
     """One client's round."""
     hparams, options = parts.hparams, parts.options
@@ -259,57 +237,18 @@ def train_client(
 def step(
     parts: Parts, optimizers: Optimizers, training: Training, batch: core.Batch, key: Array, rate: Array
 ) -> tuple[Training, Reported]:
-    """One iteration; `rate` [] is the step size of the virtual step. Returns what `phases.iterate` asks for."""
-    model, hparams = parts.model, parts.hparams
-    x, weak = objective.both_views(parts.views, hparams.labeled_rows, batch, key)
-    guesses, _ = core.forward(model, training.student, weak, None, False)
+    """One iteration, as in `feddure`, for `core.iterate`; `rate` [] is the size of the virtual step."""
+    model, views, hparams = parts
+    options, head = parts.options, hparams.labeled_rows
+    received, coarse, fine, moments = training
+    x, weak = objective.both_views(views, head, batch, key)
+    guesses, _ = core.forward(model, received, weak, None, False)
     labels, confident = pseudo_label.assign(hparams, guesses, batch.labels)
-    guessed = core.guessed_rows(parts.hparams, batch)
-    training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
-    student, fine = training.student, training.fine
-
-    def loss(parameters: SplitParams) -> LossValue:
-        logits, updated = core.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
-        weight = confident.astype(jnp.float32)
-        if parts.options.fine:
-            weight = jax.lax.stop_gradient(weigh(fine, jax.nn.softmax(logits)))
-        rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
-        consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
-        value, means = objective.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
-        return value, (updated, means, count(labels, confident, batch.labels, guessed, weight))
-
-    gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(student))
-    parameters, moments = descend(optimizers.student, training.moments.student, trainable(student), gradient)
-    training = training._replace(
-        student=with_parameters(student, parameters), moments=training.moments._replace(student=moments)
-    )
-    return training, (means | ({'coarse_effect': effect} if parts.options.coarse else {}), counts)
-
-
-def regulate(
-    parts: Parts,
-    optimizers: Optimizers,
-    training: Training,
-    batch: core.Batch,
-    x: Array,
-    labels: Array,
-    confident: Array,
-    rate: Array,
-    key: Array,
-) -> tuple[Training, Array]:
-    """The regulators' steps of an iteration: training with new regulators, and C-reg's effect d [].
-
-    `x` [B, H, W, C] are the normalized views that theta trains on, `labels` [B] the pseudo-labels, `confident` [B]
-    whether they reach the threshold, and `rate` [] is the size of the virtual step.
-    """
-    options, head = parts.options, parts.hparams.labeled_rows
-    if not head or not (options.coarse or options.fine):
-        return training, jnp.zeros(())
-    student, fine, moments = training.student, training.fine, training.moments
+    guessed, effect = core.guessed_rows(hparams, batch), jnp.zeros(())
 
     def logits(parameters: SplitParams, images: Array, name: str) -> Array:
-        variables = with_parameters(student, parameters)
-        return core.forward(parts.model, variables, images, rng.fold(key, name), True)[0]
+        variables = with_parameters(received, parameters)
+        return core.forward(model, variables, images, rng.fold(key, name), True)[0]
 
     def unlabeled_rows(parameters: SplitParams) -> tuple[Array, Array]:
         predicted = logits(parameters, x[head:], 'unlabeled_dropout')
@@ -319,19 +258,32 @@ def regulate(
         predicted = logits(parameters, x[:head], 'labeled_dropout')
         return losses.cross_entropy(predicted, batch.labels[:head], batch.labeled[:head].astype(jnp.float32))
 
-    before = training.coarse if options.coarse else trainable(student)
-    unlabeled = differentiate(unlabeled_rows, before)
-    factors = confident[head:].astype(jnp.float32)
-    if options.fine:
-        gradient = fine_gradient(fine, unlabeled, labeled, before, rate)
-        fine, moment = descend(optimizers.fine, moments.fine, fine, gradient)
-        moments, factors = moments._replace(fine=moment), weigh(fine, unlabeled.probabilities)
-    training, effect = training._replace(fine=fine, moments=moments), jnp.zeros(())
-    if options.coarse:
-        coarse, moment = descend(optimizers.coarse, moments.coarse, before, unlabeled.gradient(factors))
-        training = training._replace(coarse=coarse, moments=moments._replace(coarse=moment))
-        effect = labeled(before) - labeled(coarse)
-    return training, effect
+    if head and (options.coarse or options.fine):
+        before = coarse if options.coarse else trainable(received)
+        unlabeled = differentiate(unlabeled_rows, before)
+        factors = confident[head:].astype(jnp.float32)
+        if options.fine:
+            gradient = fine_gradient(fine, unlabeled, labeled, before, rate)
+            fine, moment = descend(optimizers.fine, moments.fine, fine, gradient)
+            moments, factors = moments._replace(fine=moment), weigh(fine, unlabeled.probabilities)
+        if options.coarse:
+            coarse, moment = descend(optimizers.coarse, moments.coarse, before, unlabeled.gradient(factors))
+            moments, effect = moments._replace(coarse=moment), labeled(before) - labeled(coarse)
+
+    def loss(parameters: SplitParams) -> LossValue:
+        logits, updated = core.forward(model, with_parameters(received, parameters), x, rng.fold(key, 'dropout'), True)
+        weight = confident.astype(jnp.float32)
+        if options.fine:
+            weight = jax.lax.stop_gradient(weigh(fine, jax.nn.softmax(logits)))
+        rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
+        consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
+        value, means = objective.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
+        return value, (updated, means, count(labels, confident, batch.labels, guessed, weight))
+
+    gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(received))
+    parameters, moment = descend(optimizers.student, moments.student, trainable(received), gradient)
+    training = Training(with_parameters(student, parameters), coarse, fine, moments._replace(student=moment))
+    return training, (means | ({'coarse_effect': effect} if options.coarse else {}), counts)
 
 
 def descend(tx: optax.GradientTransformation, moments: Any, parameters: Any, gradient: Any) -> tuple[Any, Any]:
@@ -352,25 +304,13 @@ def of_feddure(flat: Flat) -> dict[str, Any]:
     have a draw of their own, as in the paper's (DIR, DIR). Labeled images are zero-padded and cropped, flipped, and
     cut out there; here they use the weak view.
     """
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 5,
+    values = protocol(clients=100, active=5, rounds=200, lr=5e-4, momentum=0.9, batch_size=10, epochs=1) | {
         'data.labeled_split': 'balanced',
-        'rounds': 200,
         'lr_rounds': 200,
         'k_s': 0,
-        'pre_rounds': 0,
         'optimizer': 'adam',
-        'momentum': 0.9,
-        'nesterov': False,
-        'lr': 5e-4,
-        'lr_min': 5e-4,
-        'weight_decay': 0.0,
-        'batch_size': 10,
-        'local.epochs': 1,
         'local.weighting': 'samples',
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
         'augment.flip': flat['data.name'] not in DIGITS,
         'augment.crop': 0.125,
     }

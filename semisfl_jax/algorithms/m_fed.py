@@ -27,7 +27,6 @@ from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.task_model import TaskModel, init_models, join, part
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -73,7 +72,7 @@ class MFedOptions:
     )
 
 
-def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds M-Fed.
 
     One round (Algorithm 1): a client of task k receives the model w_k of its task and the encoder g; from w_k, it makes
@@ -271,17 +270,10 @@ def official(flat: Flat) -> dict[str, Any]:
 def price(context: costs.CostContext) -> costs.ClientCost:
     """The model of its task and the encoder g down; its model up. Without penalty, g stays at the server."""
     encoder = context.pieces.bottom_parameters if getattr(context.hparams.options, 'weight', 0) else 0
-    return whole_models(context, encoder)
-
-
-def whole_models(context: costs.CostContext, encoder: int = 0, exchange: bool = True) -> costs.ClientCost:
-    """The models of the clients' tasks, in both directions, and `encoder` bytes down; the work of their iterations.
-    With `exchange` False nothing is sent."""
-    h = context.hparams
     pieces = [context.of_tasks[task] for task in np.atleast_1d(context.tasks)]
-    whole = np.array([piece.whole_bytes for piece in pieces]) * exchange
+    whole = np.array([piece.whole_bytes for piece in pieces])
     work = np.array([piece.whole_work.train for piece in pieces])
-    return costs.ClientCost(download=whole + encoder, upload=whole, step_work=h.batch_size * work)
+    return costs.ClientCost(download=whole + encoder, upload=whole, step_work=context.hparams.batch_size * work)
 
 
 CLIENTS_OF_A_TASK = 5  # in the paper
@@ -322,7 +314,7 @@ METHOD = register(
 # --- traditional federated learning in its comparison: FedAvg within every task, nothing across tasks
 
 
-def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds M-Fed with lambda_0 = 0: as many separate runs of FedAvg as there are tasks. Arguments as in `m_fed`."""
     return build(models, views, hparams, axis, MFedOptions(weight=0.0))
 
@@ -352,9 +344,7 @@ class Kept(NamedTuple):
     optimizer: Any  # its state; () with `local.optimizer_state` 'fresh'
 
 
-def mfed_local(
-    models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS
-) -> Algorithm:
+def mfed_local(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds local training: a round is one of `m_fed` without its exchange, so that clients do the same work.
 
     `State.clients` is {task: Kept}; all models start from the same weights. Optimizers continue from round to round,
@@ -409,7 +399,8 @@ def mfed_local(
 
 def price_local(context: costs.CostContext) -> costs.ClientCost:
     """Nothing is sent."""
-    return whole_models(context, exchange=False)
+    cost = price(context)
+    return cost._replace(download=0 * cost.download, upload=0 * cost.upload)
 
 
 MFED_LOCAL = register(

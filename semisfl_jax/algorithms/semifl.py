@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
 from semisfl_jax.algorithms.registry import register
@@ -22,7 +22,6 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -75,26 +74,6 @@ class SemiFL:
         'batch size of passes over whole sets of images: for labeling and for BatchNorm statistics',
         at_least=1,
     )
-
-
-class Parts(NamedTuple):
-    """What SemiFL is built from: the first argument of its functions."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-    statistics: Callable[[Array, SplitParams, Federation], SplitParams]  # recomputes those of BatchNorm
-    global_step: optax.GradientTransformation  # the server's step to the clients' average
-
-    @property
-    def options(self) -> SemiFL:
-        """`config.semifl`."""
-        return self.hparams.options
-
-    @property
-    def server_first(self) -> bool:
-        """Whether the server trains before the clients."""
-        return self.options.order == 'server_first'
 
 
 # --- the images that a client trains on
@@ -220,24 +199,40 @@ def build_statistics(
 
 
 def train_client(
-    parts: Parts,
-    inputs: core.ClientInput,
-    client_state: Any,
-    state: core.State,
-    federation: Federation,
-    lr: Array,
+    parts: Parts, inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
 ) -> core.ClientOutput:
     """A client labels its images, draws its sets, and trains on them unless it has no confident image."""
-    hparams, size = parts.hparams, federation.size[inputs.id]
-    epochs, max_passes = hparams.local.epochs, parts.options.max_passes
+    model, views, hparams = parts
+    options, epochs, rows = parts.options, hparams.local.epochs, hparams.batch_size
+    size, steps = federation.size[inputs.id], inputs.steps
     labels, confident = label_images(parts, inputs, state.student, federation)
     sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
-    steps = inputs.steps
     if epochs:
-        steps = epochs * -(-sets.num_confident // hparams.batch_size)
-    elif max_passes:
-        steps = jnp.minimum(steps, -(-max_passes * sets.num_confident // hparams.batch_size))
-    loss = partial(client_loss, parts, inputs, sets, labels, federation)
+        steps = epochs * -(-sets.num_confident // rows)
+    elif options.max_passes:
+        steps = jnp.minimum(steps, -(-options.max_passes * sets.num_confident // rows))
+
+    def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
+        """Strong views of FIX, and mixtures of weak views of FIX and MIX."""
+        key, valid = rng.fold(inputs.key, t), None
+        if epochs:
+            fix, mix, valid = of_epochs(inputs.key, sets, size, t, rows)
+        else:
+            fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
+        weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
+        images, others = (federation.client_images[inputs.rows[positions]] for positions in (fix, mix))
+        strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
+        weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
+        other = views.normalize(views.weak(rng.fold(key, 'other'), others))
+        share = jax.random.beta(rng.fold(key, 'share'), options.mixup_alpha, options.mixup_alpha)
+        variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
+        logits, variables = core.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
+        mixed_logits, variables = core.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
+        loss_fix = losses.cross_entropy(logits, labels[fix], weight)
+        loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
+        value = loss_fix + loss_mix
+        means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
+        return value, (variables, means, {})
 
     def train() -> tuple[SplitParams, Any, dict[str, Array]]:
         tx = optimizer(hparams, lr)
@@ -276,43 +271,6 @@ def label_images(
     return jax.lax.fori_loop(0, -(-size // batch), label_batch, empty)
 
 
-def client_loss(
-    parts: Parts,
-    inputs: core.ClientInput,
-    sets: Sets,
-    labels: Array,
-    federation: Federation,
-    parameters: SplitParams,
-    student: SplitParams,
-    _: Any,
-    t: Array,
-) -> LossValue:
-    """The loss of iteration `t` [] of a client: strong views of FIX, and mixtures of weak views of FIX and MIX.
-
-    `labels` [S] are of all images of the client. From `parameters` on, it is a `core.ClientLoss`.
-    """
-    model, views, rows, alpha = parts.model, parts.views, parts.hparams.batch_size, parts.options.mixup_alpha
-    key, valid = rng.fold(inputs.key, t), None
-    if parts.hparams.local.epochs:
-        fix, mix, valid = of_epochs(inputs.key, sets, federation.size[inputs.id], t, rows)
-    else:
-        fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
-    weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
-    images, others = (federation.client_images[inputs.rows[positions]] for positions in (fix, mix))
-    strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
-    weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
-    other = views.normalize(views.weak(rng.fold(key, 'other'), others))
-    share = jax.random.beta(rng.fold(key, 'share'), alpha, alpha)
-    variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-    logits, variables = core.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
-    mixed_logits, variables = core.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
-    loss_fix = losses.cross_entropy(logits, labels[fix], weight)
-    loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
-    value = loss_fix + loss_mix
-    means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
-    return value, (variables, means, {})
-
-
 def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Array) -> Array:
     """`share` CE(logits [B, K], labels [B]) + (1 - `share`) CE(logits, others [B]) [], means weighted by `rows` [B]."""
     return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
@@ -325,7 +283,7 @@ class AtServer(NamedTuple):
     trained: SplitParams | tuple[()]  # with 'server_first', the model after the server's steps of this round
 
 
-def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds SemiFL.
 
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
@@ -348,26 +306,45 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     """
     options = hparams.options
     hparams = dataclasses.replace(hparams, clip_norm=options.clip_norm, short_batches=hparams.local.epochs > 0)
+    server_first, global_step = options.order == 'server_first', optax.sgd(1.0, momentum=options.global_momentum)
     server = core.build_server(model, views, hparams)
     statistics = build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
-    parts = Parts(model, views, hparams, statistics, optax.sgd(1.0, momentum=options.global_momentum))
-    local = core.build_local(partial(train_client, parts), hparams, axis, reads='sets')
+    local = core.build_local(partial(train_client, Parts(model, views, hparams)), hparams, axis, reads='sets')
     local = core.skip_pre_rounds(hparams, local)
+
+    def init(key: Array) -> core.State:
+        clients = core.init_clients(key, model, hparams)
+        state = core.init_state(key, model, memory=(), projection=False, teacher=False, clients=clients)
+        start = trainable(state.student)
+        if hparams.local.optimizer_state == 'kept':
+            state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(start))
+        trained = jax.tree.map(jnp.copy, state.student) if server_first else ()
+        return state.replace(server=AtServer(global_step.init(start), trained))
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[core.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+
         def refresh(state: core.State) -> core.State:
             return state.replace(student=statistics(key, state.student, federation))
 
         def clients(state: core.State) -> tuple[core.State, Metrics]:
             average, kept, metrics = local(key, state, federation, cohort, lr)
-            any_trained = metrics['clients_sitting_out'] < 1  # False in pre-rounds, where it is NaN
-            state = step_to_average(parts, key, state, federation, average, any_trained)
-            return state.replace(clients=kept), metrics
 
-        lr = learning_rate(hparams, state.round)
-        if parts.server_first:
+            def step() -> tuple[SplitParams, optax.OptState]:
+                start = trainable(state.student)
+                gradient = jax.tree.map(jnp.subtract, start, trainable(average))
+                updates, momentum = global_step.update(gradient, state.server.momentum)
+                student = with_parameters(state.student, optax.apply_updates(start, updates))
+                return statistics(key, student, federation) if server_first else student, momentum
+
+            any_trained = metrics['clients_sitting_out'] < 1  # False in pre-rounds, where it is NaN
+            student, momentum = jax.lax.cond(any_trained, step, lambda: (state.student, state.server.momentum))
+            at_server = state.server._replace(momentum=momentum)
+            return state.replace(student=student, server=at_server, clients=kept), metrics
+
+        if server_first:
             state, metrics = server(key, state, federation, k_s, lr)
             state = refresh(state)
             state = state.replace(server=state.server._replace(trained=state.student))
@@ -380,42 +357,13 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
             state = refresh(state)
         return state.replace(round=state.round + 1), {'lr': lr, **metrics, **client_metrics}
 
-    return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
-
-
-def init(parts: Parts, key: Array) -> core.State:
-    """The state before the first round."""
-    hparams = parts.hparams
-    client_state = core.init_clients(key, parts.model, hparams)
-    state = core.init_state(key, parts.model, memory=(), projection=False, teacher=False, clients=client_state)
-    if hparams.local.optimizer_state == 'kept':
-        state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
-    trained = jax.tree.map(jnp.copy, state.student) if parts.server_first else ()
-    return state.replace(server=AtServer(parts.global_step.init(trainable(state.student)), trained))
-
-
-def predict(parts: Parts, state: core.State, images: Array) -> dict[str, Array]:
-    """Logits [B, K] of the model at the end of the round and, if that is an average, of the one before it."""
-    predictions = {'student': core.predict(parts.model, parts.views, state.student, images)}
-    if not parts.server_first:
+    def predict(state: core.State, images: Array) -> dict[str, Array]:
+        predictions = {'student': core.predict(model, views, state.student, images)}
+        if server_first:  # the student is then the average
+            predictions['after_server'] = core.predict(model, views, state.server.trained, images)
         return predictions
-    return predictions | {'after_server': core.predict(parts.model, parts.views, state.server.trained, images)}
 
-
-def step_to_average(
-    parts: Parts, key: Array, state: core.State, federation: Federation, average: SplitParams, any_trained: Array
-) -> core.State:
-    """The server's step of SGD toward the clients' average, whose difference is the gradient; none if all sat out."""
-
-    def step() -> tuple[SplitParams, optax.OptState]:
-        start = trainable(state.student)
-        gradient = jax.tree.map(jnp.subtract, start, trainable(average))
-        updates, momentum = parts.global_step.update(gradient, state.server.momentum)
-        student = with_parameters(state.student, optax.apply_updates(start, updates))
-        return parts.statistics(key, student, federation) if parts.server_first else student, momentum
-
-    student, momentum = jax.lax.cond(any_trained, step, lambda: (state.student, state.server.momentum))
-    return state.replace(student=student, server=state.server._replace(momentum=momentum))
+    return Algorithm(init, round_, predict, headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:
@@ -428,24 +376,16 @@ def official(flat: Flat) -> dict[str, Any]:
     """
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 10,
+    values = protocol(clients=100, active=10, rounds=800, lr=0.03, momentum=0.9, batch_size=10, epochs=5) | {
         'data.labeled_split': 'balanced',
-        'rounds': 800,
         'lr_rounds': 800,
         'k_s': 5 * -(-labels // batch),
         'k_s_rule': 'fixed',
-        'pre_rounds': 0,
         'server_batch_size': batch,
-        'batch_size': 10,
-        'local.epochs': 5,
         'local.weighting': 'uniform',
         'local.optimizer_state': 'kept',
         'optimizer': 'sgd',
-        'lr': 0.03,
         'lr_min': 0.0,
-        'momentum': 0.9,
         'nesterov': True,
         'weight_decay': 5e-4,
         'threshold': 0.95,
@@ -455,7 +395,6 @@ def official(flat: Flat) -> dict[str, Any]:
         'augment.flip': flat['data.name'] != 'svhn_cropped',
         'augment.crop': 0.125,
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
         'semifl.order': 'clients_first',
         'semifl.mixup_alpha': 0.75,
         'semifl.clip_norm': 1.0,
