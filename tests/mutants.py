@@ -328,7 +328,7 @@ OTHERS = [
         'algorithms/semifl.py',
         'static_batch_norm semifl semifl_pieces',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
-        ('the last batch left out', 'count=-(-count // batch)', 'count=count // batch'),
+        ('the last batch left out', '-(-count // batch)', 'count // batch'),
     ),
     *of(
         'core/state.py',
@@ -347,7 +347,7 @@ OTHERS = [
         'sharpened',
         ('labels are not sharpened', 'jax.nn.softmax(finite * ', 'jax.nn.softmax(1.0 * '),
         ('no value of the labels themselves', 'alpha1 * divergence_from_uniform(targets)', '0.0'),
-        ('no confidence penalty', ' + alpha2 * confidence_rows(logits)', ''),
+        ('no confidence penalty', 'divergence_from_uniform(targets) + confidence', 'divergence_from_uniform(targets)'),
     ),
     *of(
         'algorithms/fed_shvr.py',
@@ -405,8 +405,8 @@ OTHERS = [
         ('d does not count', '(weight + effect)', 'weight'),
         ('a gradient through the factors', 'jax.lax.stop_gradient(weigh(', '(weigh('),
         ('C-reg by the old F-reg', 'descend(optimizers.fine, moments.fine, fine, gradient)', '(fine, moments.fine)'),
-        ('F-reg with the model', 'before = training.coarse if options.coarse else', 'before ='),
-        ('C-reg starts anew', '_replace(coarse=coarse, moments', '_replace(moments'),
+        ('F-reg with the model', 'before = coarse if options.coarse else', 'before ='),
+        ('C-reg starts anew', 'parameters), coarse, fine', 'parameters), training.coarse, fine'),
         ('labeled rows teach C-reg', 'labels[head:])', '0 * labels[head:])'),
         ('clients begin with one F-reg', "rng.fold(key, 'fine', client)", "rng.fold(key, 'fine')"),
         ('weight decay of all', 'weight_decay=0.0', 'weight_decay=1.0'),

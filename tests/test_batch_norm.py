@@ -110,7 +110,7 @@ def test_as_pytorch(variance):
         rows = torch.from_numpy(convolved(variables.bottom, images)).float().permute(0, 3, 1, 2)
         step(rows)
         average(rows)
-    taken = semifl.recompute_statistics(model, variables, jnp.asarray(batches), jax.random.key(1)).bottom
+    taken = semifl.recompute_statistics(model, variables, jnp.asarray(batches).__getitem__, 3, jax.random.key(1)).bottom
     for statistics, expected in ((normed(moved), step), (normed(taken), average)):
         np.testing.assert_allclose(statistics['mean'], expected.running_mean, rtol=1e-4, atol=1e-6)
         close = np.allclose(statistics['var'], expected.running_var, rtol=1e-4)

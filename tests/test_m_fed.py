@@ -124,8 +124,9 @@ def rows_of_round(names, number):
     """{task: the rows [T, B] of each of its clients}, which are not tested here."""
     state = algorithms.build('mfed_fl', task_models(names), VIEWS, hparams()).init(rng.root(0))
     planned = {}
-    for name in names:
-        arguments = rng.root(0), state, federation(names), cohort(3 * len(names), number), hparams(), names, name
+    models = task_models(names)
+    for name, of_task in zip(names, models, strict=True):
+        arguments = rng.root(0), state, federation(names), cohort(3 * len(names), number), hparams(), models, of_task
         inputs, _, _ = m_fed.plan(*arguments)
         planned[name] = [np.asarray(rows)[:steps] for rows, steps in zip(inputs.rows, inputs.steps, strict=True)]
     return planned

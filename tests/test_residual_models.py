@@ -166,7 +166,9 @@ def test_static_statistics_are_those_of_pytorch():
             network(torch.from_numpy(batch.transpose(0, 3, 1, 2)))
 
     recompute = jax.jit(
-        lambda variables, batches: semifl.recompute_statistics(model, variables, batches, jax.random.key(3))
+        lambda variables, batches: semifl.recompute_statistics(
+            model, variables, batches.__getitem__, len(batches), jax.random.key(3)
+        )
     )
     _, statistics = layers_of(recompute(variables, batches))
     paths = [path for path in modules('wresnet28x2') if 'norm' in path[-1]]

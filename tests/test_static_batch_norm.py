@@ -28,11 +28,13 @@ def test_cumulative_average(by_rows, variance):
     images = np.random.default_rng(0).normal(1.0, 2.0, (30, *toy.SHAPE)).astype(np.float32)
     rows = np.random.default_rng(1).permutation(30)[:24].reshape(4, 6)
     if by_rows:
-        got = jax.jit(
-            lambda v, rows, images: semifl.recompute_statistics(model, v, rows, KEY, lambda row: images[row])
-        )(variables, rows, images)
+        got = jax.jit(lambda v, rows, images: semifl.recompute_statistics(model, v, lambda t: images[rows[t]], 4, KEY))(
+            variables, rows, images
+        )
     else:
-        got = jax.jit(lambda v, batches: semifl.recompute_statistics(model, v, batches, KEY))(variables, images[rows])
+        got = jax.jit(lambda v, batches: semifl.recompute_statistics(model, v, batches.__getitem__, 4, KEY))(
+            variables, images[rows]
+        )
     norms = [got.bottom['batch_stats']['layer_0']['norm'], got.top['batch_stats']['layer_1']['norm']]
     norms = [norm[kind] for norm in norms for kind in ('mean', 'var')]
     for value, expected in zip(norms, statistics(variables, images[rows], variance == 'unbiased'), strict=True):
@@ -46,12 +48,12 @@ def test_cumulative_average(by_rows, variance):
 def test_pieces_without_batch_norm():
     plain = models.build('small_cnn', 3, (8, 8, 1))
     variables = plain.init(jax.random.key(0))
-    assert semifl.recompute_statistics(plain, variables, jnp.zeros((2, 4, 8, 8, 1)), KEY) is variables
+    assert semifl.recompute_statistics(plain, variables, jnp.zeros((2, 4, 8, 8, 1)).__getitem__, 2, KEY) is variables
 
     model = toy.model(split_index=2)  # BatchNorm in the bottom alone, dropout in the top
     variables = model.init(jax.random.key(0))
     batches = jax.random.normal(jax.random.key(1), (2, 4, *toy.SHAPE))
-    got = semifl.recompute_statistics(model, variables, batches, KEY)
+    got = semifl.recompute_statistics(model, variables, batches.__getitem__, 2, KEY)
     assert jax.tree.structure(got) == jax.tree.structure(variables)
     old, new = (v.bottom['batch_stats']['layer_0']['norm']['var'] for v in (variables, got))
     assert not np.allclose(old, new)

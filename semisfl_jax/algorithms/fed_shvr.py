@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
@@ -35,51 +35,6 @@ from semisfl_jax.core.types import (
     Views,
 )
 from semisfl_jax.models import SplitModel
-
-# Soft pseudo-labels that are sharpened, and regularized predictions: the local objective of Fed-SHVR
-# (Wang et al., 2021, Section II).
-
-
-def sharpen(logits: Array, exponent: Array | float) -> Array:
-    """Predictions to a power, normalized (Eq. 8): logits [B, K] -> p_j^exponent / sum_i p_i^exponent [B, K].
-
-    0 gives the uniform distribution, 1 the prediction itself, infinity one-hot labels (of the first of equal classes).
-    """
-    hard = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
-    finite = jnp.where(jnp.isinf(exponent), 1.0, exponent)
-    return jnp.where(jnp.isinf(exponent), hard, jax.nn.softmax(finite * jax.nn.log_softmax(logits)))
-
-
-def divergence_from_uniform(probabilities: Array) -> Array:
-    """KL(p || u) of rows [B, K] from the uniform distribution [B]: log K minus the entropy."""
-    return jnp.log(probabilities.shape[-1]) - jnp.sum(jax.scipy.special.entr(probabilities), axis=-1)
-
-
-def confidence_rows(logits: Array) -> Array:
-    """KL(f || u) of the predictions f = softmax(logits) [B, K]: [B]. Its gradient in the logits is
-    f (log f - sum f log f)."""
-    log_f = jax.nn.log_softmax(logits)
-    return jnp.log(logits.shape[-1]) + jnp.sum(jnp.exp(log_f) * log_f, axis=-1)
-
-
-def sharpened_rows(received: Array, logits: Array, alpha0: Array | float, alpha1: float, alpha2: float) -> Array:
-    """The unlabeled terms of a client's objective by rows [B] (Eq. 5a, 6 and 9):
-
-    alpha0 CE(f(u), v) + alpha1 KL(v || uniform) + alpha2 KL(f(u) || uniform), with the labels
-    v = f'(u)^(alpha0 / alpha1), normalized, that minimize the first two terms at the received model f' (Eq. 8).
-
-    `alpha1` 0 is the limit of one-hot labels. The second term has no gradient, and is part of the objective's value.
-
-    Args:
-      received: logits [B, K] of the received model.
-      logits: [B, K] of the model in training.
-      alpha0: [], may be traced; at 0 the labels are uniform, and weigh nothing.
-      alpha1: strength of the labels' regularization.
-      alpha2: strength of the confidence penalty.
-    """
-    targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
-    rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
-    return rows + alpha1 * divergence_from_uniform(targets) + alpha2 * confidence_rows(logits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +63,54 @@ class FedShvr:
     alpha2: float = option(0.1, 'weight of the confidence penalty on predictions for unlabeled images', at_least=0)
 
 
+# --- the local objective: soft pseudo-labels that are sharpened, and regularized predictions (Section II)
+
+
+def sharpen(logits: Array, exponent: Array | float) -> Array:
+    """Predictions to a power, normalized (Eq. 8): logits [B, K] -> p_j^exponent / sum_i p_i^exponent [B, K].
+
+    0 gives the uniform distribution, 1 the prediction itself, infinity one-hot labels (of the first of equal classes).
+    """
+    hard = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
+    finite = jnp.where(jnp.isinf(exponent), 1.0, exponent)
+    return jnp.where(jnp.isinf(exponent), hard, jax.nn.softmax(finite * jax.nn.log_softmax(logits)))
+
+
+def divergence_from_uniform(probabilities: Array) -> Array:
+    """KL(p || u) of rows [B, K] from the uniform distribution [B]: log K minus the entropy."""
+    return jnp.log(probabilities.shape[-1]) - jnp.sum(jax.scipy.special.entr(probabilities), axis=-1)
+
+
+def confidence_rows(logits: Array) -> Array:
+    """KL(f || u) of the predictions f = softmax(logits) [B, K]: [B]. Its gradient in the logits is
+    f (log f - sum f log f)."""
+    log_f = jax.nn.log_softmax(logits)
+    return jnp.log(logits.shape[-1]) + jnp.sum(jnp.exp(log_f) * log_f, axis=-1)
+
+
+def sharpened_rows(hparams: HParams, received: Array, logits: Array, risen: Array | float = 1.0) -> Array:
+    """The unlabeled terms of a client's objective by rows [B] (Eq. 5a, 6 and 9):
+
+    alpha0 CE(f(u), v) + alpha1 KL(v || uniform) + alpha2 KL(f(u) || uniform), with the labels
+    v = f'(u)^(alpha0 / alpha1), normalized, that minimize the first two terms at the received model f' (Eq. 8).
+
+    `alpha1` 0 is the limit of one-hot labels. The second term has no gradient, and is part of the objective's value.
+    Logits [B, K] are those of the received model and of the model in training; the ramp has reached the share `risen`
+    of alpha0.
+    """
+    options = hparams.options
+    confidence = options.alpha2 * confidence_rows(logits)
+    if hparams.pseudo_labels == 'none':  # the penalty on confidence needs no label
+        return confidence
+    alpha0, alpha1 = options.alpha0 * risen, options.alpha1
+    targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
+    rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
+    return rows + alpha1 * divergence_from_uniform(targets) + confidence
+
+
+# --- the method
+
+
 class Form(NamedTuple):
     """What sets Fed-SHVR apart from its two ablations."""
 
@@ -120,7 +123,7 @@ class Upload(NamedTuple):
 
     update: SplitParams  # theta - theta_k of the parameters; divided by `steps` if normalized
     steps: Array  # [], tau_k
-    statistics: Any  # BatchNorm's, of each piece
+    statistics: SplitParams  # BatchNorm's: the model without parameters
 
 
 def build(
@@ -134,8 +137,8 @@ def build(
     """Builds Fed-SHVR or an ablation of it.
 
     One round: K_s steps of cross-entropy at the server, if it has labels; theta goes to the cohort; each client labels
-    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`core.sharpened`), whose
-    gradients g are corrected to g + d_k; the server averages.
+    its unlabeled images with theta, once, and takes tau_k steps of SGD on its objective (`sharpened_objective`),
+    whose gradients g are corrected to g + d_k; the server averages.
 
     Algorithm 1 defines d_k by recursion, from the last two models of the server and the client's last result. That is
     the same as
@@ -152,14 +155,8 @@ def build(
 
     The headline model is the averaged model. `Algorithm.client_losses` are the terms of the paper's F (Eq. 5a), with
     alpha0 after the ramp, so that rounds compare.
-
-    Args:
-      form: the method.
-      model: the model, run whole.
-      views: augmentations and normalization; clients train on weak views.
-      hparams: settings.
-      axis: the clients of a round.
-      objective_in: round [] -> what clients minimize in it; None: the paper's objective.
+    `objective_in` maps the round [] to what clients minimize in it, by default the paper's objective on weak views.
+    Other arguments as in `semisfl`; the model is not split.
     """
     in_round = objective_in or partial(sharpened_objective, model, views, hparams)
     server = core.build_server(model, views, hparams)
@@ -167,27 +164,34 @@ def build(
     def client(
         inputs: core.ClientInput, control: Any, state: core.State, federation: Federation, lr: Array
     ) -> core.ClientOutput:
-        start, steps = trainable(state.student), plain_steps(hparams, inputs.steps)
-        correction = _correction(form, state.server, control, steps)
+        start, steps, tx = trainable(state.student), plain_steps(hparams, inputs.steps), optimizer(hparams, lr)
         objective = in_round(state.round)
+        if form.corrected:
+            factor = 1.0 if form.normalized else 1.0 / jnp.maximum(steps, 1.0)
+            correction = jax.tree.map(lambda c, c_k: factor * c - c_k, state.server, control)  # d_k
+            tx = optax.chain(optax.stateless(lambda gradient, _: jax.tree.map(jnp.add, gradient, correction)), tx)
 
         def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
             batch = core.read(federation, inputs, t)
             return objective(parameters, student, state.student, batch, rng.fold(inputs.key, t), state.round)
 
-        tx = optax.chain(_add(correction), optimizer(hparams, lr))
         student, _, means, counts = core.local_sgd(loss, state.student, (), tx, inputs.steps)
         update = jax.tree.map(jnp.subtract, start, trainable(student))
         if form.corrected:
             means['correction_norm'] = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(correction)))
-            control = _mean_gradient(update, lr * steps, correction, control)
+            scale = lr * steps
+
+            def mean_gradient(x: Array, d: Array, old: Array) -> Array:  # the old one where nothing could move
+                return jnp.where(scale > 0, x / jnp.where(scale > 0, scale, 1.0) - d, old)
+
+            control = jax.tree.map(mean_gradient, update, correction, control)
         if form.normalized:
             update = jax.tree.map(lambda x: x / jnp.maximum(steps, 1.0), update)
-        return core.ClientOutput(Upload(update, steps, _statistics(student)), control, means, counts)
+        return core.ClientOutput(Upload(update, steps, statistics(student)), control, means, counts)
 
     def received(state: core.State) -> Upload:
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
-        return Upload(nothing, jnp.zeros(()), _statistics(state.student))
+        return Upload(nothing, jnp.zeros(()), statistics(state.student))
 
     local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis, received), received)
 
@@ -206,7 +210,7 @@ def build(
         average, clients, client_metrics = local(key, state, federation, cohort, lr)
         mean_steps = average.steps if form.normalized else 1.0
         parameters = jax.tree.map(lambda x, update: x - mean_steps * update, trainable(state.student), average.update)
-        student = _with_statistics(with_parameters(state.student, parameters), average.statistics)
+        student = with_parameters(average.statistics, parameters)
         control = _average_control(form, clients, federation, hparams) if form.corrected else ()
         state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
         return state, {'lr': lr, **metrics, **client_metrics}
@@ -216,7 +220,7 @@ def build(
     def client_losses(state: core.State, images: Array, labels: Array) -> tuple[Array, Array]:
         logits = predict(state, images)['student']
         received = label_logits(hparams, logits, labels)
-        return losses.cross_entropy_rows(logits, labels), _unlabeled_rows(hparams, received, logits)
+        return losses.cross_entropy_rows(logits, labels), sharpened_rows(hparams, received, logits)
 
     return Algorithm(init, round_, predict, headline='student', client_losses=client_losses)
 
@@ -229,48 +233,14 @@ def sharpened_objective(model: SplitModel, views: Views, hparams: HParams, round
 
 
 def sharpened_rule(hparams: HParams, risen: Array | float) -> Rule:
-    """The mean of the terms of unlabeled images; `risen` as in `_unlabeled_rows`."""
+    """The mean of the terms of unlabeled images; `risen` as in `sharpened_rows`."""
 
     def rule(received: Array, logits: Array, weight: Array) -> tuple[Array, Array, Array]:
         labels, every = hard_labels(received, 0.0)
         counted = every if hparams.pseudo_labels != 'none' else ~every
-        return losses.row_mean(_unlabeled_rows(hparams, received, logits, risen), weight), labels, counted
+        return losses.row_mean(sharpened_rows(hparams, received, logits, risen), weight), labels, counted
 
     return rule
-
-
-def _unlabeled_rows(hparams: HParams, received: Array, logits: Array, risen: Array | float = 1.0) -> Array:
-    """The terms of unlabeled images [B], for the received model's and the trained model's logits [B, K]; `risen` is the
-    share of alpha0 that the ramp has reached."""
-    options = hparams.options
-    if hparams.pseudo_labels == 'none':  # the penalty on confidence needs no label
-        return options.alpha2 * confidence_rows(logits)
-    return sharpened_rows(received, logits, options.alpha0 * risen, options.alpha1, options.alpha2)
-
-
-def _correction(form: Form, average: SplitParams, control: SplitParams, steps: Array) -> Any:
-    """d_k, of the structure of the parameters; () if there is none."""
-    if not form.corrected:
-        return ()
-    scale = 1.0 if form.normalized else 1.0 / jnp.maximum(steps, 1.0)
-    return jax.tree.map(lambda c, c_k: scale * c - c_k, average, control)
-
-
-def _add(correction: Any) -> optax.GradientTransformation:
-    """Adds the correction to every gradient."""
-    if not jax.tree.leaves(correction):
-        return optax.identity()
-    return optax.stateless(lambda gradient, parameters: jax.tree.map(jnp.add, gradient, correction))
-
-
-def _mean_gradient(update: SplitParams, scale: Array, correction: SplitParams, control: SplitParams) -> SplitParams:
-    """c_k, from the `update` theta - theta_k over `scale` = lr tau_k; `control` where nothing could move."""
-    return jax.tree.map(
-        lambda x, d, old: jnp.where(scale > 0, x / jnp.where(scale > 0, scale, 1.0) - d, old),
-        update,
-        correction,
-        control,
-    )
 
 
 def _average_control(form: Form, controls: Any, federation: Federation, hparams: HParams) -> SplitParams:
@@ -280,21 +250,17 @@ def _average_control(form: Form, controls: Any, federation: Federation, hparams:
     share = core.weigh(federation, cohort, hparams).share
     share = share / jnp.maximum(jnp.sum(share), 1.0)
     if not form.normalized:
-        share = share * jax.vmap(partial(plain_steps, hparams))(
-            sampling.client_steps(federation, cohort, hparams.batches)
-        )
+        steps = sampling.client_steps(federation, cohort, hparams.batches)
+        share = share * jax.vmap(partial(plain_steps, hparams))(steps)
     return jax.tree.map(lambda c: jnp.tensordot(share, c, axes=1), controls)
 
 
-def _statistics(variables: SplitParams) -> tuple[Any, ...]:
-    return tuple({name: value for name, value in piece.items() if name != 'params'} for piece in variables)
+def statistics(variables: SplitParams) -> SplitParams:
+    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
+    return with_parameters(variables, SplitParams({}, {}, {}))
 
 
-def _with_statistics(variables: SplitParams, statistics: tuple[Any, ...]) -> SplitParams:
-    return SplitParams(*({**piece, **moved} for piece, moved in zip(variables, statistics, strict=True)))
-
-
-def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds Fed-SHVR; see `build`."""
     return build(Form(corrected=True, normalized=True), model, views, hparams, axis)
 
@@ -312,26 +278,15 @@ def of_fed_shvr(flat: Flat) -> dict[str, Any]:
     The paper does not mention momentum, weight decay and augmentation: there is none, but flips and crops on CIFAR-10.
     """
     cifar = flat['data.name'] == 'cifar10'
-    values = {
-        'federation.num_clients': 40 if cifar else 10,
-        'federation.num_active': 40 if cifar else 10,
+    clients, rounds = (40, 1000) if cifar else (10, 100)
+    values = protocol(clients, clients, rounds, lr=0.01, momentum=0.0, batch_size=64, epochs=2) | {
         'federation.mu': 1,
         'data.labeled_split': 'balanced',
         'data.client_labels': flat['data.num_labeled'],
-        'rounds': 1000 if cifar else 100,
         'k_s': 0,
-        'pre_rounds': 0,
         'optimizer': 'sgd',
-        'lr': 0.01,
-        'lr_min': 0.01,
-        'momentum': 0.0,
-        'nesterov': False,
-        'weight_decay': 0.0,
-        'batch_size': 64,
-        'local.epochs': 2,
         'local.weighting': 'samples',
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
     }
     values |= {'augment.flip': cifar, 'augment.crop': 0.125 if cifar else 0.0}
     if cifar:
@@ -373,11 +328,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     )
 
 
-def price_uncorrected(context: costs.CostContext) -> costs.ClientCost:
-    """As `price`, without corrections."""
-    return price(context)._replace(download=context.whole_bytes)
-
-
 def check(flat: Flat) -> None:
     """Raises UserError for an optimizer whose steps are not sums of gradients."""
     if flat['optimizer'] != 'sgd':
@@ -414,12 +364,11 @@ METHOD = register(
 )
 
 
-# Fed-SH, the ablation of Fed-SHVR without variance reduction: sharpened labels and normalized averaging.
+# --- its ablations
 
 
-def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
-    """Builds Fed-SH: Fed-SHVR with d_k = 0, so FedNova (Wang et al., 2020) on its objective. Everything else is as in
-    `fed_shvr.build`."""
+def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
+    """Builds Fed-SH, without variance reduction: d_k = 0, so FedNova (Wang et al., 2020) on the same objective."""
     return build(Form(corrected=False, normalized=True), model, views, hparams, axis)
 
 
@@ -431,19 +380,16 @@ FED_SH = register(
         title='Fed-SH',
         source=f'an ablation of {METHOD.source}',
         group='fed_shvr',
-        price=price_uncorrected,
+        price=lambda context: price(context)._replace(download=context.whole_bytes),
         metrics={},
         look=Look('#99BB66', 'h', ':'),
     )
 )
 
 
-# Fed-SVR, the ablation of Fed-SHVR without normalized averaging: sharpened labels and variance reduction.
-
-
-def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
-    """Builds Fed-SVR: Fed-SHVR that averages models, with the correction of VRL-SGD (Liang et al., 2019) for clients
-    with unequal numbers of steps. Everything else is as in `fed_shvr.build`."""
+def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
+    """Builds Fed-SVR, which averages models, with the correction of VRL-SGD (Liang et al., 2019) for clients with
+    unequal numbers of steps."""
     return build(Form(corrected=True, normalized=False), model, views, hparams, axis)
 
 

@@ -3,6 +3,7 @@ clients."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from semisfl_jax import core, costs
@@ -15,22 +16,11 @@ from semisfl_jax.core import rng, trees
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.teacher import ema
-from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
-    Algorithm,
-    Array,
-    ClientAxis,
-    Federation,
-    LossValue,
-    SplitParams,
-    Views,
-)
+from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Federation, LossValue, SplitParams, Views
 from semisfl_jax.models import SplitModel
 
 
-def fedavg(
-    model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS, prox: float = 0.0
-) -> Algorithm:
+def fedavg(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis, prox: float = 0.0) -> Algorithm:
     """Builds FedAvg; with `prox` above 0, FedProx.
 
     One round: K_s steps of cross-entropy at the server, if it has labels (K_s above 0); the whole model goes to the
@@ -43,13 +33,7 @@ def fedavg(
         labeled ones if it has any (`core.build_objective`).
 
     The headline model is the averaged model.
-
-    Args:
-      model: the model, run whole.
-      views: augmentations and normalization.
-      hparams: settings.
-      axis: the clients of a round.
-      prox: mu of FedProx.
+    `prox` is mu of FedProx. Other arguments as in `semisfl`; the model is not split.
     """
     server = core.build_server(model, views, hparams)
     objective, kind = core.build_objective(model, views, hparams), hparams.local.objective
@@ -68,11 +52,10 @@ def fedavg(
                 value = value + 0.5 * prox * trees.squared_distance(parameters, start)
             return value, aux
 
-        def follow(teacher: SplitParams | tuple[()], student: SplitParams) -> SplitParams | tuple[()]:
+        def follow(teacher: Any, student: SplitParams) -> Any:
             return ema(teacher, student, hparams.local.teacher_decay) if has_teacher else teacher
 
-        teacher = state.student if has_teacher else ()
-        tx = optimizer(hparams, lr)
+        teacher, tx = state.student if has_teacher else (), optimizer(hparams, lr)
         return core.ClientOutput(*core.local_sgd(loss, state.student, client_state, tx, inputs.steps, teacher, follow))
 
     local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis))
@@ -129,24 +112,6 @@ def price(context: costs.CostContext) -> costs.ClientCost:
     return cost._replace(setup_work=once)
 
 
-def labels_alone(flat: Flat) -> bool:
-    """Whether clients train only on labeled images."""
-    return flat['local.objective'] == 'supervised'
-
-
-USES = (
-    'pseudo-labels',
-    'local',
-    'steps',
-    'kept optimizers',
-    'objective',
-    'uda',
-    'mean teacher',
-    'consistency',
-    'pre-rounds',
-    'sampling',
-)
-RANGES = {'lr': LR, 'threshold': THRESHOLD, 'consistency_weight': WEIGHT}
 METHOD = register(
     Method(
         name='fedavg',
@@ -154,14 +119,25 @@ METHOD = register(
         title='FedAvg',
         source='McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, '
         'AISTATS 2017',
-        uses=USES,
+        uses=(
+            'pseudo-labels',
+            'local',
+            'steps',
+            'kept optimizers',
+            'objective',
+            'uda',
+            'mean teacher',
+            'consistency',
+            'pre-rounds',
+            'sampling',
+        ),
         server='optional',
-        labels_alone=labels_alone,
+        labels_alone=lambda flat: flat['local.objective'] == 'supervised',
         by_images=True,
         official=official,
         price=price,
         look=Look('#56B4E9', 'X', '--'),
-        ranges=RANGES,
+        ranges={'lr': LR, 'threshold': THRESHOLD, 'consistency_weight': WEIGHT},
         variants={
             'fixmatch': {},
             'uda': {'local.objective': 'uda'},
@@ -171,28 +147,22 @@ METHOD = register(
 )
 
 
-# FedProx (Li et al., 2020): FedAvg with a proximal term that keeps clients near the model they received.
-
-
-def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
-    """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to its objective, with mu = `local.prox` and
-    theta_g the parameters it received. Everything else, including the arguments, is as in `fedavg`."""
+def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
+    """Builds FedProx: every client adds mu / 2 ||theta - theta_g||^2 to the objective of FedAvg, with mu = `local.prox`
+    and theta_g the parameters it received."""
     return fedavg(model, views, hparams, axis, prox=hparams.local.prox)
 
 
 FEDPROX = register(
-    Method(
+    dataclasses.replace(
+        METHOD,
         name='fedprox',
         build=fedprox,
         title='FedProx',
         source='Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020',
-        uses=(*USES, 'prox'),
-        server='optional',
-        labels_alone=labels_alone,
-        by_images=True,
-        official=official,
-        price=price,
+        uses=(*METHOD.uses, 'prox'),
         look=Look('#332288', '<', '-.'),
-        ranges={**RANGES, 'local.prox': log(1e-3, 1.0)},  # its paper tries 0.001, 0.01, 0.1 and 1
+        ranges={**METHOD.ranges, 'local.prox': log(1e-3, 1.0)},  # its paper tries 0.001, 0.01, 0.1 and 1
+        variants={'': {}},
     )
 )

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
@@ -22,7 +22,6 @@ from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, pseudo_label_rates
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -36,8 +35,33 @@ from semisfl_jax.core.types import (
 from semisfl_jax.models import SplitModel
 from semisfl_jax.models.layers import torch_uniform
 
-# The two regulators of FedDure (Bai et al., AAAI 2024), which decide how much unlabeled images count at a client.
-#
+
+@dataclasses.dataclass(frozen=True)
+class FedDure:
+    """`config.feddure`."""
+
+    coarse: bool = option(
+        True,
+        'C-reg: a second model learns from the pseudo-labels alone, and they count more the more it improves on the '
+        'labeled images. False: "w/o C-reg", where F-reg is updated with the local model',
+    )
+    fine: bool = option(
+        True,
+        'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
+        'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
+    )
+    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1, idle={'feddure.fine': False})
+    coarse_rate: float = option(
+        1.0,
+        "learning rate of C-reg, and of the virtual step in F-reg's gradient, as a multiple of `lr`; 0: C-reg stands "
+        'still',
+        at_least=0,
+    )
+    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0, idle={'feddure.fine': False})
+
+
+# --- the two regulators, which decide how much unlabeled images count at a client
+
 # F-reg, the fine-grained one, is a small network f_w with parameters w that gives every unlabeled image a factor in
 # (0, 1), from the class probabilities that a model predicts for it. C-reg, the coarse-grained one, is a second model
 # with parameters phi that learns from the pseudo-labels alone; the change d of its cross-entropy on labeled images
@@ -55,16 +79,7 @@ class Unlabeled(NamedTuple):
 
 
 def init_fine(key: Array, classes: int, hidden: int) -> Fine:
-    """F-reg before the first round, a network K -> hidden -> 1, initialized like PyTorch's linear layers.
-
-    Args:
-      key: for the initial weights.
-      classes: K.
-      hidden: number of hidden units.
-
-    Returns:
-      Kernels [K, hidden] and [hidden, 1], biases [hidden] and [1].
-    """
+    """F-reg before the first round, a network K -> `hidden` -> 1, initialized like PyTorch's linear layers."""
     w = {}
     for name, inputs, outputs in (('hidden', classes, hidden), ('out', hidden, 1)):
         uniform, layer_key = torch_uniform(inputs), rng.fold(key, name)
@@ -100,14 +115,8 @@ def fine_gradient(
 
     Exact, and without second derivatives: H_i is a factor and not differentiated in phi, so phi- is linear in the
     factors, and its derivative by H_i is -rate / R times the gradient of CE_i. Reverse-mode differentiation transposes
-    that linear map, which takes about as long as the map.
-
-    Args:
-      w: F-reg.
-      unlabeled: as seen with `parameters`.
-      labeled: parameters -> cross-entropy [] of the labeled images.
-      parameters: phi.
-      rate: step size [].
+    that linear map, which takes about as long as the map. `parameters` is phi, `rate` [] the step size, and `labeled`
+    maps parameters to the cross-entropy [] of the labeled images.
     """
 
     def loss(w: Fine) -> Array:
@@ -118,18 +127,10 @@ def fine_gradient(
 
 
 def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight: Array) -> dict[str, Array]:
-    """Counts of a batch, for `rates`: those of `pseudo_label.count`, and of right and wrong pseudo-labels.
+    """Counts [] of a batch [B], for `rates`: those of `count_pseudo_labels`, and of right and wrong pseudo-labels.
 
-    Args:
-      labels: [B] int32 pseudo-labels.
-      confident: [B] bool, whether a label counts.
-      truth: [B] int32 true classes, negative where unknown.
-      guessed: [B] bool, whether a row is an unlabeled image.
-      weight: [B] F-reg's factors.
-
-    Returns:
-      Numbers []; `right` and `wrong` are of rows whose truth is known, `right_weight` and `wrong_weight` sums of their
-      factors.
+    `right` and `wrong` are of unlabeled rows (`guessed`) whose truth is known, not negative; `right_weight` and
+    `wrong_weight` are sums of their factors, `weight`.
     """
     right, wrong = (guessed & (truth >= 0) & hit for hit in (truth == labels, truth != labels))
     return count_pseudo_labels(labels, confident, truth, guessed) | {
@@ -146,41 +147,7 @@ def rates(counts: dict[str, Array]) -> Metrics:
     return pseudo_label_rates(counts) | means
 
 
-@dataclasses.dataclass(frozen=True)
-class FedDure:
-    """`config.feddure`."""
-
-    coarse: bool = option(
-        True,
-        'C-reg: a second model learns from the pseudo-labels alone, and they count more the more it improves on the '
-        'labeled images. False: "w/o C-reg", where F-reg is updated with the local model',
-    )
-    fine: bool = option(
-        True,
-        'F-reg: a small network, kept by each client, weights every pseudo-label. False: "w/o F-reg", where those that '
-        'reach `threshold` count 1 and the others 0. With neither, the method is FedAvg with FixMatch',
-    )
-    hidden: int = option(128, 'width of the hidden layer of F-reg', at_least=1, idle={'feddure.fine': False})
-    coarse_rate: float = option(
-        1.0,
-        'learning rate of C-reg, as a multiple of `lr`; 0: it stands still',
-        at_least=0,
-        idle={'feddure.coarse': False},
-    )
-    fine_rate: float = option(1.0, 'likewise of F-reg', at_least=0, idle={'feddure.fine': False})
-
-
-class Parts(NamedTuple):
-    """What the method is built from: the first argument of the functions below."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-
-    @property
-    def options(self) -> FedDure:
-        """`config.feddure`."""
-        return self.hparams.options
+# --- the method
 
 
 class Optimizers(NamedTuple):
@@ -200,7 +167,7 @@ class Training(NamedTuple):
     moments: Optimizers  # states of the optimizers
 
 
-def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds FedDure.
 
     One round: K_s steps of cross-entropy at the server, if it has labels (an addition to the method: K_s is 0 in its
@@ -226,36 +193,28 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     At a client without labels w does not change and d is 0. The headline model is the averaged model. Arguments as in
     `semisfl`; the model is not split.
     """
-    parts = Parts(model, views, hparams)
+    parts, options = Parts(model, views, hparams), hparams.options
     server = core.build_server(model, views, hparams)
     local = core.build_local(partial(train_client, parts), hparams, axis, rates=rates)
     local = core.skip_pre_rounds(hparams, local)
 
+    def init(key: Array) -> core.State:
+        state = core.init_state(key, model, teacher=False)
+        if not options.fine:
+            return state
+        classes = num_classes(model, state.student.top)
+
+        def fine(client: Array) -> Fine:  # every client has one of its own, leaves [N, ...]
+            return init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
+
+        return state.replace(clients=jax.vmap(fine)(jnp.arange(hparams.num_clients)))
+
     round_ = core.server_then_clients(hparams, server, local)
-    return Algorithm(partial(init, parts), round_, core.predict_by(model, views, 'student'), headline='student')
-
-
-def init(parts: Parts, key: Array) -> core.State:
-    """The state before the first round: every client has an F-reg of its own, leaves [N, ...]."""
-    model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, teacher=False)
-    if not options.fine:
-        return state
-    classes = num_classes(model, state.student.top)
-
-    def fine(client: Array) -> Fine:
-        return init_fine(rng.fold(key, 'fine', client), classes, options.hidden)
-
-    return state.replace(clients=jax.vmap(fine)(jnp.arange(hparams.num_clients)))
+    return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 
 
 def train_client(
-    parts: Parts,
-    inputs: core.ClientInput,
-    fine: Fine,
-    state: core.State,
-    federation: Federation,
-    lr: Array,
+    parts: Parts, inputs: core.ClientInput, fine: Fine, state: core.State, federation: Federation, lr: Array
 ) -> core.ClientOutput:
     """One client's round."""
     hparams, options = parts.hparams, parts.options
@@ -279,68 +238,18 @@ def train_client(
 def step(
     parts: Parts, optimizers: Optimizers, training: Training, batch: core.Batch, key: Array, rate: Array
 ) -> tuple[Training, Reported]:
-    """One iteration; `rate` [] is the step size of the virtual step. Returns what `core.iterate` asks for."""
-    model, hparams = parts.model, parts.hparams
-    x, weak = objectives.both_views(parts.views, hparams.labeled_rows, batch, key)
-    guesses, _ = core.forward(model, training.student, weak, None, False)
+    """One iteration, as in `feddure`, for `core.iterate`; `rate` [] is the size of the virtual step."""
+    model, views, hparams = parts
+    options, head = parts.options, hparams.labeled_rows
+    received, coarse, fine, moments = training
+    x, weak = objectives.both_views(views, head, batch, key)
+    guesses, _ = core.forward(model, received, weak, None, False)
     labels, confident = assign_pseudo_labels(hparams, guesses, batch.labels)
-    guessed = core.guessed_rows(parts.hparams, batch)
-    training, effect = regulate(parts, optimizers, training, batch, x, labels, confident, rate, key)
-    student, fine = training.student, training.fine
-
-    def loss(parameters: SplitParams) -> LossValue:
-        logits, updated = core.forward(model, with_parameters(student, parameters), x, rng.fold(key, 'dropout'), True)
-        weight = confident.astype(jnp.float32)
-        if parts.options.fine:
-            weight = jax.lax.stop_gradient(weigh(fine, jax.nn.softmax(logits)))
-        rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
-        consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
-        value, means = objectives.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
-        return value, (updated, means, count(labels, confident, batch.labels, guessed, weight))
-
-    gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(student))
-    parameters, moments = descend(optimizers.student, training.moments.student, trainable(student), gradient)
-    training = training._replace(
-        student=with_parameters(student, parameters), moments=training.moments._replace(student=moments)
-    )
-    return training, (means | ({'coarse_effect': effect} if parts.options.coarse else {}), counts)
-
-
-def regulate(
-    parts: Parts,
-    optimizers: Optimizers,
-    training: Training,
-    batch: core.Batch,
-    x: Array,
-    labels: Array,
-    confident: Array,
-    rate: Array,
-    key: Array,
-) -> tuple[Training, Array]:
-    """The regulators' steps of an iteration.
-
-    Args:
-      parts: of the method.
-      optimizers: of the client.
-      training: before them.
-      batch: the images.
-      x: the normalized views [B, H, W, C] that theta trains on.
-      labels: pseudo-labels [B].
-      confident: whether they reach the threshold [B].
-      rate: step size of the virtual step [].
-      key: of the iteration.
-
-    Returns:
-      training, with new regulators, and C-reg's effect d [].
-    """
-    options, head = parts.options, parts.hparams.labeled_rows
-    if not head or not (options.coarse or options.fine):
-        return training, jnp.zeros(())
-    student, fine, moments = training.student, training.fine, training.moments
+    guessed, effect = core.guessed_rows(hparams, batch), jnp.zeros(())
 
     def logits(parameters: SplitParams, images: Array, name: str) -> Array:
-        variables = with_parameters(student, parameters)
-        return core.forward(parts.model, variables, images, rng.fold(key, name), True)[0]
+        variables = with_parameters(received, parameters)
+        return core.forward(model, variables, images, rng.fold(key, name), True)[0]
 
     def unlabeled_rows(parameters: SplitParams) -> tuple[Array, Array]:
         predicted = logits(parameters, x[head:], 'unlabeled_dropout')
@@ -350,19 +259,32 @@ def regulate(
         predicted = logits(parameters, x[:head], 'labeled_dropout')
         return losses.cross_entropy(predicted, batch.labels[:head], batch.labeled[:head].astype(jnp.float32))
 
-    before = training.coarse if options.coarse else trainable(student)
-    unlabeled = differentiate(unlabeled_rows, before)
-    factors = confident[head:].astype(jnp.float32)
-    if options.fine:
-        gradient = fine_gradient(fine, unlabeled, labeled, before, rate)
-        fine, moment = descend(optimizers.fine, moments.fine, fine, gradient)
-        moments, factors = moments._replace(fine=moment), weigh(fine, unlabeled.probabilities)
-    training, effect = training._replace(fine=fine, moments=moments), jnp.zeros(())
-    if options.coarse:
-        coarse, moment = descend(optimizers.coarse, moments.coarse, before, unlabeled.gradient(factors))
-        training = training._replace(coarse=coarse, moments=moments._replace(coarse=moment))
-        effect = labeled(before) - labeled(coarse)
-    return training, effect
+    if head and (options.coarse or options.fine):
+        before = coarse if options.coarse else trainable(received)
+        unlabeled = differentiate(unlabeled_rows, before)
+        factors = confident[head:].astype(jnp.float32)
+        if options.fine:
+            gradient = fine_gradient(fine, unlabeled, labeled, before, rate)
+            fine, moment = descend(optimizers.fine, moments.fine, fine, gradient)
+            moments, factors = moments._replace(fine=moment), weigh(fine, unlabeled.probabilities)
+        if options.coarse:
+            coarse, moment = descend(optimizers.coarse, moments.coarse, before, unlabeled.gradient(factors))
+            moments, effect = moments._replace(coarse=moment), labeled(before) - labeled(coarse)
+
+    def loss(parameters: SplitParams) -> LossValue:
+        logits, updated = core.forward(model, with_parameters(received, parameters), x, rng.fold(key, 'dropout'), True)
+        weight = confident.astype(jnp.float32)
+        if options.fine:
+            weight = jax.lax.stop_gradient(weigh(fine, jax.nn.softmax(logits)))
+        rows = losses.cross_entropy_rows(logits, labels) * (weight + effect)
+        consistency = losses.row_mean(rows, guessed.astype(jnp.float32))
+        value, means = objectives.with_labels(hparams, consistency, logits, batch, jnp.float32(0))
+        return value, (updated, means, count(labels, confident, batch.labels, guessed, weight))
+
+    gradient, (student, means, counts) = jax.grad(loss, has_aux=True)(trainable(received))
+    parameters, moment = descend(optimizers.student, moments.student, trainable(received), gradient)
+    training = Training(with_parameters(student, parameters), coarse, fine, moments._replace(student=moment))
+    return training, (means | ({'coarse_effect': effect} if options.coarse else {}), counts)
 
 
 def descend(tx: optax.GradientTransformation, moments: Any, parameters: Any, gradient: Any) -> tuple[Any, Any]:
@@ -383,25 +305,13 @@ def of_feddure(flat: Flat) -> dict[str, Any]:
     have a draw of their own, as in the paper's (DIR, DIR). Labeled images are zero-padded and cropped, flipped, and
     cut out there; here they use the weak view.
     """
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 5,
+    values = protocol(clients=100, active=5, rounds=200, lr=5e-4, momentum=0.9, batch_size=10, epochs=1) | {
         'data.labeled_split': 'balanced',
-        'rounds': 200,
         'lr_rounds': 200,
         'k_s': 0,
-        'pre_rounds': 0,
         'optimizer': 'adam',
-        'momentum': 0.9,
-        'nesterov': False,
-        'lr': 5e-4,
-        'lr_min': 5e-4,
-        'weight_decay': 0.0,
-        'batch_size': 10,
-        'local.epochs': 1,
         'local.weighting': 'samples',
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
         'augment.flip': flat['data.name'] not in DIGITS,
         'augment.crop': 0.125,
     }

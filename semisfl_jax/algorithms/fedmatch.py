@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
 from semisfl_jax.algorithms.registry import register
@@ -22,7 +22,6 @@ from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -86,24 +85,6 @@ class FedMatch:
         at_least=0,
     )
     psi_start: float = option(0.2, 'psi before the first round, as a share of sigma', at_least=0)
-
-
-class Parts(NamedTuple):
-    """What FedMatch is built from: the first argument of the functions below."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-
-    @property
-    def options(self) -> FedMatch:
-        """`config.fedmatch`."""
-        return self.hparams.options
-
-    @property
-    def labels_at_clients(self) -> bool:
-        """Whether clients train sigma."""
-        return self.hparams.labeled_rows > 0
 
 
 # --- how clients help each other label; if fewer than H helpers are known, the remaining rows of H are invalid
@@ -321,35 +302,37 @@ def train_client(
     """One client's round: with or without helpers, then the upload, and what the server notes about it."""
     options = parts.options
     train = partial(train_parts, parts, inputs, record, state, federation, lr)
+
+    def choose() -> Sent:
+        """The psi of the H other clients whose predictions are most like those of this one."""
+        of_all = state.clients
+        ids, valid = nearest(of_all.embedding, of_all.known, inputs.id, options.helpers)
+        return Sent(trees.gather(of_all.psi, ids), valid)
+
+    # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
+    sent, due = (), (state.round + 1) % options.helper_every == 0
     if not options.helpers:
-        used, (trained, batch_stats, momentum), means, counts = train(None)
-        trained, shares = arriving(parts, trained, state)
-        record = Record(momentum)
+        both, batch_stats, momentum, means, counts = train(None)
+    elif options.helpers_persist:
+        sent = jax.lax.cond(due, choose, lambda: record.sent)
+        helped = state.round + 1 >= options.helper_every
+        both, batch_stats, momentum, means, counts = jax.lax.cond(helped, lambda: train(sent), lambda: train(None))
     else:
-
-        def new() -> Sent:
-            """The psi of the H other clients whose predictions are most like those of this one."""
-            known = state.clients
-            ids, valid = nearest(known.embedding, known.known, inputs.id, options.helpers)
-            return Sent(trees.gather(known.psi, ids), valid)
-
-        # The conditions depend only on the round, so that rounds without helpers skip the helpers' predictions.
-        sent, helped = (), (state.round + 1) % options.helper_every == 0
-        choose: Callable[[], Sent] = new
-        if options.helpers_persist:
-            sent = jax.lax.cond(helped, new, lambda: record.sent)
-            choose, helped = lambda: sent, state.round + 1 >= options.helper_every
-        used, (trained, batch_stats, momentum), means, counts = jax.lax.cond(
-            helped, lambda: train(choose()), lambda: train(None)
-        )
-        trained, shares = arriving(parts, trained, state)
+        both, batch_stats, momentum, means, counts = jax.lax.cond(due, lambda: train(choose()), lambda: train(None))
+    uploaded, received = upload(parts, both, batch_stats), sent_out(parts, state)
+    if options.delta_threshold:
+        for name, smallest in {'psi': options.l1_threshold, 'sigma': 0.0}.items():
+            if name in uploaded:
+                uploaded[name], means[f'{name}_sent'] = only_changes(
+                    uploaded[name], received[name], options.delta_threshold, smallest
+                )
+    record = Record(momentum)
+    if options.helpers:
         image = noise(rng.fold(key, 'noise'), federation.client_images.shape[1:])
-        whole = with_parameters(batch_stats, total(**trained))
+        whole = with_parameters(batch_stats, total(uploaded.get('sigma', both['sigma']), uploaded['psi']))
         embedding = jax.nn.softmax(core.predict(parts.model, parts.views, whole, image[None])[0])
-        record = Record(momentum, trained['psi'], embedding, jnp.array(True), sent)
-    return core.ClientOutput(
-        upload(parts, trained, batch_stats), record, means | {'helpers_used': used} | shares, counts
-    )
+        record = Record(momentum, uploaded['psi'], embedding, jnp.array(True), sent)
+    return core.ClientOutput(uploaded, record, means, counts)
 
 
 def train_parts(
@@ -360,19 +343,19 @@ def train_parts(
     federation: Federation,
     lr: Array,
     sent: Sent | None,
-) -> tuple[Array, tuple[SigmaPsi, SplitParams, dict[str, Any]], dict[str, Array], dict[str, Array]]:
+) -> tuple[SigmaPsi, SplitParams, dict[str, Any], dict[str, Array], dict[str, Array]]:
     """A client's iterations, with the helpers `sent` to it or without: in each a step of sigma, if clients have labels,
     then one of psi.
 
     Returns:
-      The number of helpers []; sigma and psi, statistics and optimizer states (() where they are fresh in every round);
-      means over the iterations, sums of counts. Values that both losses report under one name are added.
+      sigma and psi, statistics, optimizer states (() where they are fresh in every round), means over the iterations,
+      sums of counts. Values that both losses report under one name are added.
     """
     sigma, batch_stats = trainable(state.student), statistics(state.student)
     has_labels = federation.labeled_size[inputs.id] > 0  # without any, sigma is unchanged
     tx = {'sigma': optimizer(parts.hparams, lr * has_labels), 'psi': optimizer(parts.hparams, lr)}
     helpers = sent and Helpers(total(sigma, sent.psi), batch_stats, sent.valid)
-    terms: dict[str, Callable] = {'sigma': partial(label_loss, parts)} if parts.labels_at_clients else {}
+    terms: dict[str, Callable] = {'sigma': partial(label_loss, parts)} if parts.hparams.labeled_rows else {}
     terms['psi'] = partial(agreement_loss, parts, helpers)
 
     def iteration(t: Array, training: Any) -> tuple[Any, Reported]:
@@ -394,27 +377,13 @@ def train_parts(
     momenta = {name: tx[name].init(both[name]) if fresh[name] else kept[name] for name in terms}
     (both, batch_stats, momenta), means, counts = core.iterate(iteration, (both, batch_stats, momenta), inputs.steps)
     momenta = {name: () if fresh[name] else momenta[name] for name in terms}
-    used = jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(())
-    return used, (both, batch_stats, momenta), means, counts
-
-
-def arriving(parts: Parts, trained: SigmaPsi, state: core.State) -> tuple[SigmaPsi, dict[str, Array]]:
-    """sigma and psi as they arrive at the server and, with `delta_threshold`, the shares of the entries sent."""
-    options = parts.options
-    if not options.delta_threshold:
-        return trained, {}
-    psi, share = only_changes(trained['psi'], state.server, options.delta_threshold, options.l1_threshold)
-    trained, shares = trained | {'psi': psi}, {'psi_sent': share}
-    if parts.labels_at_clients:
-        before = trainable(state.student)
-        sigma, share = only_changes(trained['sigma'], before, options.delta_threshold)
-        trained, shares = trained | {'sigma': sigma}, shares | {'sigma_sent': share}
-    return trained, shares
+    means['helpers_used'] = jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(())
+    return both, batch_stats, momenta, means, counts
 
 
 def upload(parts: Parts, trained: SigmaPsi, batch_stats: SplitParams) -> dict[str, SplitParams]:
     """What the server averages."""
-    sigma = {'sigma': trained['sigma']} if parts.labels_at_clients else {}
+    sigma = {'sigma': trained['sigma']} if parts.hparams.labeled_rows else {}
     return sigma | {'psi': trained['psi'], 'statistics': batch_stats}
 
 
@@ -423,12 +392,12 @@ def sent_out(parts: Parts, state: core.State) -> dict[str, SplitParams]:
     return upload(parts, {'sigma': trainable(state.student), 'psi': state.server}, statistics(state.student))
 
 
-def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds FedMatch. Parameters are theta = sigma + psi: `State.student` has sigma, `State.server` is psi.
 
     One round, labels at the server: K_s steps of sigma on lambda_s times the cross-entropy of f(sigma + psi), psi
-    fixed; both go to the cohort; each client takes its steps of psi on L_u (`agreement_loss`), sigma
-    fixed; the server averages psi. With labels at the clients, each of their iterations is a step of sigma on labeled
+    fixed; both go to the cohort; each client takes its steps of psi on L_u (`agreement_loss`), sigma fixed; the server
+    averages psi. With labels at the clients, each of their iterations is a step of sigma on labeled
     images, then one of psi on the others, and the server averages both, after K_s steps of its own if K_s is not 0.
 
     With `delta_threshold`, an entry that a client trains is sent only if it changed by more than that; otherwise the
@@ -444,47 +413,41 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
     statistics, which the authors' model does not have, are updated by every training step and averaged. Arguments as in
     `semisfl`; the model is not split.
     """
-    parts = Parts(model, views, hparams)
+    parts, options = Parts(model, views, hparams), hparams.options
+
+    def init(key: Array) -> core.State:
+        state = core.init_state(key, model, teacher=False)
+        psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
+        trained = ('sigma', 'psi') if hparams.labeled_rows else ('psi',)
+        records = Record({name: core.init_clients(key, model, hparams) for name in trained})
+        if options.helpers:  # the server has no psi of any client yet
+            classes = num_classes(model, state.student.top)
+            zeros = jax.tree.map(jnp.zeros_like, psi)
+            sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
+            unknown = zeros, jnp.zeros(classes), jnp.array(False), sent if options.helpers_persist else ()
+            records = Record(records.momentum, *trees.replicate(unknown, hparams.num_clients))
+        return state.replace(server=psi, clients=records)
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[core.State, Metrics]:
-        lr, label_weight = learning_rate(hparams, state.round), hparams.options.lambda_s
-        server = core.build_server(shifted(model, state.server), views, hparams, label_weight)
+        lr = learning_rate(hparams, state.round)
+        server = core.build_server(shifted(model, state.server), views, hparams, label_weight=options.lambda_s)
         state, metrics = server(key, state, federation, k_s, lr)
         received = partial(sent_out, parts)
         local = core.build_local(partial(train_client, parts, key), hparams, axis, received)
-        mean, clients, client_metrics = core.skip_pre_rounds(hparams, local, received)(
-            key, state, federation, cohort, lr
-        )
+        local = core.skip_pre_rounds(hparams, local, received)
+        mean, clients, client_metrics = local(key, state, federation, cohort, lr)
         student = with_parameters(mean['statistics'], mean.get('sigma', trainable(state.student)))
         state = state.replace(round=state.round + 1, student=student, server=mean['psi'], clients=clients)
         return state, {'lr': lr, **metrics, **client_metrics}
 
-    return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
+    def predict(state: core.State, images: Array) -> dict[str, Array]:
+        psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > options.l1_threshold, w, 0.0), state.server)
+        whole = with_parameters(state.student, total(trainable(state.student), psi))
+        return {'student': core.predict(model, views, whole, images)}
 
-
-def init(parts: Parts, key: Array) -> core.State:
-    """The state before the first round; with helpers, the server has no psi of any client yet."""
-    model, hparams, options = parts.model, parts.hparams, parts.options
-    state = core.init_state(key, model, teacher=False)
-    psi = jax.tree.map(lambda w: options.psi_start * w, trainable(state.student))
-    trained = ('sigma', 'psi') if parts.labels_at_clients else ('psi',)
-    records = Record({name: core.init_clients(key, model, hparams) for name in trained})
-    if options.helpers:
-        classes = num_classes(model, state.student.top)
-        zeros = jax.tree.map(jnp.zeros_like, psi)
-        sent = Sent(trees.replicate(zeros, options.helpers), jnp.zeros(options.helpers, bool))
-        unknown = zeros, jnp.zeros(classes), jnp.array(False), sent if options.helpers_persist else ()
-        records = Record(records.momentum, *trees.replicate(unknown, hparams.num_clients))
-    return state.replace(server=psi, clients=records)
-
-
-def predict(parts: Parts, state: core.State, images: Array) -> dict[str, Array]:
-    """Logits [B, K] of sigma + psi, without the small entries of psi."""
-    psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > parts.options.l1_threshold, w, 0.0), state.server)
-    whole = with_parameters(state.student, total(trainable(state.student), psi))
-    return {'student': core.predict(parts.model, parts.views, whole, images)}
+    return Algorithm(init, round_, predict, headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:
@@ -504,30 +467,19 @@ def official(flat: Flat) -> dict[str, Any]:
     """
     at_clients = flat['data.client_labels'] > 0
     server_labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 5,
+    batch_size = 110 if at_clients else 100
+    values = protocol(clients=100, active=5, rounds=200, lr=1e-3, momentum=0.0, batch_size=batch_size, epochs=1) | {
         'data.labeled_split': 'balanced',
-        'rounds': 200,
         'lr_rounds': 200,
         'k_s': -(-server_labels // 100),
         'k_s_rule': 'fixed',
-        'pre_rounds': 0,
-        'nesterov': False,
-        'momentum': 0.0,
-        'lr': 1e-3,
-        'lr_min': 1e-3,
-        'weight_decay': 0.0,
         'threshold': 0.85,
-        'batch_size': 110 if at_clients else 100,
         'server_batch_size': 100,
-        'local.epochs': 1,
         'augment.randaugment': 'fedmatch',
         'augment.operations': 6,
         'augment.cutout': 0,
-        'augment.flip': False,
+        'augment.flip': False,  # without both, the weak view is the image itself
         'augment.crop': 0.0,
-        'augment.supervised': 'weak',  # without flip and crop, the image itself
         'fedmatch.lambda_s': 10.0,
         'fedmatch.lambda_a': 1e-2,
         'fedmatch.lambda_i': 1e-2,

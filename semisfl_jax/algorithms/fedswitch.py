@@ -14,6 +14,7 @@ the client counts as non-IID and the teacher labels its images; otherwise the st
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,16 +30,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.objectives import fixmatch
 from semisfl_jax.core.teacher import assign_pseudo_labels, confidence_threshold, ema
-from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
-    Algorithm,
-    Array,
-    ClientAxis,
-    Federation,
-    LossValue,
-    SplitParams,
-    Views,
-)
+from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Federation, LossValue, SplitParams, Views
 from semisfl_jax.models import SplitModel
 
 MODES = ('switch', 'teacher', 'student')  # who labels: chosen by the rule, or fixed
@@ -61,7 +53,7 @@ class FedSwitch:
     )
 
 
-def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds FedSwitch.
 
     One round: K_s steps of cross-entropy at the server, each followed by an EMA update of the teacher; the student goes
@@ -104,11 +96,7 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
             trusts_student = ~by_teacher(of_class, hparams.options.beta_iid)
 
         def loss(parameters: SplitParams, student: SplitParams, teacher: SplitParams, t: Array) -> LossValue:
-            labeler = jax.tree.map(
-                lambda student_leaf, teacher_leaf: jnp.where(trusts_student, student_leaf, teacher_leaf),
-                student,
-                teacher,
-            )
+            labeler = jax.tree.map(partial(jnp.where, trusts_student), student, teacher)
             batch = core.read(federation, inputs, t)
             return objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
@@ -119,9 +107,8 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
         student, client_state, means, counts = core.local_sgd(
             loss, state.student, client_state, tx, inputs.steps, companion=state.teacher, follow=follow
         )
-        return core.ClientOutput(
-            student, client_state, {**means, 'student_labels': trusts_student.astype(jnp.float32)}, counts
-        )
+        means['student_labels'] = trusts_student.astype(jnp.float32)
+        return core.ClientOutput(student, client_state, means, counts)
 
     local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,6 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -37,8 +37,6 @@ from semisfl_jax.core.types import (
     SplitParams,
     Views,
 )
-
-PENALTIES = ('squared', 'norm')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +67,12 @@ class MFedOptions:
         'squared',
         "distance between encoder and mean encoder g in a client's loss: 'squared', lambda / 2 ||w - g||^2, whose "
         "gradient is that of the paper's proof | 'norm', lambda ||w - g||, its Eq. (6)",
-        choices=PENALTIES,
+        choices=('squared', 'norm'),
         idle={'mfed.weight': 0},
     )
 
 
-def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds M-Fed.
 
     One round (Algorithm 1): a client of task k receives the model w_k of its task and the encoder g; from w_k, it makes
@@ -86,36 +84,16 @@ def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: Cli
     and are in neither penalty nor g.
 
     `State.server` is g; outputs are those of the task's model. The headline is the first of `data.tasks`.
-
-    Args:
-      models: of the T tasks.
-      views: augmentations and normalization.
-      hparams: settings.
-      axis: the clients of a round. They are those of one task at a time.
+    The clients that `axis` maps over are those of one task at a time.
     """
     return build(models, views, hparams, axis, hparams.options)
 
 
 def build(
-    models: Sequence[TaskModel],
-    views: Views,
-    hparams: HParams,
-    axis: ClientAxis,
-    options: MFedOptions,
+    models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis, options: MFedOptions
 ) -> Algorithm:
     """M-Fed with these options; `weight` 0 leaves the penalty out, and the encoder g."""
-    names, weight = tuple(task.name for task, _ in models), options.weight
-
-    def client(
-        of_task: TaskModel,
-        inputs: core.ClientInput,
-        received: SplitParams,
-        pull: tuple[Array, Any] | None,
-        federation: Federation,
-        lr: Array,
-    ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
-        loss = build_loss(of_task, views, hparams, inputs, federation, pull)
-        return core.local_sgd(loss, received, (), optimizer(hparams, lr), inputs.steps)
+    weight = options.weight
 
     def init(key: Array) -> core.State:
         return init_state(init_models(key, models), server=weight > 0)
@@ -125,22 +103,21 @@ def build(
     ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
         pull = (penalty_weight(options, state.round), state.server) if weight else None
+
+        def train(of_task: TaskModel) -> tuple[SplitParams, Metrics]:
+            received = part(state.student, of_task.task.name)
+            inputs, weights, images = plan(key, state, federation, cohort, hparams, models, of_task)
+
+            def one(inputs: core.ClientInput) -> core.ClientOutput:
+                loss = build_loss(of_task, views, hparams, inputs, images, pull)
+                student, _, *reported = core.local_sgd(loss, received, (), optimizer(hparams, lr), inputs.steps)
+                return core.ClientOutput(student, (), *reported)
+
+            return collect(axis.map(one)(inputs), weights, received, axis)
+
         averaged, measured = {}, {}
         for of_task in models:
-            name, received = of_task.task.name, part(state.student, of_task.task.name)
-            inputs, weights, images = plan(key, state, federation, cohort, hparams, names, name)
-
-            def one(
-                inputs: core.ClientInput,
-                of_task: TaskModel = of_task,
-                received: SplitParams = received,
-                images: Federation = images,
-            ) -> core.ClientOutput:
-                student, _, means, counts = client(of_task, inputs, received, pull, images, lr)
-                return core.ClientOutput(student, (), means, counts)
-
-            work = axis.map(one)(inputs)
-            averaged[name], measured[name] = collect(work, weights, received, axis)
+            averaged[of_task.task.name], measured[of_task.task.name] = train(of_task)
         server = mean_encoder(averaged) if weight else state.server
         state = state.replace(round=state.round + 1, student=join(averaged), server=server)
         of_penalty = {'penalty_weight': pull[0]} if pull else {}
@@ -149,7 +126,8 @@ def build(
     def predict(state: core.State, images: Array) -> dict[str, Array]:
         return {task.name: core.predict(model, views, part(state.student, task.name), images) for task, model in models}
 
-    return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
+    tasks = {task.name: task for task, _ in models}
+    return Algorithm(init, round_, predict, headline=next(iter(tasks)), tasks=tasks)
 
 
 def penalty_weight(options: MFedOptions, index: Array) -> Array:
@@ -187,27 +165,14 @@ def plan(
     federation: Federation,
     cohort: Cohort,
     hparams: HParams,
-    names: Sequence[str],
-    name: str,
+    models: Sequence[TaskModel],
+    of_task: TaskModel,
 ) -> tuple[core.ClientInput, core.ClientWeights, Federation]:
-    """Inputs and weights of the local clients of one task.
-
-    Args:
-      key: root key of the run.
-      state: only `round` is read.
-      federation: of all clients.
-      cohort: the A local clients, of T tasks in turn.
-      hparams: settings.
-      names: of all T tasks.
-      name: of this one.
-
-    Returns:
-      ClientInput and ClientWeights with a leading axis [A / T], and the federation of the task's clients alone, to
-      which the ids and rows in the inputs refer.
-    """
-    key, federation, cohort = sampling.of_task(key, federation, cohort, names, name)
-    inputs, weights = core.plan(key, state, federation, cohort, hparams)
-    return inputs, weights, federation
+    """Inputs and weights of the local clients of one of T tasks, as of `core.plan` with a leading axis [A / T], and the
+    federation of the task's clients alone, to which the ids and rows in the inputs refer."""
+    names = [task.name for task, _ in models]
+    key, federation, cohort = sampling.of_task(key, federation, cohort, names, of_task.task.name)
+    return *core.plan(key, state, federation, cohort, hparams), federation
 
 
 def build_loss(
@@ -220,16 +185,8 @@ def build_loss(
 ) -> core.ClientLoss:
     """A client's loss: that of its task on weak views and, with `pull`, the penalty on its encoder.
 
-    Args:
-      of_task: the task and its model.
-      views: augmentations.
-      hparams: settings.
-      inputs: of this client, rows [T, B].
-      federation: of the clients of the task; targets [M, H, W] uint8.
-      pull: (lambda_t [], g, the parameters of the mean encoder), or None for no penalty.
-
-    Returns:
-      (parameters, student, companion, t []) -> loss [], (student with updated BatchNorm statistics, means, no counts).
+    `federation` is that of the task's clients, with targets [M, H, W] uint8; `pull` is (lambda_t [], g, the parameters
+    of the mean encoder), or None for no penalty.
     """
     task, model = of_task
 
@@ -264,29 +221,20 @@ def collect(
 def metrics(measured: Mapping[str, Metrics]) -> Metrics:
     """The metrics of a round from those of each task: the loss of every task, and means over tasks that had clients."""
     values = {f'{name}_loss': of_task['loss'] for name, of_task in measured.items()}
-    values['loss_local'] = _mean([of_task['loss'] for of_task in measured.values()])
-    if all('distance' in of_task for of_task in measured.values()):
-        values['encoder_distance'] = _mean([of_task['distance'] for of_task in measured.values()])
+    for name, key in {'loss_local': 'loss', 'encoder_distance': 'distance'}.items():
+        if all(key in of_task for of_task in measured.values()):
+            values[name] = jnp.nanmean(jnp.stack([of_task[key] for of_task in measured.values()]))
     return values
 
 
-def _mean(values: Sequence[Array]) -> Array:
-    return jnp.nanmean(jnp.stack(values))
-
-
 def check(flat: Flat) -> None:
-    """Raises UserError for a setting that no method of dense tasks can use."""
+    """Raises UserError for a setting that no method of dense tasks can use, or a lambda that is never reached."""
     if flat['augment.supervised'] != 'weak':
         raise UserError(
             f"config.augment.supervised='{flat['augment.supervised']}': targets of dense tasks follow flips, crops, "
             "scales and rotations alone; use 'weak'"
         )
-
-
-def check_penalty(flat: Flat) -> None:
-    """Raises UserError for a setting that M-Fed cannot use."""
-    check(flat)
-    weight, most = flat['mfed.weight'], flat['mfed.max_weight']
+    weight, most = flat.get('mfed.weight', 0.0), flat.get('mfed.max_weight', 1.0)  # `mfed_fl` has neither
     if weight > most:
         raise UserError(
             f'config.mfed.weight={weight} is above mfed.max_weight={most}, which bounds lambda in every round; lower '
@@ -322,25 +270,14 @@ def official(flat: Flat) -> dict[str, Any]:
 def price(context: costs.CostContext) -> costs.ClientCost:
     """The model of its task and the encoder g down; its model up. Without penalty, g stays at the server."""
     encoder = context.pieces.bottom_parameters if getattr(context.hparams.options, 'weight', 0) else 0
-    return whole_models(context, encoder)
-
-
-def whole_models(context: costs.CostContext, encoder: int = 0, exchange: bool = True) -> costs.ClientCost:
-    """The models of the clients' tasks, in both directions, and `encoder` bytes down; the work of their iterations.
-    With `exchange` False nothing is sent."""
-    h = context.hparams
     pieces = [context.of_tasks[task] for task in np.atleast_1d(context.tasks)]
-    whole = np.array([piece.whole_bytes for piece in pieces]) * exchange
+    whole = np.array([piece.whole_bytes for piece in pieces])
     work = np.array([piece.whole_work.train for piece in pieces])
-    return costs.ClientCost(download=whole + encoder, upload=whole, step_work=h.batch_size * work)
+    return costs.ClientCost(download=whole + encoder, upload=whole, step_work=context.hparams.batch_size * work)
 
 
 CLIENTS_OF_A_TASK = 5  # in the paper
 NEEDS = {'data.client_labels': -1, 'k_s': 0, 'augment.supervised': 'weak'}
-METRICS = {
-    'penalty_weight': 'lambda of the round',
-    'encoder_distance': "mean distance between a client's encoder and g, over its iterations",
-}
 METHOD = register(
     Method(
         name='m_fed',
@@ -357,10 +294,13 @@ METHOD = register(
         by_images=True,
         dense=True,
         in_parts=True,
-        check=check_penalty,
+        check=check,
         official=official,
         price=price,
-        metrics=METRICS,
+        metrics={
+            'penalty_weight': 'lambda of the round',
+            'encoder_distance': "mean distance between a client's encoder and g, over its iterations",
+        },
         look=Look('#882266', 'o', '-'),
         ranges={
             'lr': LR,
@@ -371,10 +311,10 @@ METHOD = register(
 )
 
 
-# Traditional federated learning in the comparison of M-Fed: FedAvg within every task, nothing across tasks.
+# --- traditional federated learning in its comparison: FedAvg within every task, nothing across tasks
 
 
-def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds M-Fed with lambda_0 = 0: as many separate runs of FedAvg as there are tasks. Arguments as in `m_fed`."""
     return build(models, views, hparams, axis, MFedOptions(weight=0.0))
 
@@ -387,7 +327,6 @@ MFED_FL = register(
         title='FL per task',
         options=None,  # lambda_0 is 0
         group='',
-        check=check,
         metrics={},
         look=Look('#33A0A0', 's', '--'),
         ranges={'lr': LR},
@@ -395,7 +334,7 @@ MFED_FL = register(
 )
 
 
-# Local training in the comparison of M-Fed: every client trains a model of its own, and nothing is exchanged.
+# --- local training in its comparison: every client trains a model of its own, and nothing is exchanged
 
 
 class Kept(NamedTuple):
@@ -405,9 +344,7 @@ class Kept(NamedTuple):
     optimizer: Any  # its state; () with `local.optimizer_state` 'fresh'
 
 
-def mfed_local(
-    models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS
-) -> Algorithm:
+def mfed_local(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds local training: a round is one of `m_fed` without its exchange, so that clients do the same work.
 
     `State.clients` is {task: Kept}; all models start from the same weights. Optimizers continue from round to round,
@@ -415,8 +352,8 @@ def mfed_local(
     models, and its score is the mean over them; the best stands beside it. `State.student` stays what it was before the
     first round. Arguments as in `m_fed`.
     """
-    names = tuple(task.name for task, _ in models)
-    of_each = hparams.num_clients // len(names)
+    tasks = {task.name: task for task, _ in models}
+    of_each = hparams.num_clients // len(tasks)
 
     def keep(model: SplitParams) -> Kept:
         kept = hparams.local.optimizer_state == 'kept'
@@ -431,44 +368,39 @@ def mfed_local(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[core.State, Metrics]:
         lr = learning_rate(hparams, state.round)
-        clients, measured = dict(state.clients), {}
-        for of_task in models:
-            name = of_task.task.name
-            inputs, weights, images = plan(key, state, federation, cohort, hparams, names, name)
 
-            def one(
-                inputs: core.ClientInput,
-                kept: Kept,
-                of_task: TaskModel = of_task,
-                images: Federation = images,
-            ) -> core.ClientOutput:
+        def train(of_task: TaskModel) -> tuple[Kept, Metrics]:
+            clients = state.clients[of_task.task.name]
+            inputs, weights, images = plan(key, state, federation, cohort, hparams, models, of_task)
+
+            def one(inputs: core.ClientInput, kept: Kept) -> core.ClientOutput:
                 loss = build_loss(of_task, views, hparams, inputs, images, pull=None)
-                model, state, means, counts = core.local_sgd(
-                    loss, kept.model, kept.optimizer, optimizer(hparams, lr), inputs.steps
-                )
-                return core.ClientOutput((), Kept(model, state), means, counts)
+                model, moments, *reported = core.local_sgd(loss, *kept, optimizer(hparams, lr), inputs.steps)
+                return core.ClientOutput((), Kept(model, moments), *reported)
 
-            work = axis.map(one)(inputs, trees.gather(clients[name], inputs.id))
-            clients[name] = trees.scatter(clients[name], inputs.id, work.client_state, weights.weight, axis.all_gather)
-            _, measured[name] = collect(work, weights, (), axis)
-        state = state.replace(round=state.round + 1, clients=clients)
-        return state, {'lr': lr, **metrics(measured)}
+            work = axis.map(one)(inputs, trees.gather(clients, inputs.id))
+            clients = trees.scatter(clients, inputs.id, work.client_state, weights.weight, axis.all_gather)
+            return clients, collect(work, weights, (), axis)[1]
+
+        clients, measured = {}, {}
+        for of_task in models:
+            clients[of_task.task.name], measured[of_task.task.name] = train(of_task)
+        return state.replace(round=state.round + 1, clients=clients), {'lr': lr, **metrics(measured)}
 
     def predict(state: core.State, images: Array) -> dict[str, tuple[Array, ...]]:
         def of_clients(of_task: TaskModel) -> tuple[Array, ...]:
-            def one(variables: SplitParams) -> Array:
-                return core.predict(of_task.model, views, variables, images)
-
+            one = partial(core.predict, of_task.model, views, images=images)
             return tuple(jax.lax.map(one, state.clients[of_task.task.name].model))
 
         return {of_task.task.name: of_clients(of_task) for of_task in models}
 
-    return Algorithm(init, round_, predict, headline=names[0], tasks={task.name: task for task, _ in models})
+    return Algorithm(init, round_, predict, headline=next(iter(tasks)), tasks=tasks)
 
 
 def price_local(context: costs.CostContext) -> costs.ClientCost:
     """Nothing is sent."""
-    return whole_models(context, exchange=False)
+    cost = price(context)
+    return cost._replace(download=0 * cost.download, upload=0 * cost.upload)
 
 
 MFED_LOCAL = register(

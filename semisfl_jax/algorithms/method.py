@@ -4,22 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from semisfl_jax.algorithms.ranges import LR, Range
-from semisfl_jax.configs import default
-from semisfl_jax.core import keys
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Algorithm, ClientAxis, Views
 from semisfl_jax.costs import ClientCost, CostContext
+from semisfl_jax.models import SplitModel
 
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
 
-# Configuration keys that only some methods read, by feature name (`Method.uses`), as configs/default.py says
-FEATURES: dict[str, tuple[str, ...]] = {}
-for _key, _field in default.KEYS.items():
-    if _feature := keys.rules(_field)['feature']:
-        FEATURES[_feature] = (*FEATURES.get(_feature, ()), _key)
+# Configuration keys that only some methods read, by feature name (`Method.uses`).
+FEATURES: dict[str, tuple[str, ...]] = {
+    'pseudo-labels': ('pseudo_labels',),
+    'cut': ('model.split_index',),
+    'clustering': (
+        'clustering_weight',
+        'contrastive_weight',
+        'temperature',
+        'supervised_references',
+        'queue',
+        'queue_empty_slots',
+        'server_teacher_bn',
+    ),
+    'client teacher': ('client_teacher_ema', 'client_teacher_bn'),
+    'teacher': ('ema_decay', 'ema_warmup'),
+    'consistency': ('consistency_weight',),
+    'pre-rounds': ('pre_rounds',),
+    'sampling': ('sampling',),
+    'local': ('local.epochs', 'local.weighting'),
+    'steps': ('local.steps',),
+    'kept optimizers': ('local.optimizer_state',),
+    'objective': ('local.objective', 'local.ramp_rounds'),
+    'prox': ('local.prox',),
+    'uda': ('uda.temperature', 'uda.tsa'),
+    'mean teacher': ('local.teacher_decay', 'local.input_noise'),
+    'tasks': ('data.tasks', 'data.task_images', 'model.output_stride', 'model.weights'),
+}
+# (model, views, hparams, axis) -> the method; the model is a SplitModel, or a tuple of `TaskModel` for dense tasks, and
+# `axis` the clients of a round as the method sees them
+Build = Callable[[Any, Views, HParams, ClientAxis], Algorithm]
 SERVER = ('needed', 'optional', 'none')
 
 
@@ -31,12 +55,37 @@ class Look(NamedTuple):
     dash: str | tuple[int, tuple[float, ...]]
 
 
-class Build(Protocol):
-    """Builds a method."""
+class Parts(NamedTuple):
+    """What a method is built from: the first argument of its functions."""
 
-    def __call__(self, model: Any, views: Views, hparams: HParams, axis: ClientAxis, /) -> Algorithm:
-        """`model`: a SplitModel; a tuple of `TaskModel` for a method of dense tasks. `axis`: the clients of a
-        round as the method sees them."""
+    model: SplitModel
+    views: Views
+    hparams: HParams
+
+    @property
+    def options(self) -> Any:
+        """The method's options."""
+        return self.hparams.options
+
+
+def protocol(
+    clients: int, active: int, rounds: int, lr: float, momentum: float, batch_size: int, epochs: int
+) -> dict[str, Any]:
+    """What the 'official' settings have in common: passes over weak views with a constant learning rate."""
+    return {
+        'federation.num_clients': clients,
+        'federation.num_active': active,
+        'rounds': rounds,
+        'pre_rounds': 0,
+        'lr': lr,
+        'lr_min': lr,
+        'momentum': momentum,
+        'nesterov': False,
+        'weight_decay': 0.0,
+        'batch_size': batch_size,
+        'local.epochs': epochs,
+        'augment.supervised': 'weak',
+    }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,7 +116,7 @@ class Method:
       keeps_optimizers: meaning of `local.optimizer_state=auto`: whether its authors keep optimizers across rounds.
       sequential: flat configuration -> why its clients cannot be computed in parallel; '' if they can.
       dense: whether it trains dense tasks (`data.tasks`) rather than classification. Its model is then a tuple of
-        `task_model.TaskModel`, one for each task.
+        `TaskModel`, one for each task.
       in_parts: whether its model is more than `State.student`, in which case its features are not plotted.
       check: raises UserError if a flat configuration of individually valid values makes no sense for the method.
       official: flat configuration -> the values of the method's own papers, by key; or a string saying why there are

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
 from semisfl_jax.algorithms.registry import register
@@ -23,7 +23,6 @@ from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -36,8 +35,6 @@ from semisfl_jax.core.types import (
 )
 from semisfl_jax.models import SplitModel
 from semisfl_jax.models.layers import MOMENTUM
-
-# Options of SemiFL, and what its functions are built from.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,31 +77,11 @@ class SemiFL:
     )
 
 
-class Parts(NamedTuple):
-    """What SemiFL is built from: the first argument of its functions."""
-
-    model: SplitModel
-    views: Views
-    hparams: HParams
-    statistics: Callable[[Array, SplitParams, Federation], SplitParams]  # recomputes those of BatchNorm
-    global_step: optax.GradientTransformation  # the server's step to the clients' average
-
-    @property
-    def options(self) -> SemiFL:
-        """`config.semifl`."""
-        return self.hparams.options
-
-    @property
-    def server_first(self) -> bool:
-        """Whether the server trains before the clients."""
-        return self.options.order == 'server_first'
-
-
-# The images that a client of SemiFL trains on: FIX, whose labels are confident, and MIX, drawn from all.
+# --- the images that a client trains on
 
 
 class Sets(NamedTuple):
-    """The images a client trains on in one round, as indices into its S images."""
+    """The images a client trains on in one round, FIX and MIX, as indices into its S images."""
 
     fix: Array  # [S] int32, the first `num_confident`: its confident images, each once
     mix: Array  # [S] int32, the first `num_confident`: drawn from all its images, with replacement
@@ -139,31 +116,24 @@ def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) ->
     return fix, jax.random.randint(rng.fold(key, t, 'mix'), (batch_size,), 0, jnp.maximum(size, 1)), valid
 
 
-# SemiFL's static BatchNorm: before a model is evaluated or sent out, its statistics are recomputed over a data set.
-#
-# Training uses only the statistics of each batch and is not affected.
+# --- static BatchNorm: statistics are recomputed over a data set before a model is evaluated or sent out; training uses
+# those of each batch alone
 
 
 def recompute_statistics(
-    model: SplitModel,
-    variables: SplitParams,
-    batches: Any,
-    key: Array,
-    images: Callable[[Any], Array] = lambda x: x,
-    count: Array | None = None,
+    model: SplitModel, variables: SplitParams, images: Callable[[Array], Array], count: Array | int, key: Array
 ) -> SplitParams:
-    """`variables` with every BatchNorm statistic replaced by its mean over the batches, all weighted equally.
+    """`variables` with the BatchNorm statistics of bottom and top replaced by their means over the batches.
 
     The cumulative average of PyTorch's BatchNorm with momentum None, in training mode. Batches are processed as in
-    training, each normalized by its own statistics, so the old running ones have no effect. Can be jitted: one loop.
+    training, each normalized by its own statistics, so the old running ones have no effect.
 
     Args:
-      model: the split model; the statistics of bottom and top are recomputed.
+      model: the split model.
       variables: bottom, top and projection head; returned unchanged without BatchNorm.
-      batches: tree with leading [T]; T mini-batches, or inputs from which `images` makes them, such as rows [T, B].
+      images: t [] int32 -> batch t, normalized floats [B, H, W, C].
+      count: [] int32, the number of batches, at least 1; all have the same weight.
       key: for dropout that precedes a BatchNorm.
-      images: one element of `batches` -> normalized floats [B, H, W, C].
-      count: [] int32, how many of the T are used, at least 1; None: all.
     """
     pieces = variables.bottom, variables.top
     old = tuple(piece.get('batch_stats', {}) for piece in pieces)
@@ -173,102 +143,114 @@ def recompute_statistics(
     bottom, top = ({**piece, 'batch_stats': stats} for piece, stats in zip(pieces, zero, strict=True))
 
     def one(t: Array, total: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        batch = jax.tree.map(lambda x: x[t], batches)
-        features, moved_bottom = model.bottom(bottom, images(batch), rng.fold(key, 'bottom', t), True)
+        features, moved_bottom = model.bottom(bottom, images(t), rng.fold(key, 'bottom', t), True)
         _, moved_top = model.top(top, features, rng.fold(key, 'top', t), True)
         moved = tuple(piece.get('batch_stats', {}) for piece in (moved_bottom, moved_top))
         return jax.tree.map(jnp.add, total, moved)
 
-    count = jax.tree.leaves(batches)[0].shape[0] if count is None else count
     total = jax.lax.fori_loop(0, count, one, zero)
     # Starting from zero, one update yields this share of the batch's statistics.
     mean = jax.tree.map(lambda x: x / ((1 - MOMENTUM) * count), total)
-    new = ({**piece, 'batch_stats': stats} if stats else piece for piece, stats in zip(pieces, mean, strict=True))
-    return variables._replace(**dict(zip(('bottom', 'top'), new, strict=True)))
-
-
-# BatchNorm statistics recomputed from the federation's images, as in SemiFL.
+    bottom, top = (
+        {**piece, 'batch_stats': stats} if stats else piece for piece, stats in zip(pieces, mean, strict=True)
+    )
+    return variables._replace(bottom=bottom, top=top)
 
 
 def build_statistics(
-    model: SplitModel, views: Views, whose: str, batch_size: int
+    model: SplitModel, views: Views, source: str, batch_size: int
 ) -> Callable[[Array, SplitParams, Federation], SplitParams]:
     """Builds the pass over unaugmented images that computes a model's statistics.
 
     Args:
-      model: the model; without BatchNorm its variables are returned unchanged.
+      model: the model.
       views: for normalization.
-      whose: 'all': the labeled images of the server and the unlabeled ones of all clients, which must be on the
+      source: 'all': the labeled images of the server and the unlabeled ones of all clients, which must be on the
         device; 'server': only the server's.
-      batch_size: B, images at a time. Every batch has the same weight; the images are in one fixed random order, and
-        the last batch is filled with images from the sequence's next epoch, which repeat earlier ones.
+      batch_size: images at a time, in one fixed random order; the last batch is filled with images from the sequence's
+        next epoch, which repeat earlier ones.
 
     Returns:
       run(key, variables, federation) -> the variables with new statistics; `key` is the root key.
     """
 
     def run(key: Array, variables: SplitParams, federation: Federation) -> SplitParams:
-        if not any(piece.get('batch_stats') for piece in (variables.bottom, variables.top)):
-            return variables
-        labeled_rows = federation.server_index
-        labeled, batch = labeled_rows.shape[0], batch_size
-        if whose == 'server':
-            count, most, batch = jnp.int32(labeled), labeled, min(batch, labeled)
+        labeled, batch = federation.server_index.shape[0], batch_size
+        if source == 'server':
+            count, batch = jnp.int32(labeled), min(batch, labeled)
         else:
-            count, most = labeled + jnp.sum(federation.size), labeled + federation.index.size
+            count = labeled + jnp.sum(federation.size)
         key = rng.fold(key, 'batch_norm')
         seed_bits = jax.random.bits(rng.fold(key, 'order'))
 
         def images(t: Array) -> Array:
             positions = sampling.read(seed_bits, t * batch + jnp.arange(batch), count)
-            batch_images = federation.server_images[labeled_rows[jnp.minimum(positions, labeled - 1)]]
-            if whose == 'all':
-                client_images = federation.client_images[
-                    sampling.row_of_all(federation, jnp.maximum(positions - labeled, 0))
-                ]
-                batch_images = jnp.where((positions < labeled)[:, None, None, None], batch_images, client_images)
-            return views.normalize(batch_images)
+            found = federation.server_images[federation.server_index[jnp.minimum(positions, labeled - 1)]]
+            if source == 'all':
+                rows = sampling.row_of_all(federation, jnp.maximum(positions - labeled, 0))
+                found = jnp.where((positions < labeled)[:, None, None, None], found, federation.client_images[rows])
+            return views.normalize(found)
 
-        batches = jnp.arange(-(-most // batch))
-        return recompute_statistics(model, variables, batches, key, images, count=-(-count // batch))
+        return recompute_statistics(model, variables, images, -(-count // batch), key)
 
     return run
 
 
-# What a client of SemiFL does in a round: it labels its images, draws its sets, and trains on them.
+# --- a client's round, and the method
 
 
 def train_client(
-    parts: Parts,
-    inputs: core.ClientInput,
-    client_state: Any,
-    state: core.State,
-    federation: Federation,
-    lr: Array,
+    parts: Parts, inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
 ) -> core.ClientOutput:
     """A client labels its images, draws its sets, and trains on them unless it has no confident image."""
-    epochs, size = parts.hparams.local.epochs, federation.size[inputs.id]
+    model, views, hparams = parts
+    options, epochs, rows = parts.options, hparams.local.epochs, hparams.batch_size
+    size, steps = federation.size[inputs.id], inputs.steps
     labels, confident = label_images(parts, inputs, state.student, federation)
     sets = draw_sets(rng.fold(inputs.key, 'sets'), confident, size)
-    steps = client_steps(parts, inputs.steps, sets.num_confident)
-    loss = partial(client_loss, parts, inputs, sets, labels, federation)
+    if epochs:
+        steps = epochs * -(-sets.num_confident // rows)
+    elif options.max_passes:
+        steps = jnp.minimum(steps, -(-options.max_passes * sets.num_confident // rows))
+
+    def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
+        """Strong views of FIX, and mixtures of weak views of FIX and MIX."""
+        key, valid = rng.fold(inputs.key, t), None
+        if epochs:
+            fix, mix, valid = of_epochs(inputs.key, sets, size, t, rows)
+        else:
+            fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
+        weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
+        images, others = (federation.client_images[inputs.rows[positions]] for positions in (fix, mix))
+        strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
+        weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
+        other = views.normalize(views.weak(rng.fold(key, 'other'), others))
+        share = jax.random.beta(rng.fold(key, 'share'), options.mixup_alpha, options.mixup_alpha)
+        variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
+        logits, variables = core.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
+        mixed_logits, variables = core.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
+        loss_fix = losses.cross_entropy(logits, labels[fix], weight)
+        loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
+        value = loss_fix + loss_mix
+        means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
+        return value, (variables, means, {})
 
     def train() -> tuple[SplitParams, Any, dict[str, Array]]:
-        tx = optimizer(parts.hparams, lr)
-        student, next_client_state, means, _ = core.local_sgd(loss, state.student, client_state, tx, steps)
+        tx = optimizer(hparams, lr)
+        student, kept, means, _ = core.local_sgd(loss, state.student, client_state, tx, steps)
         means['client_steps'] = jnp.float32(steps)
         if epochs:
             means['client_images'] = jnp.float32(epochs * sets.num_confident)
-        return student, next_client_state, means
+        return student, kept, means
 
     def sit_out() -> tuple[SplitParams, Any, dict[str, Array]]:
         return state.student, client_state, jax.tree.map(jnp.zeros_like, jax.eval_shape(train)[2])
 
     participates = sets.num_confident > 0
-    student, next_client_state, means = jax.lax.cond(participates, train, sit_out)
+    student, kept, means = jax.lax.cond(participates, train, sit_out)
     truth = federation.client_labels[inputs.rows]
     counts = count_pseudo_labels(labels, confident, truth, jnp.arange(labels.shape[0]) < size)
-    return core.ClientOutput(student, next_client_state, means, counts, participates)
+    return core.ClientOutput(student, kept, means, counts, participates)
 
 
 def label_images(
@@ -280,8 +262,7 @@ def label_images(
     def label_batch(t: Array, all_labels: tuple[Array, Array]) -> tuple[Array, Array]:
         positions = t * batch + jnp.arange(batch)
         rows = inputs.rows.at[positions].get(mode='clip')
-        images = federation.client_images[rows]
-        x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), images))
+        x = views.normalize(views.weak(rng.fold(inputs.key, 'label', t), federation.client_images[rows]))
         logits, _ = core.forward(model, student, x, None, False)
         labels, confident = assign_pseudo_labels(parts.hparams, logits, federation.client_labels[rows])
         batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
@@ -291,67 +272,8 @@ def label_images(
     return jax.lax.fori_loop(0, -(-size // batch), label_batch, empty)
 
 
-def client_steps(parts: Parts, steps: Array | int, count: Array) -> Array | int:
-    """Iterations of a client with `count` [] confident images, which would otherwise take `steps`."""
-    epochs, rows, max_passes = parts.hparams.local.epochs, parts.hparams.batch_size, parts.options.max_passes
-    if epochs:
-        return epochs * -(-count // rows)
-    return jnp.minimum(steps, -(-max_passes * count // rows)) if max_passes else steps
-
-
-def client_loss(
-    parts: Parts,
-    inputs: core.ClientInput,
-    sets: Sets,
-    labels: Array,
-    federation: Federation,
-    parameters: SplitParams,
-    student: SplitParams,
-    _: Any,
-    t: Array,
-) -> LossValue:
-    """The loss of iteration `t` [] of a client: strong views of FIX, and mixtures of weak views of FIX and MIX.
-
-    Args:
-      parts: settings.
-      inputs: of the client.
-      sets: its FIX and MIX.
-      labels: [S] of its images.
-      federation: the data.
-      parameters: of the student.
-      student: the model, whose parameters are replaced.
-      t: number of the iteration.
-
-    Returns:
-      The loss, and as in `local_sgd`: the student with updated statistics, means and (no) counts.
-    """
-    model, views, rows, alpha = parts.model, parts.views, parts.hparams.batch_size, parts.options.mixup_alpha
-    key, valid = rng.fold(inputs.key, t), None
-    if parts.hparams.local.epochs:
-        fix, mix, valid = of_epochs(inputs.key, sets, federation.size[inputs.id], t, rows)
-    else:
-        fix, mix = pair(inputs.key, sets, t * rows + jnp.arange(rows))
-    weight = jnp.ones(fix.shape) if valid is None else valid.astype(jnp.float32)
-    images, others = (federation.client_images[inputs.rows[positions]] for positions in (fix, mix))
-    strong = views.normalize(views.strong(rng.fold(key, 'strong'), images))
-    weak = views.normalize(views.weak(rng.fold(key, 'weak'), images))
-    other = views.normalize(views.weak(rng.fold(key, 'other'), others))
-    share = jax.random.beta(rng.fold(key, 'share'), alpha, alpha)
-    variables, mixed = with_parameters(student, parameters), share * weak + (1 - share) * other
-    logits, variables = core.forward(model, variables, strong, rng.fold(key, 'dropout'), True, valid)
-    mixed_logits, variables = core.forward(model, variables, mixed, rng.fold(key, 'dropout_mix'), True, valid)
-    loss_fix = losses.cross_entropy(logits, labels[fix], weight)
-    loss_mix = mix_loss(mixed_logits, labels[fix], labels[mix], share, weight)
-    value = loss_fix + loss_mix
-    means = {'loss_local': value, 'loss_unlabeled': value, 'loss_fix': loss_fix, 'loss_mix': loss_mix}
-    return value, (variables, means, {})
-
-
 def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Array) -> Array:
-    """`share` CE(logits, labels) + (1 - `share`) CE(logits, others) [] of mixtures: logits [B, K], labels [B].
-
-    A mean under the weights `rows` [B], 1 for valid rows.
-    """
+    """`share` CE(logits [B, K], labels [B]) + (1 - `share`) CE(logits, others [B]) [], means weighted by `rows` [B]."""
     return share * losses.cross_entropy(logits, labels, rows) + (1 - share) * losses.cross_entropy(logits, others, rows)
 
 
@@ -362,7 +284,7 @@ class AtServer(NamedTuple):
     trained: SplitParams | tuple[()]  # with 'server_first', the model after the server's steps of this round
 
 
-def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds SemiFL.
 
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
@@ -385,24 +307,45 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
     """
     options = hparams.options
     hparams = dataclasses.replace(hparams, clip_norm=options.clip_norm, short_batches=hparams.local.epochs > 0)
+    server_first, global_step = options.order == 'server_first', optax.sgd(1.0, momentum=options.global_momentum)
     server = core.build_server(model, views, hparams)
     statistics = build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
-    parts = Parts(model, views, hparams, statistics, optax.sgd(1.0, momentum=options.global_momentum))
-    local = core.build_local(partial(train_client, parts), hparams, axis, reads='sets')
+    local = core.build_local(partial(train_client, Parts(model, views, hparams)), hparams, axis, reads='sets')
     local = core.skip_pre_rounds(hparams, local)
+
+    def init(key: Array) -> core.State:
+        clients = core.init_clients(key, model, hparams)
+        state = core.init_state(key, model, teacher=False, clients=clients)
+        start = trainable(state.student)
+        if hparams.local.optimizer_state == 'kept':
+            state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(start))
+        trained = jax.tree.map(jnp.copy, state.student) if server_first else ()
+        return state.replace(server=AtServer(global_step.init(start), trained))
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
     ) -> tuple[core.State, Metrics]:
+        lr = learning_rate(hparams, state.round)
+
         def refresh(state: core.State) -> core.State:
             return state.replace(student=statistics(key, state.student, federation))
 
         def clients(state: core.State) -> tuple[core.State, Metrics]:
-            trained = local(key, state, federation, cohort, lr)
-            return step_to_average(parts, key, state, federation, *trained), trained[-1]
+            average, kept, metrics = local(key, state, federation, cohort, lr)
 
-        lr = learning_rate(hparams, state.round)
-        if parts.server_first:
+            def step() -> tuple[SplitParams, optax.OptState]:
+                start = trainable(state.student)
+                gradient = jax.tree.map(jnp.subtract, start, trainable(average))
+                updates, momentum = global_step.update(gradient, state.server.momentum)
+                student = with_parameters(state.student, optax.apply_updates(start, updates))
+                return statistics(key, student, federation) if server_first else student, momentum
+
+            any_trained = metrics['clients_sitting_out'] < 1  # False in pre-rounds, where it is NaN
+            student, momentum = jax.lax.cond(any_trained, step, lambda: (state.student, state.server.momentum))
+            at_server = state.server._replace(momentum=momentum)
+            return state.replace(student=student, server=at_server, clients=kept), metrics
+
+        if server_first:
             state, metrics = server(key, state, federation, k_s, lr)
             state = refresh(state)
             state = state.replace(server=state.server._replace(trained=state.student))
@@ -415,52 +358,13 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis =
             state = refresh(state)
         return state.replace(round=state.round + 1), {'lr': lr, **metrics, **client_metrics}
 
-    return Algorithm(partial(init, parts), round_, partial(predict, parts), headline='student')
-
-
-def init(parts: Parts, key: Array) -> core.State:
-    """The state before the first round."""
-    hparams = parts.hparams
-    client_state = core.init_clients(key, parts.model, hparams)
-    state = core.init_state(key, parts.model, teacher=False, clients=client_state)
-    if hparams.local.optimizer_state == 'kept':
-        state = state.replace(opt_state=optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(state.student)))
-    trained = jax.tree.map(jnp.copy, state.student) if parts.server_first else ()
-    return state.replace(server=AtServer(parts.global_step.init(trainable(state.student)), trained))
-
-
-def predict(parts: Parts, state: core.State, images: Array) -> dict[str, Array]:
-    """Logits [B, K] of the model at the end of the round and, if that is an average, of the one before it."""
-    predictions = {'student': core.predict(parts.model, parts.views, state.student, images)}
-    if not parts.server_first:
+    def predict(state: core.State, images: Array) -> dict[str, Array]:
+        predictions = {'student': core.predict(model, views, state.student, images)}
+        if server_first:  # the student is then the average
+            predictions['after_server'] = core.predict(model, views, state.server.trained, images)
         return predictions
-    return predictions | {'after_server': core.predict(parts.model, parts.views, state.server.trained, images)}
 
-
-def step_to_average(
-    parts: Parts,
-    key: Array,
-    state: core.State,
-    federation: Federation,
-    average: SplitParams,
-    client_state: Any,
-    metrics: Metrics,
-) -> core.State:
-    """The server's step of SGD toward the clients' average, whose difference is the gradient; none if all sat out.
-
-    `average`, `client_state` and `metrics` are those that `build_local`'s function returned.
-    """
-
-    def step() -> tuple[SplitParams, optax.OptState]:
-        start = trainable(state.student)
-        gradient = jax.tree.map(jnp.subtract, start, trainable(average))
-        updates, momentum = parts.global_step.update(gradient, state.server.momentum)
-        student = with_parameters(state.student, optax.apply_updates(start, updates))
-        return parts.statistics(key, student, federation) if parts.server_first else student, momentum
-
-    any_trained = metrics['clients_sitting_out'] < 1  # False in warm-up rounds, where it is NaN
-    student, momentum = jax.lax.cond(any_trained, step, lambda: (state.student, state.server.momentum))
-    return state.replace(student=student, server=state.server._replace(momentum=momentum), clients=client_state)
+    return Algorithm(init, round_, predict, headline='student')
 
 
 def official(flat: Flat) -> dict[str, Any]:
@@ -473,24 +377,16 @@ def official(flat: Flat) -> dict[str, Any]:
     """
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10
-    values = {
-        'federation.num_clients': 100,
-        'federation.num_active': 10,
+    values = protocol(clients=100, active=10, rounds=800, lr=0.03, momentum=0.9, batch_size=10, epochs=5) | {
         'data.labeled_split': 'balanced',
-        'rounds': 800,
         'lr_rounds': 800,
         'k_s': 5 * -(-labels // batch),
         'k_s_rule': 'fixed',
-        'pre_rounds': 0,
         'server_batch_size': batch,
-        'batch_size': 10,
-        'local.epochs': 5,
         'local.weighting': 'uniform',
         'local.optimizer_state': 'kept',
         'optimizer': 'sgd',
-        'lr': 0.03,
         'lr_min': 0.0,
-        'momentum': 0.9,
         'nesterov': True,
         'weight_decay': 5e-4,
         'threshold': 0.95,
@@ -500,7 +396,6 @@ def official(flat: Flat) -> dict[str, Any]:
         'augment.flip': flat['data.name'] != 'svhn_cropped',
         'augment.crop': 0.125,
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
         'semifl.order': 'clients_first',
         'semifl.mixup_alpha': 0.75,
         'semifl.clip_norm': 1.0,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method
+from semisfl_jax.algorithms.method import Flat, Look, Method, protocol
 from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
@@ -20,7 +20,6 @@ from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
 from semisfl_jax.core.objectives import supervised
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.types import (
-    LOCAL_CLIENTS,
     Algorithm,
     Array,
     ClientAxis,
@@ -46,7 +45,7 @@ class SplitFed:
     )
 
 
-def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds SplitFed.
 
     In a round each client of the cohort trains on batches of B of its labeled images, for K_u batches or
@@ -60,42 +59,28 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             state between them; the bottoms, all started from the same weights, are averaged at the end.
 
     The authors' scripts create a new server optimizer for every batch; this implementation does not.
-
-    Args:
-      model: the split model; its projection head is not used.
-      views: augmentations and normalization; batches use the supervised view.
-      hparams: settings.
-      axis: the clients of a round; v2 needs all of them to be local.
+    Arguments as in `semisfl`; batches use the supervised view, and v2 needs all clients of a round to be local.
     """
     objective = supervised(model, views)
 
-    def train(
-        inputs: core.ClientInput,
-        student: SplitParams,
-        client_state: Any,
-        tx: optax.GradientTransformation,
-        data: Federation,
-    ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
-        """Runs one client's steps and returns the trained model, optimizer state, means and counts."""
-
+    def loss_of(inputs: core.ClientInput, federation: Federation) -> core.ClientLoss:
         def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
-            batch = core.read(data, inputs, t)
+            batch = core.read(federation, inputs, t)
             return objective(parameters, student, student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
-        return core.local_sgd(loss, student, client_state, tx, inputs.steps)
+        return loss
 
-    def with_its_own_top(
+    def with_a_top(
         inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
     ) -> core.ClientOutput:
-        return core.ClientOutput(*train(inputs, state.student, client_state, optimizer(hparams, lr), federation))
+        loss, tx = loss_of(inputs, federation), optimizer(hparams, lr)
+        return core.ClientOutput(*core.local_sgd(loss, state.student, client_state, tx, inputs.steps))
 
     def one_after_another(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, lr: Array
     ) -> tuple[SplitParams, tuple[()], Metrics]:
-        transformation = optimizer(hparams, lr)
-        tx = optax.partition(
-            {'client': transformation, 'server': transformation}, SplitParams('client', 'server', 'server')
-        )
+        sides = dict.fromkeys(('client', 'server'), optimizer(hparams, lr))
+        tx = optax.partition(sides, SplitParams('client', 'server', 'server'))
         inputs, part = core.plan(key, state, federation, cohort, hparams)
         draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(inputs.key)
         inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
@@ -107,7 +92,8 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             student = state.student._replace(top=top)
             fresh = tx.init(trainable(student))
             client_state = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
-            student, client_state, *reported = train(inputs, student, client_state, tx, federation)
+            loss = loss_of(inputs, federation)
+            student, client_state, *reported = core.local_sgd(loss, student, client_state, tx, inputs.steps)
             return (student.top, client_state.inner_states['server']), core.ClientOutput(student.bottom, (), *reported)
 
         first = state.student.top, tx.init(trainable(state.student)).inner_states['server']
@@ -115,9 +101,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         bottom, metrics = core.collect(work, part, otherwise=state.student.bottom)
         return state.student._replace(bottom=bottom, top=top), (), metrics
 
-    clients = (
-        core.build_local(with_its_own_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
-    )
+    clients = core.build_local(with_a_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
@@ -139,25 +123,13 @@ def official(flat: Flat) -> dict[str, Any]:
     uniform averages. They train a ResNet-18 on skin images that are flipped, shifted and slightly rotated; here model
     and data come from the configuration, and the weak view replaces their augmentation.
     """
-    return {
-        'federation.num_clients': 5,
-        'federation.num_active': 5,
+    return protocol(clients=5, active=5, rounds=200, lr=1e-4, momentum=0.9, batch_size=256, epochs=1) | {
         'data.client_labels': -1,
-        'rounds': 200,
         'lr_rounds': 200,
         'k_s': 0,
-        'pre_rounds': 0,
         'optimizer': 'adam',
-        'momentum': 0.9,
-        'nesterov': False,
-        'lr': 1e-4,
-        'lr_min': 1e-4,
-        'weight_decay': 0.0,
-        'batch_size': 256,
-        'local.epochs': 1,
         'local.weighting': 'uniform',
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
-        'augment.supervised': 'weak',
     }
 
 
@@ -178,17 +150,14 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 def sequential(flat: Flat) -> str:
     """Why clients cannot be computed in parallel; '' if they can."""
-    if flat['splitfed.version'] == 'v1':
-        return ''
-    return "splitfed.version='v2' trains one client after another, so all devices but one would wait"
+    why = "splitfed.version='v2' trains one client after another, so all devices but one would wait"
+    return why if flat['splitfed.version'] == 'v2' else ''
 
 
 def check(flat: Flat) -> None:
     """Raises UserError if version 2 is asked to compute several clients at once."""
-    if not sequential(flat):
-        return
-    for key, value in (('federation.client_chunk', 0), ('federation.client_map', 'auto')):
-        if flat[key] != value:
+    for key, value in {'federation.client_chunk': 0, 'federation.client_map': 'auto'}.items():
+        if sequential(flat) and flat[key] != value:
             raise UserError(
                 f"config.{key}={flat[key]}: splitfed.version='v2' trains one client after another; leave it at {value}"
             )

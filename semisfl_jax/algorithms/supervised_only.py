@@ -7,11 +7,11 @@ from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import EMA_DECAY, LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core.hparams import HParams, learning_rate
-from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, Cohort, Federation, Metrics, Views
+from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Cohort, Federation, Metrics, Views
 from semisfl_jax.models import SplitModel
 
 
-def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labeled images.
 
     The paper does not say which loss or which model it reports; we assume cross-entropy alone and the plain model. An
