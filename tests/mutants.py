@@ -204,7 +204,7 @@ LOCAL = of(
     ('sums over steps', 'jax.tree.map(lambda x: x / jnp.maximum(steps, 1), means), c', 'means, c'),
     ('rows without images count', '~batch.labeled & (jnp', '~batch.labeled | (jnp', 'fed_shvr'),
     ('padding writes what it keeps', 'work.client_state, weights.weight,', 'work.client_state, cohort.weight + 1,'),
-    ('who sits out is averaged', 'weights.share * work.participates', 'weights.share'),
+    ('who sits out is averaged', 'ClientWeights(weight, share,', 'ClientWeights(weight, weights.share,'),
     ('another client reads', 'inputs.rows[t]', 'inputs.rows[0 * t]'),
 )
 

@@ -1,5 +1,5 @@
-"""The parts of docs/ that are made from the records of the methods, and the index of results/: `python -m tests.pages`
-writes them anew.
+"""The parts of docs/ that are made from the records of the methods, the index of results/ and the lines that links to
+code name: `python -m tests.pages` writes them anew.
 
 tests/test_docs.py compares.
 """
@@ -95,7 +95,25 @@ def fill(name):
     return re.sub(f'(?s){START}.*{END}', lambda _: f'{START}\n\n{made}\n\n{END}', text)
 
 
+LINE = re.compile(r'\[`(\w+)`\]\(([^)#]+\.py)#L(\d+)\)')
+
+
+def defined(name, path):
+    """Numbers of the lines of a file that define a function or class."""
+    lines = enumerate(path.read_text().splitlines(), start=1)
+    return [number for number, line in lines if re.match(rf'\s*(def|class) {name}\b', line)]
+
+
+def with_lines(page):
+    """A page whose links [`name`](file.py#L12) lead to the line that defines the name."""
+    return LINE.sub(
+        lambda link: f'[`{link[1]}`]({link[2]}#L{defined(link[1], page.parent / link[2])[0]})', page.read_text()
+    )
+
+
 if __name__ == '__main__':
     assert algorithms.METHODS
+    for path in (ROOT / 'docs').glob('*.md'):
+        path.write_text(with_lines(path))
     for page in PAGES:
         (ROOT / page).write_text(fill(page))

@@ -48,8 +48,19 @@ def test_links_lead_somewhere(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert target.is_relative_to(ROOT), link
-        if anchor:
+        if target.suffix == '.py':
+            assert bool(anchor) == bool(re.fullmatch(r'L\d+', anchor)), link
+        elif anchor:
             assert anchor in anchors(target), link
+
+
+def test_links_to_lines_lead_to_what_they_name():
+    links = [
+        (page, *link) for page in PAGES for link in re.findall(r'\[([^\]]*)\]\(([^)#]+\.py)#L(\d+)\)', prose(page))
+    ]
+    assert len(links) > 20
+    for page, name, path, line in links:
+        assert int(line) in pages.defined(name.strip('`'), page.parent / path), f'{name}: run python -m tests.pages'
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)

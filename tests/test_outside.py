@@ -144,7 +144,7 @@ def test_a_record_that_says_otherwise_than_its_rounds_ends_in_one_line(monkeypat
     monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, reads='batches'))
     assert runs.run(tmp_path / 'run', **TOY, data__residency='host') == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: the clients of this method read 'sets', but its Method has reads='batches'")
+    assert error.startswith("error: the method has reads='batches', but its clients read 'sets'")
     assert error.count('\n') == 1
     assert not (tmp_path / 'run').exists()
 

@@ -22,74 +22,27 @@ from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, MethodState, Metrics, Tree
 
-CLIENT_MAPS = ('auto', 'vmap', 'loop')
-TRIAL_MAPS = ('auto', 'vmap', 'loop')
+CLIENT_MAPS = TRIAL_MAPS = ('auto', 'vmap', 'loop')
 
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 
 
 def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
-    """A map over a leading client axis.
+    """A map over a leading client axis, with the semantics of `jax.vmap`; the `in_axes` are 0 or None.
 
     Args:
-      chunk: number of clients computed at a time, one chunk after another, so that memory stays bounded when a round
-        has many clients; 0 keeps the activations of all. Takes precedence over `how`.
+      chunk: number of clients computed at a time, one chunk after another; the last may be smaller. Intermediate
+        results of a chunk are not kept for the gradient but recomputed: memory for activations is that of one chunk, at
+        the cost of an extra forward pass. 1 is a loop over clients in which nothing has a client axis, so no
+        convolution is grouped. 0 keeps the activations of all. Takes precedence over `how`.
       how: 'vmap': all clients in one batched computation; 'loop': one after another, so that a client's intermediate
         results stay in the processor's cache, and no convolution has kernels of several clients; 'auto': 'loop' on a
         CPU, 'vmap' elsewhere.
-
-    Returns:
-      A function with the semantics of `jax.vmap`.
     """
-    if chunk:
-        return partial(in_chunks, chunk)
-    return _MAPS[_of_platform() if how == 'auto' else how]
+    return partial(_in_turn, chunk) if chunk else trial_map(how)[1]
 
 
-def sequential_map(function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
-    """`jax.vmap(function, in_axes)`, one client after another."""
-
-    def mapped(*arguments: Any) -> Any:
-        one, clients = _of_one_client(function, in_axes, arguments)
-        return jax.lax.map(one, clients)
-
-    return mapped
-
-
-def in_chunks(chunk: int, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
-    """`jax.vmap(function, in_axes)`, `chunk` clients at a time.
-
-    Intermediate results of a chunk are not kept for the gradient but recomputed: memory for activations is that of one
-    chunk, at the cost of an extra forward pass. The last chunk may be smaller. `chunk` 1 is a loop over clients in
-    which nothing has a client axis, so no convolution is grouped.
-
-    Args:
-      chunk: at least 1.
-      function: of one client.
-      in_axes: 0 or None for each argument, as in `jax.vmap`.
-    """
-
-    def mapped(*arguments: Any) -> Any:
-        one, clients = _of_one_client(function, in_axes, arguments)
-        return jax.lax.map(jax.checkpoint(one), clients, batch_size=None if chunk == 1 else chunk)
-
-    return mapped
-
-
-def _of_one_client(
-    function: Callable, in_axes: int | tuple[int | None, ...], arguments: tuple
-) -> tuple[Callable[[tuple], Any], tuple]:
-    """The function with its shared arguments bound, and the remaining arguments, which have a client axis."""
-    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
-
-    def one(client_arguments: tuple) -> Any:
-        own = iter(client_arguments)
-        return function(*(next(own) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
-
-    return one, tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
-
-
-def trial_map(name: str) -> tuple[str, ClientMap]:
+def trial_map(how: str) -> tuple[str, ClientMap]:
     """A map over trials, which are independent of each other, inside one program.
 
     'vmap' batches them into one program: every operation processes all trials at once. Loops whose length differs
@@ -97,22 +50,28 @@ def trial_map(name: str) -> tuple[str, ClientMap]:
     one trial after another, in the activation memory of one, with the operations of a single-trial program: bitwise
     equal as far as XLA compiles them alike (observed on CPUs except with `pre_rounds`, whose branch changes rounding).
 
-    Args:
-      name: 'vmap', 'loop' or 'auto': loop on a CPU, which one trial keeps busy, vmap elsewhere. (Measured only on
-        CPUs.)
-
     Returns:
-      'vmap' or 'loop', and a function with the semantics of `jax.vmap`, whose `in_axes` are a tuple of 0 and None.
+      'vmap' or 'loop', which `how` 'auto' chooses as in `client_map`, and the map.
     """
-    name = _of_platform() if name == 'auto' else name
-    return name, _MAPS[name]
+    if how == 'auto':
+        how = 'loop' if machine.platform() == 'cpu' else 'vmap'
+    return how, jax.vmap if how == 'vmap' else partial(_in_turn, 0)
 
 
-def _of_platform() -> str:
-    return 'loop' if machine.platform() == 'cpu' else 'vmap'
+def _in_turn(chunk: int, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
+    """`jax.vmap(function, in_axes)`, one client after another or, with `chunk`, that many, recomputed for gradients."""
 
+    def mapped(*arguments: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
 
-_MAPS: dict[str, ClientMap] = {'vmap': jax.vmap, 'loop': sequential_map}
+        def one(of_client: tuple) -> Any:
+            rest = iter(of_client)
+            return function(*(next(rest) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
+
+        with_axis = tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
+        return jax.lax.map(jax.checkpoint(one) if chunk else one, with_axis, batch_size=chunk if chunk > 1 else None)
+
+    return mapped
 
 
 AXIS = 'devices'  # the only axis of every mesh
@@ -136,12 +95,9 @@ def available_to_trials(trials: int) -> int:
 
 
 def make_mesh(devices: int) -> Mesh | None:
-    """The devices of a run; None for one device and one process, which needs no mesh.
+    """The devices of a run, `devices` over all processes, which divide either the clients of a round or whole trials.
 
-    A mesh divides either the clients of a round or whole trials.
-
-    Args:
-      devices: total number over all processes, equal in each.
+    None for one device and one process, which needs no mesh.
 
     Raises:
       UserError: there are fewer devices, or they cannot be divided equally among the processes.
@@ -155,10 +111,7 @@ def make_mesh(devices: int) -> Mesh | None:
             f'another --workdir if a run began on {devices}{late}'
         )
     if devices % processes:
-        raise UserError(
-            f'config.parallel.devices={devices} cannot be shared equally by {processes} processes; use a multiple of '
-            f'{processes}'
-        )
+        raise UserError(f'config.parallel.devices={devices} is not a multiple of the {processes} processes; use one')
     if devices == processes == 1:
         return None
     of_process = [jax.local_devices(process_index=index)[: devices // processes] for index in range(processes)]
@@ -262,12 +215,11 @@ def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np
     """
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))
-    sharding = NamedSharding(mesh, P(AXIS))
-    return jax.make_array_from_callback(
-        shape,
-        sharding,
-        lambda index: fetch(index[0]),  # type: ignore[index]  # JAX never passes None here
-    )
+
+    def rows(index: Any) -> np.ndarray:
+        return fetch(index[0])
+
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, P(AXIS)), rows)
 
 
 _CPU_DEVICES = 'xla_force_host_platform_device_count'
@@ -278,9 +230,8 @@ def split_cpu(devices: int) -> None:
     """Makes the CPU `devices` devices, as long as JAX has not begun to use it and nobody else has said how many.
 
     To JAX a CPU is one device, whose cores share every operation. Those of small models gain little by a second core;
-    devices of their own compute other clients, or other trials, at the same time.
-
-    Accelerators are not affected. Where it is too late, `make_mesh` says so.
+    devices of their own compute other clients, or other trials, at the same time. Accelerators are not affected.
+    Where it is too late, `make_mesh` says so.
     """
     global _made
     given = jax.config.jax_num_cpu_devices >= 0 or _CPU_DEVICES in os.environ.get('XLA_FLAGS', '')  # type: ignore[attr-defined]

@@ -13,12 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-_MAKE_ROOM = 'make room; a run then resumes by the same command'
-_WHAT_TO_DO = {  # errors of files that no check can foresee
-    errno.ENAMETOOLONG: 'choose a shorter one',
-    errno.ENOSPC: _MAKE_ROOM,
-    errno.EDQUOT: _MAKE_ROOM,
-}
+_REMEDIES = {errno.ENAMETOOLONG: 'choose a shorter one'}  # of errors of files that no check can foresee
+_REMEDIES |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), 'make room; a run then resumes by the same command')
 _log = logging.getLogger('semisfl_jax')
 
 
@@ -83,11 +79,11 @@ def exit_status(command: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would fail, too
         return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno not in _WHAT_TO_DO:
+        if error.errno not in _REMEDIES:
             raise
         name = error.filename2 or error.filename  # the second is where something was to be moved
         what = f'{error.strerror}: {name}' if name else error.strerror
-        print('error:', one_line(f'{what}; {_WHAT_TO_DO[error.errno]}'), file=sys.stderr)
+        print('error:', one_line(f'{what}; {_REMEDIES[error.errno]}'), file=sys.stderr)
         return 2
     return 0
 

@@ -27,6 +27,7 @@ _KINDS = {
     stat.S_IFIFO: 'a pipe',
     stat.S_IFSOCK: 'a socket',
 }
+_SEAL = 'sha256'
 
 
 def other_kind(mode: int) -> str:
@@ -35,11 +36,7 @@ def other_kind(mode: int) -> str:
 
 
 def expand_home(path: str | os.PathLike, what: str) -> Path:
-    """A path with ~ or ~NAME at its beginning replaced by that home folder.
-
-    Args:
-      path: as the user gave it.
-      what: its name in messages: '--workdir'.
+    """A path with ~ or ~NAME at its beginning replaced by that home folder; `what` names it in messages.
 
     Raises:
       UserError: there is no such home folder.
@@ -47,70 +44,57 @@ def expand_home(path: str | os.PathLike, what: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise UserError(
-            f"{what} '{path}' begins with {Path(path).parts[0]}, the home folder of a user that this machine does not "
-            'know; write the whole path'
-        ) from error
+        raise UserError(f"{what} '{path}': no home folder of {Path(path).parts[0]}; write the whole path") from error
 
 
-def check_file(path: str | os.PathLike, what: str, limit: int) -> Path:
-    """Makes sure that `path` is a file of at most `limit` bytes, without opening it; returns it with ~ expanded.
+def check_file(path: str | os.PathLike, what: str, limit: float = math.inf) -> Path:
+    """`path` with ~ expanded, which is a regular file of at most `limit` bytes, and is not opened.
 
-    Args:
-      path: the file.
-      what: its name in messages: 'config.failures.trace'.
-      limit: bytes.
+    `what` names it in messages: 'config.failures.trace'; '' for a file of a run.
 
     Raises:
       UserError: it is missing, not a regular file, or too large.
     """
+    name = f"{what} '{path}'" if what else path
     try:
         status = Path(path).expanduser().stat()
     except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
         reason = getattr(error, 'strerror', None) or error
-        raise UserError(f"{what} '{path}' cannot be read ({reason}); correct the path") from error
+        raise UserError(f'{name} cannot be read ({reason})' + ('; correct the path' if what else '')) from error
     if kind := other_kind(status.st_mode):
-        raise UserError(f"{what} '{path}' is {kind}; give a file")
+        raise UserError(f'{name} is {kind}, not a regular file')
     if status.st_size > limit:
-        raise UserError(
-            f"{what} '{path}' has {size(status.st_size)}, but at most {size(limit)} are allowed; use another file"
-        )
+        raise UserError(f'{name} has {size(status.st_size)}, at most {size(limit)} allowed; use another file')
     return Path(path).expanduser()
 
 
-def read_bytes(path: str | os.PathLike, what: str, limit: int) -> bytes:
-    """The content of a file of at most `limit` bytes.
+def read(path: str | os.PathLike, what: str = '', limit: float = math.inf) -> bytes:
+    """The content of a regular file of at most `limit` bytes.
 
     Raises:
-      UserError: as `check`, or it cannot be read.
+      UserError: as `check_file`, or it cannot be read.
     """
     file_path = check_file(path, what, limit)
     try:
         with file_path.open('rb') as file:
-            content = file.read(limit + 1)
+            content = file.read() if limit == math.inf else file.read(int(limit) + 1)
     except OSError as error:
-        raise UserError(f"{what} '{path}' cannot be read ({error.strerror or error}); correct the path") from error
+        raise UserError(f'{what} {path} cannot be read ({error.strerror or error})'.strip()) from error
     if len(content) > limit:  # if the reported size was wrong or missing
         raise UserError(f"{what} '{path}' is longer than {size(limit)}; use another file")
     return content
 
 
-def read_text(path: str | os.PathLike, what: str, limit: int) -> str:
+def read_text(path: str | os.PathLike, what: str, limit: float = math.inf) -> str:
     """The content of a UTF-8 text file of at most `limit` bytes, line endings unchanged.
 
     Raises:
-      UserError: as `read_bytes`, or it is not UTF-8.
+      UserError: as `read`, or it is not UTF-8.
     """
     try:
-        return read_bytes(path, what, limit).decode('utf-8-sig')  # some programs begin a file with a mark
+        return read(path, what, limit).decode('utf-8-sig')  # some programs begin a file with a mark
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{what} '{path}' is not UTF-8 text (byte {error.start:,}); save it as UTF-8, or use another file"
-        ) from error
-
-
-_SEAL = 'sha256'
-_DEEPEST = 20  # levels of nesting; files of runs have at most four
+        raise UserError(f"{what} '{path}' is not UTF-8 text (byte {error.start:,}); save it as UTF-8") from error
 
 
 def write(path: Path, content: bytes) -> None:
@@ -157,33 +141,20 @@ def write_json(path: Path, value: Any) -> None:
     write(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file. A pipe or a device, whose reader might block forever, is not opened.
-
-    Raises:
-      UserError: it is missing, not a regular file, or unreadable.
-    """
-    try:
-        if kind := other_kind(path.stat().st_mode):
-            raise UserError(f'{path} is {kind}, not a regular file')
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f'{path} cannot be read: {error.strerror}') from error
-
-
 def parse_json(text: bytes, what: str) -> Any:
     """The JSON value of `text`.
 
     Raises:
       UserError: it is not valid JSON; the message begins with `what`.
     """
+
+    def refuse(name: str) -> None:
+        raise ValueError(f'{name} is not a number')
+
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deeply
         raise UserError(f'{what} is not JSON ({error})') from error
-    if _depth(value) > _DEEPEST:
-        raise UserError(f'{what} is nested more than {_DEEPEST} levels deep')
-    return value
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -194,18 +165,18 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     value = parse_json(read(path), str(path))
     if not isinstance(value, dict):
-        raise UserError(f'{path} holds {_JSON_KINDS[type(value)]} instead of a JSON object')
+        raise UserError(f'{path} holds a {type(value).__name__} instead of a JSON object')
     return value
 
 
 def seal(value: Mapping[str, Any]) -> dict[str, Any]:
     """`value` with its checksum: SHA-256 over its JSON with sorted keys."""
-    return {**value, _SEAL: _checksum(value)}
+    return {**value, _SEAL: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()}
 
 
 def is_sealed(value: Any) -> bool:
     """Whether `value` was sealed by `seal` and is unmodified."""
-    return isinstance(value, dict) and value.get(_SEAL) == _checksum({k: v for k, v in value.items() if k != _SEAL})
+    return isinstance(value, dict) and value == seal({k: v for k, v in value.items() if k != _SEAL})
 
 
 def has_seal(value: Mapping[str, Any]) -> bool:
@@ -224,30 +195,3 @@ def set_aside(path: Path) -> Path:
     while os.path.lexists(target := path.with_name(f'damaged-{path.name}' + (f'-{count}' if count else ''))):
         count += 1
     return path.rename(target)
-
-
-_JSON_KINDS = {
-    list: 'a list',
-    str: 'a string',
-    int: 'a number',
-    float: 'a number',
-    bool: 'a boolean',
-    type(None): 'null',
-}
-
-
-def _checksum(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
-        level = [leaf for container in inner for leaf in container]
-    return depth
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f'{name} is not a number')

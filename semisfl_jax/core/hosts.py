@@ -32,10 +32,8 @@ _FAULT_BYTES = 1000
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
     """Joins the other processes; must precede any other use of JAX in a run.
 
-    Args:
-      coordinator: '' for a run of one process, 'HOST:PORT' of process 0, or 'auto' to detect Slurm, MPI, Kubernetes
-        or a Cloud TPU.
-      num_processes, process_id: used only with 'HOST:PORT'.
+    `coordinator` is '' for a run of one process, 'HOST:PORT' of process 0, which needs the other two arguments, or
+    'auto' to detect Slurm, MPI, Kubernetes or a Cloud TPU.
 
     Raises:
       UserError: no cluster was detected, the host of process 0 is unknown, or JAX has been used before. If a process

@@ -70,19 +70,18 @@ def shared_defaults() -> dict[str, Any]:
 
 
 def from_config(config: ConfigDict, options: Any = None, labels_alone: bool = False) -> HParams:
-    """Reads the fields of HParams from a resolved configuration (an ml_collections ConfigDict).
-
-    Args:
-      config: the configuration.
-      options: the options of its method.
-      labels_alone: whether clients of its method train only on labeled images.
-    """
+    """Reads HParams from a resolved configuration, with the `options` of its method, in which clients may train on
+    labeled images alone."""
     groups = {
         name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})
         for name, group in GROUPS.items()
     }
+    clients_use_labels = config.data.client_labels > 0 and config.federation.mu > 0
+    labeled_rows = config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
+    if labels_alone:
+        labeled_rows = config.batch_size
     return HParams(
-        labeled_rows=config.batch_size if labels_alone else _labeled_rows(config),
+        labeled_rows=labeled_rows,
         server_trains=config.k_s > 0,
         num_clients=config.federation.num_clients,
         options=options,
@@ -91,20 +90,11 @@ def from_config(config: ConfigDict, options: Any = None, labels_alone: bool = Fa
     )
 
 
-def _labeled_rows(config: ConfigDict) -> int:
-    clients_use_labels = config.data.client_labels > 0 and config.federation.mu > 0
-    return config.batch_size // (1 + config.federation.mu) if clients_use_labels else 0
-
-
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
-    """The learning rate [] of a round: it falls from `lr` in round 0 to `lr_min` in round `lr_rounds`, and stays there.
+    """The learning rate [] of round `round_index` [], from 0: it falls from `lr` to `lr_min` in round `lr_rounds`.
 
     It follows a cosine (SemiSFL, Section V-C; the floor is from the authors' code) or, with `lr_schedule` 'poly',
     (1 - progress)^0.9, as is usual in segmentation.
-
-    Args:
-      hparams: settings.
-      round_index: [] from 0.
     """
     progress = jnp.minimum(round_index / hparams.lr_rounds, 1.0)
     if hparams.lr_schedule == 'poly':

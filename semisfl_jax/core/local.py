@@ -8,7 +8,7 @@ which images a client reads, the loop of optimizer steps, the average, and what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -80,23 +80,11 @@ class ClientOutput(NamedTuple):
     participates: Any = ()  # [] bool, False: it has nothing to train on and sits out; () if no client ever does
 
 
-class ClientStep(Protocol):
-    """What a method has one client do in a round."""
-
-    def __call__(
-        self, inputs: ClientInput, client_state: Any, state: State, federation: Federation, lr: Array, /
-    ) -> ClientOutput:
-        """`client_state` is the client's row of `state.clients`; `state` is that of the server."""
-
-
-class ClientLoss(Protocol):
-    """The loss of one iteration of a client."""
-
-    def __call__(self, parameters: SplitParams, student: SplitParams, companion: Any, t: Array, /) -> LossValue:
-        """The loss [], and: the student with updated BatchNorm statistics, means, counts.
-
-        `parameters`, which are differentiated, take the place of those of `student`; `t` [] is the iteration.
-        """
+# What a method has one client do in a round: its inputs, its row of `state.clients`, the server's state, federation, lr
+ClientStep: TypeAlias = Callable[[ClientInput, Any, State, Federation, Array], ClientOutput]
+# The loss of a client in iteration t []: parameters, which are differentiated and replace those of the student,
+# student, companion, t -> the loss [], and: the student with updated BatchNorm statistics, means, counts
+ClientLoss: TypeAlias = Callable[[SplitParams, SplitParams, Any, Array], LossValue]
 
 
 def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
@@ -155,16 +143,9 @@ def local_sgd(
 
 
 def iterate(
-    iteration: Callable[[Array, Any], tuple[Any, Reported]],
-    start: Any,
-    steps: Array | int,
+    iteration: Callable[[Array, Any], tuple[Any, Reported]], start: Any, steps: Array | int
 ) -> tuple[Any, dict[str, Array], dict[str, Array]]:
-    """The iterations of a client, whatever state they change.
-
-    Args:
-      iteration: (t [], state) -> state, (means, counts).
-      start: state before the first one.
-      steps: number of iterations; 0 changes nothing.
+    """`steps` times `iteration`: (t [], state) -> state, (means, counts), from the state `start`.
 
     Returns:
       state, means over the iterations, sums of counts.
@@ -233,9 +214,8 @@ def build_local(
 
         work = axis.map(one)(inputs, trees.gather(state.clients, cohort.ids))
         if jax.tree.leaves(work.participates):
-            weights = ClientWeights(
-                weights.weight * work.participates, weights.share * work.participates, candidates=weights.weight
-            )
+            weight, share = (all_of * work.participates for all_of in weights[:2])
+            weights = ClientWeights(weight, share, candidates=weights.weight)
         averaged, metrics = collect(work, weights, received(state), axis, rates)
         clients = trees.scatter(state.clients, cohort.ids, work.client_state, weights.weight, axis.all_gather)
         return averaged, clients, metrics
@@ -244,26 +224,11 @@ def build_local(
 
 
 def plan(
-    key: Array,
-    state: State,
-    federation: Federation,
-    cohort: Cohort,
-    hparams: HParams,
-    reads: str = 'batches',
+    key: Array, state: State, federation: Federation, cohort: Cohort, hparams: HParams, reads: str = 'batches'
 ) -> tuple[ClientInput, ClientWeights]:
-    """The inputs and weights of the local clients in a round.
+    """The inputs and weights of the A local clients in a round, with a leading [A]. Of the state only `round` is read.
 
-    Args:
-      key: root key of the run.
-      state: of the server; only `round` is read.
-      federation: the images, and who holds which.
-      cohort: the A local clients.
-      hparams: settings.
-      reads: as in `build_local`.
-
-    Returns:
-      ClientInput with a leading axis [A]: id [A], key [A], steps [A], rows and labeled [A, T, B], or [A, S + S_l] for
-      whole sets; and ClientWeights [A].
+    `key` is the root key, `reads` as in `build_local`.
     """
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
     steps = sampling.client_steps(federation, cohort, hparams.batches)
@@ -288,17 +253,13 @@ def collect(
     axis: ClientAxis = LOCAL_CLIENTS,
     rates: Callable[[dict[str, Array]], Metrics] = pseudo_label_rates,
 ) -> tuple[Any, Metrics]:
-    """Averages what the clients of a round return.
+    """The average of what the clients of a round upload, and the metrics of the round, scalars.
 
     Args:
       work: of the local clients, every leaf with a leading axis [A].
       weights: [A].
       otherwise: the average if no client participates; has the structure of an upload.
-      axis: the clients of a round.
-      rates: as in `build_local`.
-
-    Returns:
-      The average of the uploads, without the axis [A], and the metrics of the round, scalars.
+      axis, rates: as in `build_local`.
     """
     may_sit_out = bool(jax.tree.leaves(weights.candidates))
     candidates = weights.candidates if may_sit_out else weights.weight
@@ -317,25 +278,12 @@ def collect(
 
 
 def forward(
-    model: SplitModel,
-    variables: SplitParams,
-    images: Array,
-    key: Array | None,
-    train: bool,
-    rows: Array | None = None,
+    model: SplitModel, variables: SplitParams, images: Array, key: Array | None, train: bool, rows: Array | None = None
 ) -> tuple[Array, SplitParams]:
-    """Logits [B, K] of normalized images [B, H, W, C].
+    """Logits [B, K] of normalized images [B, H, W, C], and the variables, in training with new BatchNorm statistics.
 
-    Args:
-      model: the model.
-      variables: its weights.
-      images: a batch.
-      key: key for dropout; None in evaluation mode.
-      train: whether to use dropout and batch statistics.
-      rows: [B] bool, the valid rows, for training with a partial batch; None: all.
-
-    Returns:
-      logits, and the variables: in training, with BatchNorm's running statistics updated.
+    `train` uses dropout, drawn with `key`, which may be None otherwise, and the statistics of the batch. `rows` [B]
+    bool are the valid rows of a partial batch; None: all.
     """
     keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
     features, bottom = model.bottom(variables.bottom, images, keys[0], train, rows)
@@ -344,12 +292,8 @@ def forward(
 
 
 def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> ServerPhase:
-    """The server's part of a round: K_s steps of cross-entropy, or nothing if K_s is 0 and the server only averages.
-
-    `label_weight` is the weight of the cross-entropy.
-
-    Returns:
-      run(key, state, federation, k_s, lr) -> state, metrics, as in `build_supervised`.
+    """The server's part of a round: K_s steps of weighted cross-entropy (`build_supervised`), or nothing if K_s is 0
+    and the server only averages.
     """
     if hparams.server_trains:
         return build_supervised(model, views, hparams, label_weight)
@@ -359,17 +303,8 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
 def skip_pre_rounds(
     hparams: HParams, phase: LocalPhase, received: Callable[[State], Any] = lambda state: state.student
 ) -> LocalPhase:
-    """The clients' part of a round, skipped in the first `pre_rounds` rounds.
-
-    Args:
-      hparams: settings.
-      phase: run(key, state, ...) -> averaged, clients, metrics, as built by `build_local`; `clients` is the new
-        `state.clients`.
-      received: state -> the value returned as `averaged` if the phase is skipped.
-
-    Returns:
-      A function like `phase`; if the phase is skipped, its metrics are NaN.
-    """
+    """The clients' part of a round, skipped in the first `pre_rounds` rounds: the average is then what `received` makes
+    of the state, and the metrics are NaN."""
     if not hparams.pre_rounds:
         return phase
 

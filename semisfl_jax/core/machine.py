@@ -11,7 +11,7 @@ import platform as python_platform
 import re
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -56,9 +56,13 @@ def cores() -> int:
 def host_memory() -> int | None:
     """Bytes that a process may hold, in memory and in swap: those of the machine, or fewer if limited by a container
     or `ulimit -v`. None: unknown."""
-    memory, swap = _physical()
+    try:
+        fields = dict(re.findall(r'^(\w+): +(\d+) kB', (PROC / 'meminfo').read_text(), re.MULTILINE))
+    except OSError:  # not on Linux
+        fields = {}
+    memory, swap = (1024 * int(fields.get(name, 0)) for name in ('MemTotal', 'SwapTotal'))
     bounds = [memory + swap] if memory else []
-    bounds += [limit + swap for limit in _of_container()]
+    bounds += [limit + swap for limit in _limits_of_container()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
@@ -76,16 +80,7 @@ def device_memory() -> int | None:
         return None
 
 
-def _physical() -> tuple[int, int]:
-    """Bytes of memory and of swap, 0 if unknown."""
-    try:
-        fields = dict(re.findall(r'^(\w+): +(\d+) kB', (PROC / 'meminfo').read_text(), re.MULTILINE))
-    except OSError:  # not on Linux
-        fields = {}
-    return 1024 * int(fields.get('MemTotal', 0)), 1024 * int(fields.get('SwapTotal', 0))
-
-
-def _of_container() -> Iterator[int]:
+def _limits_of_container() -> Iterator[int]:
     """Memory limits of the process's control groups, version 1 or 2, and of their ancestors."""
     try:
         lines = (PROC / 'self' / 'cgroup').read_text().splitlines()
@@ -98,15 +93,9 @@ def _of_container() -> Iterator[int]:
         root, file = (CGROUP / 'memory', 'memory.limit_in_bytes') if controllers else (CGROUP, 'memory.max')
         group = root / path.lstrip('/')
         for folder in (group, *group.parents):
-            if folder.is_relative_to(root) and (limit := _number(folder / file)):
-                yield limit
-
-
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):  # missing, or 'max'
-        return None
+            if folder.is_relative_to(root):
+                with suppress(OSError, ValueError):  # missing, or 'max'
+                    yield int((folder / file).read_text())
 
 
 # config.precision -> precision of the matrix products and convolutions that remain in float32
@@ -119,8 +108,6 @@ _CPU_OPTIONS: dict[str, str | bool] = {'xla_cpu_experimental_ynn_fusion_type': '
 # Programs that compile faster are not cached. The small ones at startup (initial weights, evaluation) are: together
 # they take seconds.
 KEPT_FROM_SECONDS = 0.1
-
-_HIT, _MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
 
 
 def jit(
@@ -178,8 +165,8 @@ def count_compilations() -> Iterator[CompilationCount]:
     counted = CompilationCount()
 
     def listen(event: str, **_: str | int) -> None:
-        counted.hits += event == _HIT
-        counted.misses += event == _MISS
+        counted.hits += event == '/jax/compilation_cache/cache_hits'
+        counted.misses += event == '/jax/compilation_cache/cache_misses'
 
     jax.monitoring.register_event_listener(listen)
     try:

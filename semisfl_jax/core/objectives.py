@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -104,23 +104,9 @@ def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
     return alpha * (1.0 - 1.0 / classes) + 1.0 / classes
 
 
-class Objective(Protocol):
-    """The loss of a client on one batch."""
-
-    def __call__(
-        self,
-        parameters: SplitParams,
-        student: SplitParams,
-        labeler: SplitParams,
-        batch: Batch,
-        key: Array,
-        round_index: Array,
-        /,
-    ) -> LossValue:
-        """The loss [], and as in `ClientLoss`: student, means, counts.
-
-        `labeler` holds the variables that label weak views; `round_index` [], from 0, is where schedules stand.
-        """
+# The loss of a client on one batch: parameters, student, the variables that label weak views, batch, key, and
+# round_index [] (from 0: where schedules stand) -> as in `ClientLoss`
+Objective: TypeAlias = Callable[[SplitParams, SplitParams, SplitParams, Batch, Array, Array], LossValue]
 
 
 def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Objective:

@@ -31,21 +31,13 @@ _PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n a
 
 
 class BatchPlan(NamedTuple):
-    """The mini-batches of a client in a round, as the configuration has them (`HParams.batches`). Hashable.
+    """The mini-batches of a client in a round, as the configuration has them (`HParams.batches`). Hashable."""
 
-    Attributes:
-      k_u: iterations, if `epochs` is 0.
-      batch_size: images in a batch, B.
-      labeled_rows: B_l of them, at the start, are labeled (Fig. 10); 0 for none. All B: only labeled images are read.
-      epochs: passes over the client's images, which take the place of `k_u`; 0 for none.
-      steps: one of STEPS: what `epochs` passes are counted over (`client_steps`).
-    """
-
-    k_u: int
-    batch_size: int
-    labeled_rows: int = 0
-    epochs: int = 0
-    steps: str = 'unlabeled'
+    k_u: int  # iterations, if `epochs` is 0
+    batch_size: int  # B
+    labeled_rows: int = 0  # B_l rows, at the start, are labeled (Fig. 10); all B: only labeled images are read
+    epochs: int = 0  # passes over the client's images, which take the place of `k_u`
+    steps: str = 'unlabeled'  # one of STEPS: what `epochs` passes are counted over (`client_steps`)
 
 
 def _mix(x: Array) -> Array:
@@ -56,18 +48,9 @@ def _mix(x: Array) -> Array:
 
 
 def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
-    """The image of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
+    """The image, int32, of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
 
-    The arguments broadcast against each other.
-
-    Args:
-      seed_bits: uint32, the key of the sequence.
-      epoch: int32, index of the permutation.
-      position: int32 in [0, size).
-      size: int32, at least 1.
-
-    Returns:
-      int32 in [0, size); each value occurs once over all positions.
+    The arguments broadcast against each other: `seed_bits` uint32, the others int32, `size` at least 1.
     """
     n = size.astype(jnp.uint32)
     key = _mix(seed_bits ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
@@ -83,15 +66,10 @@ def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Arr
 
 
 def read(seed_bits: Array, offset: Array, size: Array) -> Array:
-    """Elements of the endless sequence over range(size): one random permutation of it after another.
+    """Elements, int32, of the endless sequence over range(size): one random permutation of it after another.
 
-    Args:
-      seed_bits: uint32, the key of the sequence.
-      offset: int32, places in the sequence, from 0.
-      size: int32; where it is 0, the result is 0.
-
-    Returns:
-      int32 in [0, size), of the shape to which the arguments broadcast.
+    The arguments broadcast against each other: `seed_bits` uint32, the key of the sequence, `offset` int32, places in
+    it, and `size` int32; where that is 0, so is the result.
     """
     size = jnp.maximum(size, 1)
     return permute(seed_bits, offset // size, offset % size, size)
@@ -143,12 +121,7 @@ def _of_server(key: Array) -> Array:
 
 
 def rows(
-    reads: str,
-    key: Array,
-    federation: Federation,
-    cohort: Cohort,
-    batches: BatchPlan,
-    order: str = 'epochs',
+    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan, order: str = 'epochs'
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
@@ -162,14 +135,7 @@ def rows(
 def of_task(
     key: Array, federation: Federation, cohort: Cohort, tasks: Sequence[str], name: str
 ) -> tuple[Array, Federation, Cohort]:
-    """The part of one of T dense tasks, of which client n works on task n mod T.
-
-    Args:
-      key: root key.
-      federation: N clients.
-      cohort: A clients, task by task in turn.
-      tasks: the names of all.
-      name: one of them.
+    """The part of task `name` of the T dense `tasks`, of which client n works on task n mod T.
 
     Returns:
       A key, the N / T clients of the task, numbered from 0, and those A / T of them that are in the cohort. They are
@@ -180,10 +146,9 @@ def of_task(
     own = {field: getattr(federation, field)[first::count] for field in tables}
     if federation.streamed:
         for field in ('client_images', 'client_labels'):
-            read_by_client = getattr(federation, field).reshape(
-                len(cohort.ids), -1, *getattr(federation, field).shape[1:]
-            )
-            own[field] = read_by_client[first::count].reshape(-1, *read_by_client.shape[2:])
+            read = getattr(federation, field)
+            of_task = read.reshape(len(cohort.ids), -1, *read.shape[1:])[first::count]
+            own[field] = of_task.reshape(-1, *read.shape[1:])
     of_cohort = Cohort(*(field[first::count] for field in cohort))
     return rng.fold(key, 'task', name), federation.replace(**own), of_cohort._replace(ids=of_cohort.ids // count)
 
@@ -207,10 +172,7 @@ def _counted_up(row_indices: Array) -> Array:
 
 def _check_streamed(federation: Federation, reads: str) -> None:
     if federation.streamed not in ('', reads):
-        raise UserError(
-            f"the clients of this method read '{reads}', but its Method has reads='{federation.streamed}', so its "
-            f"rounds have the wrong images; use reads='{reads}' (docs/your-own.md)"
-        )
+        raise UserError(f"the method has reads='{federation.streamed}', but its clients read '{reads}'; use that")
 
 
 def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows: int) -> Array:
@@ -276,17 +238,13 @@ def most_steps(federation: Federation, batches: BatchPlan) -> int:
 
 
 def client_rows(
-    key: Array,
-    federation: Federation,
-    cohort: Cohort,
-    batches: BatchPlan,
-    order: str = 'epochs',
+    key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan, order: str = 'epochs'
 ) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
 
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
     If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
-    others, and do not count (`core.guessed_rows`).
+    others, and do not count (`local.guessed_rows`).
 
     Args:
       key: root key of the experiment.
@@ -314,9 +272,8 @@ def client_rows(
         def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
             """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
             if order == 'replicated':
-                return read_replicated(
-                    seed_bits, step, jnp.maximum(position, 0), jnp.asarray(batch), count, batches.k_u
-                )
+                place = jnp.maximum(position, 0)
+                return read_replicated(seed_bits, step, place, jnp.asarray(batch), count, batches.k_u)
             return read(seed_bits, jnp.maximum(step * batch + position, 0), count)
 
         rows = federation.index[client][images(jax.random.bits(stream), slot - head, batch_size - head, size)]

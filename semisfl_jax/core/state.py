@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,31 +26,14 @@ class State(struct.PyTreeNode):
     opt_state: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
 
 
-class ServerPhase(Protocol):
-    """The server's part of a round."""
-
-    def __call__(
-        self, key: Array, state: State, federation: Federation, k_s: Array, lr: Array, /
-    ) -> tuple[State, Metrics]:
-        """`key` is the root key; `k_s` [] int32 and `lr` [] float32 may be traced."""
-
-
-class CrossEntityPhase(Protocol):
-    """The part of a round in which clients and server train one model together."""
-
-    def __call__(
-        self, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array, /
-    ) -> tuple[State, Metrics]:
-        """`key` is the root key; `cohort` holds the local clients."""
-
-
-class LocalPhase(Protocol):
-    """The clients' part of a round, from the broadcast to the average."""
-
-    def __call__(
-        self, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array, /
-    ) -> tuple[Any, Any, Metrics]:
-        """The average of the uploads, the new `State.clients`, and metrics. `cohort` holds the local clients."""
+# The parts of a round. The first argument is the root key; `k_s` [] int32 and `lr` [] float32 may be traced.
+# The server's: key, state, federation, k_s, lr -> state, metrics
+ServerPhase: TypeAlias = Callable[[Array, State, Federation, Array, Array], tuple[State, Metrics]]
+# In which clients and server train one model together: key, state, federation, local clients, lr -> state, metrics
+CrossEntityPhase: TypeAlias = Callable[[Array, State, Federation, Cohort, Array], tuple[State, Metrics]]
+# The clients', from broadcast to average: key, state, federation, local clients, lr -> the average of the uploads, the
+# new `State.clients`, metrics
+LocalPhase: TypeAlias = Callable[[Array, State, Federation, Cohort, Array], tuple[Any, Any, Metrics]]
 
 
 def init_state(

@@ -91,9 +91,8 @@ class Federation(struct.PyTreeNode):
     `server_index` are the rows of `server_images` that the server holds; when several trials share one copy of the
     images, each trial has its own index. `index[n, :size[n]]` are the rows of `client_images` that client n holds
     unlabeled, and `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
-    padding. True labels of unlabeled images are used only for diagnostics, and by
-    `pseudo_labels` 'true'; -1 means unknown. When clients know
-    all labels (fully labeled upper bounds), both tables hold the same rows.
+    padding. True labels of unlabeled images are used only for diagnostics, and by `pseudo_labels` 'true'; -1 means
+    unknown. When clients know all labels (fully labeled upper bounds), both tables hold the same rows.
 
     When `streamed`, the images stay on the host: `client_images` then holds only the rows that one round will
     read, in reading order, [A * K_u * B, H, W, C] for batches and [A * (S + S_l), H, W, C] for whole sets, and the
@@ -122,11 +121,8 @@ class Cohort(NamedTuple):
     participations: Array  # [A] int32, earlier rounds in which the client has drawn batches
 
 
-class View(Protocol):
-    """An augmentation."""
-
-    def __call__(self, key: Array, images: Array, /) -> Array:
-        """Images [B, H, W, C] uint8 -> uint8 of the same shape, drawn with one key for the batch."""
+# An augmentation: key, images [B, H, W, C] uint8 -> uint8 of the same shape, drawn with one key for the batch
+View: TypeAlias = Callable[[Array, Array], Array]
 
 
 def _unmoved(key: Array, images: Array, targets: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
@@ -167,39 +163,19 @@ LOCAL_CLIENTS = ClientAxis()
 MODELS = ('teacher', 'student', 'after_server')
 
 
-class Init(Protocol):
-    """Makes the state before the first round."""
-
-    def __call__(self, key: Array, /) -> MethodState:
-        """`key` is the root key."""
-
-
-class Round(Protocol):
-    """One round of a method: a pure function, compiled once."""
-
-    def __call__(
-        self, key: Array, state: MethodState, federation: Federation, cohort: Cohort, k_s: Array, /
-    ) -> tuple[MethodState, Metrics]:
-        """`key` is the root key; `k_s` [] int32 may change from round to round."""
-
-
-class Predict(Protocol):
-    """What a method evaluates."""
-
-    def __call__(self, state: MethodState, images: Array, /) -> dict[str, Any]:
-        """Images [B, H, W, C] uint8 -> {name: outputs}.
-
-        In classification a name is one of MODELS, and its outputs are logits [B, K]. In dense tasks it is that of the
-        task, and its outputs are [B, H, W, outputs]; or a tuple of them, of several models.
-        """
-
-
-class ClientLosses(Protocol):
-    """What the clients of a method minimize together, at the model of the server."""
-
-    def __call__(self, state: MethodState, images: Array, labels: Array, /) -> tuple[Array, Array]:
-        """Images [B, H, W, C] uint8 and their true labels [B] -> the loss of each if its client knows the label, and if
-        it does not, [B] each. A client's objective is the mean of the former plus the mean of the latter."""
+# The state before the first round, from the root key
+Init: TypeAlias = Callable[[Array], MethodState]
+# One round, a pure function, compiled once: the root key, state, federation, cohort and K_s [] int32, which may change
+# from round to round -> state, metrics
+Round: TypeAlias = Callable[[Array, Any, Federation, Cohort, Array], tuple[Any, Metrics]]
+# What a method evaluates: state, images [B, H, W, C] uint8 -> {name: outputs}. In classification a name is one of
+# MODELS, and its outputs are logits [B, K]. In dense tasks it is that of the task, and its outputs are
+# [B, H, W, outputs]; or a tuple of them, of several models.
+Predict: TypeAlias = Callable[[Any, Array], dict[str, Any]]
+# What the clients of a method minimize together, at the model of the server: state, images [B, H, W, C] uint8 and their
+# true labels [B] -> the loss of each if its client knows the label, and if it does not, [B] each. A client's objective
+# is the mean of the former plus the mean of the latter.
+ClientLosses: TypeAlias = Callable[[Any, Array, Array], tuple[Array, Array]]
 
 
 class Algorithm(NamedTuple):
