@@ -162,5 +162,5 @@ def test_maps_with_numbers_of_no_class_are_one_line(tmp_path, capsys, monkeypatc
     monkeypatch.setitem(data.READERS, toy_scenes.NAME, lambda image_size: spoiled)
     assert train(tmp_path / 'run') == 2
     error = capsys.readouterr().err.strip()
-    assert f"'semseg': a map has the number 3, but with 3 outputs the largest is 2 (255: no truth)" in error
+    assert "'semseg': a map has the number 3, but with 3 outputs the largest is 2 (255: no truth)" in error
     assert '\n' not in error
