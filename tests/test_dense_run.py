@@ -124,7 +124,7 @@ def test_clients_that_fail_keep_their_models_and_the_run_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ('wrong', 'said'),
     [
-        ({'data__tasks': ('semseg', 'edges')}, "data set 'toy_scenes' has no task 'edges'; it has semseg, depth"),
+        ({'data__tasks': ('semseg', 'edges')}, "data set 'toy_scenes' has no dense task 'edges'; it has semseg, depth"),
         ({'data__tasks': ('semseg', 'semsag')}, "config.data.tasks: 'semsag' is unknown; "),
         ({'data__tasks': ()}, 'config.data.tasks is empty, but m_fed trains dense tasks'),
         ({'data__tasks': ('depth', 'depth')}, "names 'depth' twice"),
@@ -134,7 +134,7 @@ def test_clients_that_fail_keep_their_models_and_the_run_goes_on(tmp_path):
         ({'data__client_labels': 0, 'data__num_labeled': 40}, 'm_fed trains only on labels at the clients'),
         ({'augment__supervised': 'strong'}, "augment.supervised='strong'"),
         ({'k_s': 5}, 'm_fed trains only at the clients'),
-        ({'data__name': 'digits'}, "data set 'digits' has no task 'semseg'; it has no dense task"),
+        ({'data__name': 'digits'}, "data set 'digits' has no dense task 'semseg'; it has none"),
         (
             {'algorithm': 'semisfl', 'data__tasks': (), 'local__epochs': 0, 'k_s': 2},
             "config.model.name='scene_net' outputs maps",
@@ -162,5 +162,5 @@ def test_maps_with_numbers_of_no_class_are_one_line(tmp_path, capsys, monkeypatc
     monkeypatch.setitem(data.READERS, toy_scenes.NAME, lambda image_size: spoiled)
     assert train(tmp_path / 'run') == 2
     error = capsys.readouterr().err.strip()
-    assert f"'semseg': a {split} map has the number 3, but with 3 outputs the largest is 2 (255: no truth)" in error
+    assert "'semseg': a map has the number 3, but with 3 outputs the largest is 2 (255: no truth)" in error
     assert '\n' not in error

@@ -39,28 +39,26 @@ def small_cnn(
 ) -> Architecture:
     """Two 3x3 convolutions (16, 32) and two dense layers (64, K), for images of 8x8 to 28x28; not in the paper."""
     conv = partial(ConvLayer, pool='floor', compute=compute)
-    return _two_convolutions(conv, channels, dense, num_classes, compute)
+    return _two_convolutions(conv, num_classes, compute, channels, dense)
 
 
-def cnn(num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512) -> Architecture:
+def cnn(num_classes: int, compute: Compute, **widths: Any) -> Architecture:
     """The paper's CNN for SVHN: 878,538 parameters at 32x32x3 and 10 classes."""
     conv = partial(ConvLayer, kernel=5, padding=0, pool='floor', compute=compute)
-    return _two_convolutions(conv, channels, dense, num_classes, compute)
+    return _two_convolutions(conv, num_classes, compute, **widths)
 
 
-def mcmahan_cnn(
-    num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512
-) -> Architecture:
+def mcmahan_cnn(num_classes: int, compute: Compute, **widths: Any) -> Architecture:
     """FedAvg's CNN for MNIST (McMahan et al., 2017): 1,663,370 parameters at 28x28x1 and 10 classes.
 
     Like `cnn`, with padded convolutions. The paper does not say how weights start: here as in the other models.
     """
     conv = partial(ConvLayer, kernel=5, padding=2, pool='floor', compute=compute)
-    return _two_convolutions(conv, channels, dense, num_classes, compute)
+    return _two_convolutions(conv, num_classes, compute, **widths)
 
 
 def _two_convolutions(
-    conv: Maker, channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
+    conv: Maker, num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512
 ) -> Architecture:
     first, second = (partial(conv, width) for width in channels)
     hidden = partial(DenseLayer, dense, compute=compute)
@@ -82,30 +80,22 @@ def alexnet(
     return Architecture((*layers, wide, wide, _classifier(num_classes, compute)), paper_split=5)
 
 
-def vgg13(
-    num_classes: int,
-    compute: Compute,
-    channels: tuple[int, ...] = (64, 128, 256, 512, 512),
-    dense: int = 4096,
-    depths: tuple[int, ...] = (2, 2, 2, 2, 2),
-) -> Architecture:
+def vgg13(num_classes: int, compute: Compute, depths: tuple[int, ...] = (2, 2, 2, 2, 2), **widths: Any) -> Architecture:
     """VGG13 with BatchNorm for 96x96 images: 45,111,626 parameters for 10 classes."""
-    return _vgg(depths, channels, dense, num_classes, compute)
+    return _vgg(depths, num_classes, compute, **widths)
 
 
-def vgg16(
-    num_classes: int,
-    compute: Compute,
-    channels: tuple[int, ...] = (64, 128, 256, 512, 512),
-    dense: int = 4096,
-    depths: tuple[int, ...] = (2, 2, 3, 3, 3),
-) -> Architecture:
+def vgg16(num_classes: int, compute: Compute, depths: tuple[int, ...] = (2, 2, 3, 3, 3), **widths: Any) -> Architecture:
     """VGG16 with BatchNorm for 144x144 images: 84,347,044 parameters for 100 classes."""
-    return _vgg(depths, channels, dense, num_classes, compute)
+    return _vgg(depths, num_classes, compute, **widths)
 
 
 def _vgg(
-    depths: tuple[int, ...], channels: tuple[int, ...], dense: int, num_classes: int, compute: Compute
+    depths: tuple[int, ...],
+    num_classes: int,
+    compute: Compute,
+    channels: tuple[int, ...] = (64, 128, 256, 512, 512),
+    dense: int = 4096,
 ) -> Architecture:
     """Five stages with the given numbers of convolutions, each ending in pooling; the fourth is padded by one first.
 
