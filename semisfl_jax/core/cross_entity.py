@@ -439,14 +439,14 @@ def loss(
     features, bottom = train_bottoms(student.bottom, x, keys['student_dropout'])  # sent to the server: [A', B, D]
     logits, top = model.tops(student.top, features, keys['top_dropout'])
     logits, features = logits.reshape(-1, logits.shape[-1]), features.reshape(-1, model.feature_size)
-    references = targets[-1]
+    _, labels, *_, references = targets
     projections = None if references is None else model.project(student.proj, features)
     weight = context.mask.astype(jnp.float32)
     found = check_row_losses(phase.row_losses(Rows(logits, features, projections, *targets)), weight.size)
     metrics = {name: losses.row_mean(values, weight, context.num_rows) for name, values in found.items()}
     value = hparams.consistency_weight * reduce(operator.add, metrics.values())
     if references is not None and projections is not None:  # one with the other
-        clustering = clustering_rows(phase, projections, targets[1], references)
+        clustering = clustering_rows(phase, projections, labels, references)
         metrics['loss_clustering'] = losses.row_mean(clustering, weight, context.num_rows)
         value = value + hparams.clustering_weight * metrics['loss_clustering']
     metrics['loss_unlabeled'] = value

@@ -113,7 +113,7 @@ def push(ring: Ring, keys: Array, labels: Array, confident: Array | None, mask: 
     chex.assert_shape([flags for flags in (confident, mask) if flags is not None], (rows,))
     pushed = jnp.asarray(rows) if mask is None else jnp.sum(mask)
     # Every slot looks for the last row that lands in it: where writes meet, accelerators would sort them first.
-    offset = (jnp.arange(size) - ring.head) % size  # 0 at the head
+    offset = jnp.arange(size) - ring.head
     place = offset + (pushed - 1 - offset) // size * size  # among the pushed rows, negative for none
     written = place >= 0
     row = place if mask is None else jnp.sum(jnp.cumsum(mask) <= place[:, None], axis=1)
