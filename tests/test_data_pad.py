@@ -7,6 +7,7 @@ from PIL import Image
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
+from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dataset, sources
 from semisfl_jax.training import experiment
@@ -112,15 +113,17 @@ def test_images_that_do_not_fit_are_one_clear_line(tmp_path, changes, message):
             data.shape(options)
 
 
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'data__pad_to': 20, 'data__image_size': 24}, r'pad_to=20 is below data\.image_size=24'),
-    ],
-)
-def test_sides_that_contradict_each_other_are_refused(changes, message):
-    with pytest.raises(UserError, match=message):
-        config_lib.check(runs.config(**changes))
+def test_sides_that_contradict_each_other_are_refused():
+    with pytest.raises(UserError, match=r'pad_to=20 is below data\.image_size=24'):
+        config_lib.check(runs.config(data__pad_to=20, data__image_size=24))
+
+
+@pytest.mark.parametrize('key', ['image_size', 'pad_to'])
+def test_images_that_do_not_fit_in_memory_are_refused_before_one_is_resized(key, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, 'host_memory', lambda: 2**30)
+    for name, side in (('digits', 4096), ('stl10', 512)):
+        with pytest.raises(UserError, match=rf'config\.data\.{key}={side}: .* of 1 GiB of memory'):
+            data.load(options_of(tmp_path, name=name, **{key: side}))
 
 
 def test_fashion_mnist_fits_the_pooling_of_resnet9(tmp_path):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core import machine
+from semisfl_jax.core.errors import UserError, size
 from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_dense, tfds_source
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.dataset import SPLITS, Dataset, Outline, checksum, targets
@@ -57,6 +58,7 @@ def load(options: ConfigDict) -> Dataset:
         if options[key] and name not in owners:
             of = ' or '.join(map(repr, owners))
             raise UserError(f"config.data.{key} belongs to data set {of}, not to '{options.name}': leave it empty")
+    _check_memory(name, options)
     if options.fake:
         return pad(fake.make(name, options.fake_size, options.image_size), options.pad_to)
     if options.fake_size:
@@ -71,6 +73,19 @@ def load(options: ConfigDict) -> Dataset:
     arrays, digest = cache.fetch(source, options.cache_dir)
     loaded = dataset.make(name, arrays, source.num_classes, digest=digest, outputs=source.outputs)
     return pad(loaded, options.pad_to, source.key, options.cache_dir)
+
+
+def _check_memory(name: str, options: ConfigDict) -> None:
+    """Raises UserError, before an image is resized, if the images of a known set would not fit in the host's memory."""
+    true, memory, side = KNOWN.get(name), machine.host_memory(), max(options.image_size, options.pad_to)
+    if true and memory and side:
+        images = options.fake_size or true.train + true.unlabeled + true.test
+        if (needed := images * side * side * true.image[2]) > memory:
+            key = 'image_size' if side == options.image_size else 'pad_to'
+            raise UserError(
+                f'config.data.{key}={side}: the {images:,} images of {name} would take {size(needed)}, of '
+                f'{size(memory)} of memory; use a smaller side'
+            )
 
 
 def outline(options: ConfigDict) -> Outline | None:
