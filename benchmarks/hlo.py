@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import jax
 
-from semisfl_jax.config import commands
+from semisfl_jax.config import command_line
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, size
 from semisfl_jax.preview import __main__ as preview
@@ -320,7 +320,7 @@ def _compile(argv: list[str]) -> None:
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
     jax.config.update('jax_platforms', 'cpu')
-    return commands.main(argv, __doc__, lambda: _compile(argv))
+    return command_line.main(argv, __doc__, lambda: _compile(argv))
 
 
 if __name__ == '__main__':

@@ -15,7 +15,7 @@ from typing import Any
 
 import claims as claims_lib
 
-from semisfl_jax.config import commands
+from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, use_one_of
 
@@ -180,7 +180,7 @@ def main(argv: list[str]) -> int:
             raise UserError(f"'{argv[1]}': this script takes no arguments; leave it out (see --help)")
         file_io.write(PAGE, text().encode())
 
-    return commands.main(argv, __doc__, write)
+    return command_line.main(argv, __doc__, write)
 
 
 if __name__ == '__main__':

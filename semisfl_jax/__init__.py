@@ -28,7 +28,7 @@ if not Path(__file__).with_name('configs').is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
 with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
-    from semisfl_jax import (  # type: ignore[attr-defined]  # configs, which lies elsewhere in a checkout
+    from semisfl_jax import (
         algorithms,
         augment,
         compare,

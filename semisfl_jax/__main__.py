@@ -15,8 +15,8 @@ def main(argv: list[str]) -> int:
     """Runs the command line `argv`, program name first, and returns the exit status."""
     print_anything()
     if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
-        print(command_line.help_text(), end='')
-        return 0
+        words = [word for word in argv[1:] if not word.startswith('-')]
+        return exit_status(lambda: print(command_line.help_text(words), end=''))
     try:
         return exit_status(lambda: _run(command_line.parse(argv, studies=True)))
     except interrupt.Stopped as stop:
@@ -47,8 +47,8 @@ def _train(command: command_line.Command) -> None:
     from semisfl_jax.training import events, loop
     from semisfl_jax.training.events import console
 
-    config = command.config
-    config_lib.check(config)
+    config_lib.check(command.config)
+    config = config_lib.resolve(command.config)
     if config.parallel.coordinator:
         print(
             f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr, flush=True
@@ -60,10 +60,10 @@ def _train(command: command_line.Command) -> None:
         def tell(event: events.Event) -> None:
             show(event)
             if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
-                ignored_keys.warn_ignored_keys(config, command.given)
+                ignored_keys.warn_ignored_keys(command.config, command.given)
 
         try:
-            loop.train(config, folder, tell, interrupts=interrupt.listen)
+            loop.train_resolved(config, folder, tell, interrupts=interrupt.listen)
         except Diverged as error:
             if command.workdir:  # where only the same configuration resumes
                 raise Diverged(f'{error}, with another --workdir') from error

@@ -24,7 +24,7 @@ import numpy as np
 from absl import flags
 
 from semisfl_jax import tasks
-from semisfl_jax.config import commands
+from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run, folders, group, read, trials
@@ -185,7 +185,7 @@ def main(argv: list[str]) -> int:
             with file_io.writing('--csv'):
                 file_io.write(file_io.expand_home(values.csv, '--csv'), as_csv(runs, values.last).encode())
 
-    return commands.main(argv, __doc__, compare, needs_words=True)
+    return command_line.main(argv, __doc__, compare, needs_words=True)
 
 
 if __name__ == '__main__':

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line, commands
+from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, columns
 from semisfl_jax.costs import CostContext, CostModel
@@ -203,7 +203,7 @@ def _write(command: command_line.Command) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
-    return commands.main(argv, __doc__, lambda: _write(command_line.parse(argv)))
+    return command_line.main(argv, __doc__, lambda: _write(command_line.parse(argv)))
 
 
 if __name__ == '__main__':

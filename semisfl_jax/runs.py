@@ -14,7 +14,7 @@ from absl import flags
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import commands, keys
+from semisfl_jax.config import command_line, keys
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.tasks import ACCURACY, Score, score_key
@@ -44,7 +44,7 @@ class Run(NamedTuple):
         return score_key(self.headline, self.score.name)
 
     def trivial(self, name: str) -> Run:
-        """As if all evaluations had been of a trivial prediction, one of `evaluation.TRIVIAL_NAMES`."""
+        """As if all evaluations had been of a trivial prediction, one of `training.trivial.NAMES`."""
         scores = self.trivial_scores.get(name, {})
         evaluated = (record['round'] for record in self.records if self.key in record)
         return self._replace(records=[{'round': number, **scores} for number in evaluated])
@@ -56,7 +56,7 @@ def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
     Raises:
       UserError: a flag that `values` does not define, or with an invalid value.
     """
-    return [file_io.expand_home(word, 'the folder') for word in commands.own_flags(values, argv, others=False)[1:]]
+    return [file_io.expand_home(word, 'the folder') for word in command_line.own_flags(values, argv, others=False)[1:]]
 
 
 def trials(folder: str | os.PathLike[str]) -> list[Path]:

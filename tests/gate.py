@@ -24,7 +24,7 @@ def configurations():
         for settings in ('paper', 'code'):
             config = importlib.import_module(f'configs.{name}').get_config(settings)
             resolved = config_lib.resolve(config)
-            yield f'{name}:{settings} {config_lib.identity_hash(resolved)} {config_lib.default_workdir(config, name)}'
+            yield f'{name}:{settings} {config_lib.identity_hash(resolved)} {config_lib.default_workdir(resolved, name)}'
 
 
 def cells():

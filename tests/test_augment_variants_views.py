@@ -190,7 +190,7 @@ def test_fixmatch_fills_with_what_normalizes_to_zero():
         ('fedmatch', {'operations': 3}, 'it draws 6, or none; use 2 or 0 or 6'),
         ('fedmatch', {'magnitude': 5}, 'use 10'),
         ('fedmatch', {'cutout': 4}, 'use 16 or 0'),
-        ('fixmatch', {'cutout': 7}, 'is odd'),
+        ('fixmatch', {'cutout': 7}, 'has an even side'),
         ('tf', {}, "augment.randaugment='tf' is unknown; use one of mc, semifl, fixmatch, fedmatch"),
     ],
 )

@@ -19,13 +19,9 @@ def run(module, *words):
 def test_the_folder_is_made(tmp_path):
     assert commands.folder(f'{tmp_path}/a/b').is_dir()
     assert commands.folder(f'{tmp_path}/a/b').is_dir(), 'or is there'
-
-
-@pytest.mark.parametrize(('name', 'reason'), [('file', 'it is a file'), ('file/folder', 'Not a directory')])
-def test_a_folder_that_cannot_be(tmp_path, name, reason):
     (tmp_path / 'file').touch()
-    with pytest.raises(UserError, match=rf'cannot write to --out=.*{name} \({reason}\); choose another folder'):
-        commands.folder(f'{tmp_path}/{name}')
+    with pytest.raises(UserError, match=r'--out=.*file'):
+        commands.folder(f'{tmp_path}/file')
 
 
 def test_help_is_the_docstring_and_the_flags():

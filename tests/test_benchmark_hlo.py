@@ -123,11 +123,6 @@ ENTRY %main (t: (s32[])) -> (s32[]) {{
     assert {phase: count.kernels for phase, count in counts.items()} == {'supervised_step': 1, hlo.REST: 2 * 3}
 
 
-def test_a_text_without_a_program():
-    with pytest.raises(ValueError, match='no ENTRY'):
-        hlo.parse('HloModule empty\n')
-
-
 @pytest.mark.slow
 def test_convolutions_of_a_real_program(capsys):
     """small_cnn has two: student and teacher forward, and backward two gradients of kernels and one of features."""

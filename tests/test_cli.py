@@ -1,5 +1,6 @@
 """The command line: help, and one clear line for every mistake."""
 
+import collections
 import errno
 import json
 import os
@@ -14,7 +15,7 @@ import semisfl_jax.__main__
 from semisfl_jax import compare
 from semisfl_jax import config as config_lib
 from semisfl_jax import cuts as cuts_command
-from semisfl_jax.config import command_line
+from semisfl_jax.config import command_line, load
 from semisfl_jax.core import errors
 from semisfl_jax.core.errors import Diverged, UserError
 from semisfl_jax.plots import __main__ as plots_command
@@ -69,7 +70,7 @@ def test_a_folder_in_the_home_folder(tmp_path, monkeypatch):
     """A shell leaves ~ as it is in --config=~/x.py."""
     monkeypatch.setenv('HOME', str(tmp_path))
     (tmp_path / 'mine.py').touch()
-    assert command_line.find('~/mine.py') == tmp_path / 'mine.py'
+    assert load.find('~/mine.py') == tmp_path / 'mine.py'
 
 
 @pytest.mark.parametrize('command', ['launch', 'compare', 'plots', 'plots --out', 'cuts'])
@@ -168,7 +169,7 @@ def test_advice_that_a_folder_of_ones_own_would_refuse(monkeypatch, capsys, word
     def train(*_, **__):
         raise Diverged('loss_supervised is nan; a lower config.lr may help')
 
-    monkeypatch.setattr(loop, 'train', train)
+    monkeypatch.setattr(loop, 'train_resolved', train)
     assert launch.main(['launch.py', runs.DIGITS, *words]) == Diverged.status
     assert capsys.readouterr().err == f'error: loss_supervised is nan; a lower config.lr may help{end}\n'
 
@@ -378,8 +379,46 @@ def test_without_a_workdir_the_same_experiment_finds_its_folder_again(tmp_path, 
     assert len(list((tmp_path / 'runs').iterdir())) == 2
 
 
+def test_a_start_executes_checks_and_resolves_a_configuration_once(tmp_path, monkeypatch):
+    counts = collections.Counter()
+
+    def counted(module, name):
+        function = getattr(module, name)
+
+        def count(*arguments, **others):
+            counts[name] += 1
+            return function(*arguments, **others)
+
+        for place in (module, config_lib):
+            monkeypatch.setattr(place, name, count)
+
+    counted(sys.modules['semisfl_jax.config.checks'], 'check')
+    counted(sys.modules['semisfl_jax.config.resolve'], 'resolve')
+    file, log = tmp_path / 'mine.py', tmp_path / 'executed'
+    file.write_text(
+        f"open({str(log)!r}, 'a').write('once ')\nfrom semisfl_jax.configs.digits import get_config as digits\n"
+        f"def get_config():\n    open({str(log)!r}, 'a').write('once')\n    return digits()\n"
+    )
+    _, *words = runs.words(tmp_path / 'run', algorithm='supervised_only', rounds=1)
+    counts.clear()
+    assert launch.main(['launch.py', f'--config={file}', *words]) == 0
+    assert log.read_text() == 'once once'
+    assert counts == {'check': 1, 'resolve': 1}
+
+
+@pytest.mark.parametrize('words', [['--help', 'federation.alpha'], ['-h', 'lr', 'momentum'], ['--help', 'uda']])
+def test_help_on_keys(words, capsys):
+    assert launch.main(['launch.py', *words]) == 0
+    text = capsys.readouterr().out
+    assert all(f'config.{word}' in text for word in words[1:])
+    assert launch.main(['launch.py', '--help', 'momentun']) == 2
+    assert_one_line(capsys.readouterr().err, ['config.momentun', 'did you mean config.momentum?'])
+
+
 def test_a_bug_still_shows_its_traceback(tmp_path):
-    result = runs.run_process(tmp_path / 'run', 'from semisfl_jax import loop; loop.train = lambda *_, **__: 1 / 0')
+    result = runs.run_process(
+        tmp_path / 'run', 'from semisfl_jax import loop; loop.train_resolved = lambda *_, **__: 1 / 0'
+    )
     assert result.returncode == 1
     assert 'ZeroDivisionError' in result.stderr
 

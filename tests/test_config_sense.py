@@ -9,10 +9,11 @@ from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import registry
-from semisfl_jax.config import checks, compatibility
+from semisfl_jax.config import checks, keys
 from semisfl_jax.core import hosts
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.keys import choices_of
 from tests import needs
 from tests.settings import SUPERVISED, changed
 
@@ -111,9 +112,7 @@ def test_combinations_that_make_no_sense_end_in_one_line(changes, message):
 def valid_other(key):
     """Another value of a key that is valid on its own."""
     value = config_lib.flatten(default.get_config())[key]
-    options = registry.option_fields()
-    choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
-    if choices:
+    if choices := choices_of(keys.fields()[key]):
         resolved = hparams_lib.shared_defaults().get(key)  # of 'auto'
         return next(choice for choice in choices if choice not in (value, resolved))
     if isinstance(value, bool):
@@ -126,7 +125,7 @@ def valid_other(key):
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_every_option_that_a_method_has_no_use_for_ends_in_one_line(algorithm):
     base = needs.changes(algorithm)
-    for key in compatibility.unused(algorithms.get(algorithm)):
+    for key in checks.unused(algorithms.get(algorithm)):
         config = default.get_config()
         config.update_from_flattened_dict(base | {key: valid_other(key)})
         with pytest.raises(
@@ -141,7 +140,7 @@ def test_options_of_methods_belong_to_some_methods_alone():
     groups = hparams_lib.GROUPS.keys() | registry.option_groups().keys()
     options = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
     for key in options - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
-        refused = {name for name, method in algorithms.METHODS.items() if key in compatibility.unused(method)}
+        refused = {name for name, method in algorithms.METHODS.items() if key in checks.unused(method)}
         assert set() < refused < set(algorithms.METHODS), f'{key} is refused by {refused or "no method"}'
 
 

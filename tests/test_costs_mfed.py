@@ -90,6 +90,6 @@ def test_a_model_registered_anew_is_measured_anew(monkeypatch):
     """Under the name of another one, as in a notebook whose cell runs again: 3 * 6 + 6 + 6 * 6 + 6 parameters of two
     dense layers and 2 * 6 of a BatchNorm, in place of the 83,824 of scene_net's encoder."""
     spec = prices.DenseSpec('scene_net', 3, (16, 16, 3), 8)
-    before = prices.measure_dense(spec).bottom_parameters
+    before = prices.measure(spec).bottom_parameters
     toy_scenes.small_model(monkeypatch)
-    assert (before, prices.measure_dense(spec).bottom_parameters) == (4 * 83_824, 4 * 78)
+    assert (before, prices.measure(spec).bottom_parameters) == (4 * 83_824, 4 * 78)

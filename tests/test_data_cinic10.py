@@ -50,7 +50,7 @@ def test_a_folder_is_read_in_the_order_of_cifar10(folder):
 def test_a_folder_is_cached_and_resized(folder, monkeypatch):
     first = data.load(folder_options(folder))
     small = data.load(folder_options(folder, image_size=8))
-    assert len(list((folder / 'cache').iterdir())) == 2
+    assert len(list((folder / 'cache').glob('[!.]*'))) == 2
     expected = Image.fromarray(np.asarray(first.test_images[4])).resize((8, 8), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(small.test_images[4], np.asarray(expected))
     monkeypatch.setattr('semisfl_jax.data.folder.decode_chunk', None)

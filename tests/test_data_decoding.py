@@ -1,7 +1,7 @@
 """Decoding of images, and the cache of what was decoded."""
 
 import json
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_a_cached_set_is_not_decoded_again(tmp_path):
     toy.check(*cache.fetch(toy.source, str(tmp_path / 'deep' / 'cache')))
     toy.check(*cache.fetch(toy.source, str(tmp_path / 'deep' / 'cache')))
     assert toy.decoded == 2  # training and test split, once
-    assert [p.name for p in (tmp_path / 'deep' / 'cache').iterdir()] == ['toy-1.0.0-abc']
+    assert [p.name for p in (tmp_path / 'deep' / 'cache').glob('[!.]*')] == ['toy-1.0.0-abc']
     other = Counting('toy-1.0.0-def')
     other.check(*cache.fetch(other.source, str(tmp_path / 'deep' / 'cache')))
     assert other.decoded == 2
@@ -140,17 +140,21 @@ def test_a_failed_decoding_leaves_nothing_behind(tmp_path):
     source = toy.source._replace(open=lambda: (train, test._replace(chunks=broken)))
     with pytest.raises(UserError, match='unreadable'):
         cache.fetch(source, str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ['.toy-1.0.0-abc.lock']
 
 
-def test_remains_of_killed_processes_are_cleared_when_old(tmp_path):
-    import os
-
-    for name, age in (('.toy-1.0.0-abc-old', 2 * cache.STALE_SECONDS), ('.toy-1.0.0-abc-new', 60)):
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
+def test_remains_of_a_killed_process_are_cleared(tmp_path):
+    (tmp_path / '.toy-1.0.0-abc' / 'rest').mkdir(parents=True)
     cache.fetch(Counting().source, str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ['.toy-1.0.0-abc-new', 'toy-1.0.0-abc']
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['.toy-1.0.0-abc.lock', 'toy-1.0.0-abc']
+
+
+def test_processes_that_start_together_decode_once(tmp_path):
+    toy = Counting()
+    with ThreadPoolExecutor(3) as pool:
+        for arrays, digest in pool.map(lambda _: cache.fetch(toy.source, str(tmp_path)), range(3)):
+            toy.check(arrays, digest)
+    assert toy.decoded == 2
 
 
 def test_the_default_cache_follows_xdg(tmp_path, monkeypatch):

@@ -204,8 +204,6 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
             {**LABELS, 'num_clients': 5, 'classes_per_client': 1, 'mismatch': 0.0},
             r'mismatch=0.0: clients would take 360 .* \[2, 3, 4\].* data.num_unlabeled=\d+',
         ),
-        ({**LABELS, 'labeled_alpha': -1.0}, 'labeled_alpha=-1.0: use a concentration above 0, or 0'),
-        ({**LABELS, 'min_labeled': -1}, 'min_labeled=-1 must be 0 or more'),
         (
             {**LABELS, 'labeled_partition': 'dirichlet_class', 'min_labeled': 13},  # for 7 clients 91
             'min_labeled=13: 7 clients share 90 images; use 12',
@@ -216,7 +214,6 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
         ),
         ({'num_unlabeled': 601}, 'num_unlabeled=601: only 600 unlabeled images are left'),
         ({'num_unlabeled': 6}, 'num_unlabeled=6 is less than federation.num_clients=7'),
-        ({'num_unlabeled': -1}, 'num_unlabeled=-1 must be 0 or more'),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(changes, message, monkeypatch):

@@ -63,7 +63,7 @@ def test_an_incomplete_folder_is_refused(folder):
         data.load(options(folder))
     for name in ('cat', 'dog'):
         shutil.rmtree(folder / 'own' / 'train' / name)
-    with pytest.raises(UserError, match='has 1 classes in train/: give each class a directory, two at least'):
+    with pytest.raises(UserError, match='has 1 classes in train/: use two or more'):
         data.load(options(folder))
 
 

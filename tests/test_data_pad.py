@@ -64,7 +64,7 @@ def test_prepared_sets_are_padded_in_the_cache(tmp_path, monkeypatch):
     assert padded.train_images.astype(int).sum() == train.astype(int).sum()
     assert padded.mean == pytest.approx(tuple((train / 255).mean((0, 1, 2))))
     assert isinstance(padded.train_images.base, np.memmap)  # like that of any cached set
-    entries = sorted(path.name for path in (tmp_path / 'cache').iterdir())
+    entries = sorted(path.name for path in (tmp_path / 'cache').glob('[!.]*'))
     assert len(entries) == 2
     assert entries[1] == f'{entries[0]}-padded-9px'
     monkeypatch.setattr(sources, 'add_border', None)
@@ -115,8 +115,6 @@ def test_images_that_do_not_fit_are_one_clear_line(tmp_path, changes, message):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'data__pad_to': -1}, r'data\.pad_to=-1 must be a side'),
-        ({'data__pad_to': 5000}, r'data\.pad_to=5000 must be a side'),
         ({'data__pad_to': 20, 'data__image_size': 24}, r'pad_to=20 is below data\.image_size=24'),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_split_made_by_hand_is_used_as_it_is(tmp_path, caplog):
 def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
     dataset, _, made, path = saved
     with pytest.raises(
-        UserError, match=r'has 40 images with labels at the clients, .*: set --config.data.client_labels=40'
+        UserError, match=r'has 40 images with labels at the clients: set --config.data.client_labels=40'
     ):
         data.load_for(path, dataset, config_of(partition='dirichlet'))
     for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):

@@ -150,7 +150,7 @@ def test_larger_images_and_padding_are_refused(folder, monkeypatch):
     with pytest.raises(UserError, match=r"'pascal_context' is scored at the original size of its images.*image_size"):
         data.load(options_of(folder, pad_to=16))
     monkeypatch.setattr(pascal_context, 'ORIGINAL', (40, 30))
-    with pytest.raises(UserError, match=r'an image for testing has 36x36 pixels, .* have 40x30 at most'):
+    with pytest.raises(UserError, match='has 36x36 pixels, more than 40x30'):
         data.load(options_of(folder, image_size=6))
 
 
@@ -261,13 +261,7 @@ FIRST = '2008_000002'
             lambda root: (root / f'JPEGImages/{FIRST}.jpg').unlink(),
             rf'JPEGImages/{FIRST}.jpg. is missing, .*train\.txt',
         ),
-        (lambda root: (root / f'semseg/VOC12/{FIRST}.png').unlink(), f'semseg/VOC12/{FIRST}.png. is missing'),
-        (lambda root: (root / 'sal_distill').rename(root / 'saliency'), f'sal_distill/{FIRST}.png. is missing'),
         (lambda root: (root / f'sal_distill/{FIRST}.png').write_bytes(b'GIF'), f'sal_distill/{FIRST}.png. cannot be'),
-        (
-            lambda root: (root / f'human_parts/{FIRST}.mat').write_bytes(b'x'),
-            f'human_parts/{FIRST}.mat. has no readable',
-        ),
         (
             lambda root: scipy.io.savemat(root / f'pascal-context/trainval/{FIRST}.mat', {'Labels': np.eye(3)}),
             f'trainval/{FIRST}.mat. has no readable variable LabelMap',
@@ -281,10 +275,6 @@ FIRST = '2008_000002'
         (
             lambda root: palette(np.full((36, 36), 21, np.uint8)).save(root / f'semseg/VOC12/{FIRST}.png'),
             f'{FIRST}.png. has class 21, but classes are 0 to 20, or 255',
-        ),
-        (
-            lambda root: Image.new('RGB', (36, 36)).save(root / f'sal_distill/{FIRST}.png'),
-            f'sal_distill/{FIRST}.png. has pixels of mode RGB',
         ),
     ],
 )

@@ -222,10 +222,10 @@ def test_features_and_splits_must_be_there(tmp_path):
     features = {key: feature for key, feature in COCO_FEATURES.items() if key != 'panoptic_objects'}
     examples = [{key: coco(0)[key] for key in features}]
     write(tmp_path / 'a', 'coco', '2017_panoptic', '1.1.0', features, {'train': examples, 'validation': examples})
-    with pytest.raises(UserError, match="lacks the feature 'panoptic_objects': prepare it again"):
+    with pytest.raises(UserError, match="lacks 'panoptic_objects': prepare it again"):
         data.load(options_of(tmp_path / 'a', name='coco/2017_panoptic'))
     write_coco(tmp_path, [coco(0)], [])
-    with pytest.raises(UserError, match="lacks the split 'validation': prepare it again"):
+    with pytest.raises(UserError, match="lacks 'validation': prepare it again"):
         data.load(options_of(tmp_path, name='coco/2017_panoptic'))
 
 

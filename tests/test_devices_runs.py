@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import devices as devices_lib
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import rng
 from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
@@ -114,7 +114,7 @@ def test_devices_that_do_not_fit_are_refused(tmp_path, capsys, changes, message)
 @pytest.mark.parametrize(('algorithm', 'active', 'devices'), [('semisfl', 3, 3), ('supervised_only', 3, 1)])
 def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
     config = runs.config(algorithm=algorithm, federation__num_active=active, parallel__devices=0)
-    assert devices_lib.count(config_lib.resolve(config)) == devices
+    assert count_devices(config_lib.resolve(config)) == devices
 
 
 @eight_devices.inside

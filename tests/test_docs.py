@@ -10,6 +10,7 @@ import launch
 from configs import default
 from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
+from semisfl_jax.config import keys
 from semisfl_jax.studies import spec, sweeps
 from tests import notebooks, pages, runs
 
@@ -143,19 +144,10 @@ def test_lists_of_methods_are_complete():
     assert numbers == ['fifteen'] * 2
     assert len(methods) == 1 + 15
 
-    keys = (ROOT / 'configs' / 'default.py').read_text()
-    chosen = keys.split('config.algorithm = ')[1].split('config.setting')[0]
-    assert set(re.findall(r"'(\w+)'", chosen)) == set(methods)
-    possible, always = keys.split('config.k_s = ')[1].split('config.k_u')[0].split('always so')
+    possible, always = keys.meaning('k_s', keys.fields()['k_s']).split('always so')
     assert named_methods(possible) == {name for name, method in methods.items() if method.server == 'optional'}
     assert named_methods(always) == {name for name, method in methods.items() if method.server == 'none'}
-    local, _, later = keys.split('# --- local training at the clients')[1].partition('config.local =')
-    assert named_methods(local) == {name for name, method in methods.items() if 'local' not in method.uses}
-    passes = later.split('config.local.steps = ')[1].split("# 'unlabeled'")[0]
-    trained = {name for name, method in methods.items() if 'local' in method.uses}
-    assert named_methods(passes) == {name for name in trained if 'steps' not in methods[name].uses}
-    kept = later.split('config.local.optimizer_state = ')[1].split("'kept'")[0]
-    assert named_methods(kept) == {name for name, method in methods.items() if 'kept optimizers' in method.uses}
+    assert named_methods(default.Local.__doc__) == {name for name in methods if 'local' not in methods[name].uses}
 
 
 def named_methods(text):

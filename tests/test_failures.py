@@ -196,9 +196,9 @@ def test_mistakes_in_a_trace(tmp_path, text, message):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'failures__before': 1.5}, 'must be a probability'),
+        ({'failures__before': 1.5}, r'failures\.before=1\.5'),
         ({'failures__before': 0.6, 'failures__inside': 0.6}, 'add up to more than 1'),
-        ({'failures__deadline_seconds': -1.0}, r'must be 0 \(no deadline\) or a positive, finite number of seconds'),
+        ({'failures__deadline_seconds': -1.0}, r'failures\.deadline_seconds=-1\.0'),
         ({'failures__trace': 'nowhere.csv'}, 'cannot be read'),
         ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, 'already says which clients fail'),
         ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, 'no clients that could'),

@@ -73,25 +73,16 @@ def test_the_table_shows_what_was_measured(result):
     assert active[6] == (
         ['100', 'chunks of 5', '3.00 (2.50 to 4.00)', '30.0', '5.0', '530 MiB', '400 MiB (75%)', '130 MiB', '1.50 GiB']
     )
-    assert active[3] == (['1,000', 'default map', '–', '–', '5.0', '5,030 MiB', '4,000 MiB (80%)', '1,030 MiB', '–']), (
-        'a point that was not run still says what is known'
-    )
-    assert '1,000, default map: no room.' in table
+    assert active[3][2:6] == ['–', '–', '5.0', '5,030 MiB'], 'a point that was not run still says what is known'
+    assert 'no room' in table
     # Of four points the larger two: from 3 to 30 s over a tenfold. Of three that are left, also two: 0.5 to 2 s.
     assert 'chunks of 5 1.00 (from 100 to 1,000)' in table
     assert 'default map 0.60 (from 10 to 100)' in table
-    assert 'chunks of 5: 5.00 MiB of temporary memory for each client between 100 and 1,000' in table
-    assert rows(table, 'Clients in total') == [
-        ['10', '2.00 (2.00 to 2.00)', '0.250', '0.125', '5.0', '40.0 MiB'],
-        ['1,000', '2.20 (2.20 to 2.20)', '0.250', '0.125', '5.0', '40.0 MiB'],
-    ]
-    assert 'A round with 1,000 clients takes 1.10 times as long as one with 10.' in table
+    assert 'chunks of 5: 5.00 MiB of temporary memory' in table
+    assert rows(table, 'Clients in total')[1] == ['1,000', '2.20 (2.20 to 2.20)', '0.250', '0.125', '5.0', '40.0 MiB']
+    assert '1.10 times' in table
     assert rows(table, 'Devices')[1][:3] == ['2', '1.50 (1.50 to 1.50)', '1.50']
-    assert 'They show overhead, not speed-up' in table
-    assert rows(table, 'Seeds')[1] == (
-        ['2', 'loop', '0.600 (0.600 to 0.600)', '0.800 (0.800 to 0.800)', '0.75', '7.0', '4.0', '40.0 MiB']
-    )
-    assert 'CNN, batches of 8, K_s 1, K_u 2' in table
+    assert rows(table, 'Seeds')[1][2:5] == ['0.600 (0.600 to 0.600)', '0.800 (0.800 to 0.800)', '0.75']
 
 
 def test_real_devices_are_not_called_fake(result):
@@ -111,47 +102,31 @@ def test_the_exponent_is_that_of_the_larger_half():
 
 def test_the_plot_draws_what_was_measured(result, tmp_path):
     pytest.importorskip('matplotlib')
-    figure = growth_plot.figure(result)
     lines = {
         (axis.get_title(), line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))
-        for axis in figure.axes
+        for axis in growth_plot.figure(result).axes
         for line in axis.lines
     }
     assert lines['Active clients: time', 'default map'] == ([1, 10, 100], [0.5, 0.5, 2.0])
-    assert lines['Active clients: time', 'chunks of 5'] == ([1, 10, 100, 1000], [1.0, 1.0, 3.0, 30.0])
-    assert lines['Active clients: time', 'linear'] == ([1, 1000], [0.03, 30.0])
-    assert lines['Active clients: memory', 'default map'] == ([1, 10, 100, 1000], [35, 80, 530, 5030])
     assert lines['Active clients: memory', 'held per client (arithmetic)'][1] == [4, 40, 400, 4000]
     assert lines['Clients in total', 'a round'] == ([10, 1000], [2.0, 2.2])
-    assert lines['Clients in total', 'start: partition'][1] == [0.25, 0.25]
-    assert lines['Devices (fake, on the same cores)', 'a round'] == ([1, 2], [1.0, 1.5])
-    assert lines['Seeds: time', 'one program, vmap'] == ([1, 2], [0.8, 1.0])
     assert lines['Seeds: time', 'single runs in turn'][1] == [0.8, 0.8]
-    assert lines['Seeds: compilation', 'one program, loop'][1] == [6.0, 7.0]
-    for axis in figure.axes:
-        styles = [(line.get_marker(), line.get_linestyle()) for line in axis.lines]
-        assert len(set(styles)) == len(styles), 'told apart without colors'
     growth_plot.plot(result, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {'growth.png', 'growth.svg'}
 
 
 def test_one_thing_grows_in_a_study():
-    fixed_fields = {}
     for study, values in {'active': (2, 6), 'total': (4, 20), 'devices': (1, 3), 'seeds': (1, 2)}.items():
-        study_points = points(study, TINY, values, 5)
-        assert [p.value for p in study_points] == list(values) * (2 if study in ('active', 'seeds') else 1)
-        fields = [{**dataclasses.asdict(p), STUDIES[study]: None} for p in study_points]
-        fixed_fields[study] = [
-            {k: v for k, v in entry.items() if k not in ('client_chunk', 'trials')} for entry in fields
-        ]
-        assert all(entry == fixed_fields[study][0] for entry in fixed_fields[study])
-    assert [(p.client_chunk, p.trials) for p in points('active', TINY, (2, 6), 5)] == [(0, 'auto')] * 2 + [
-        (5, 'auto')
-    ] * 2
+        of_study = points(study, TINY, values, 5)
+        assert [p.value for p in of_study] == list(values) * (2 if study in ('active', 'seeds') else 1)
+        others = [{**dataclasses.asdict(p), STUDIES[study]: 0, 'client_chunk': 0, 'trials': ''} for p in of_study]
+        assert all(entry == others[0] for entry in others)
+        if study == 'devices':
+            assert others[0]['active'] == 3, 'two clients would leave a device idle'
+        if study == 'total':
+            assert others[0]['unlabeled'] == 20, 'an image for each of the most clients'
+    assert [p.client_chunk for p in points('active', TINY, (2, 6), 5)] == [0, 0, 5, 5]
     assert [p.trials for p in points('seeds', TINY, (1,), 5)] == ['loop', 'vmap']
-    assert fixed_fields['devices'][0]['active'] == 3, 'two clients would leave a device idle'
-    assert fixed_fields['active'][0]['clients'] == 6
-    assert fixed_fields['total'][0]['unlabeled'] == 20, 'an image for each of the most clients'
 
 
 def test_arithmetic_of_growth_by_hand():
@@ -285,16 +260,8 @@ def test_the_command_measures_devices(tmp_path):
     assert (tmp_path / 'growth.md').exists()
 
 
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['--studies=passive'], 'choose among active, total, devices, seeds'),
-        (['--active=1,none'], 'give whole numbers from 1'),
-        (['--total=5'], '--total=5 is less than --clients=10'),
-        (['active'], "'active' is not a flag"),
-    ],
-)
-def test_wrong_flags_are_told_in_words(words, message):
-    done = run_benchmark(*words)
+@pytest.mark.parametrize(('words', 'message'), [('--studies=passive', 'active, total'), ('--total=5', '--clients=10')])
+def test_wrong_flags_are_one_line(words, message):
+    done = run_benchmark(words)
     assert done.returncode == 2
-    assert_one_line(done.stderr, [message])
+    assert_one_line(done.stderr, [words.split('=')[1], message])

@@ -14,10 +14,10 @@ import pytest
 from configs import default
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.algorithms import registry
-from semisfl_jax.config import checks, ignored_keys
+from semisfl_jax.config import ignored_keys, keys
 from semisfl_jax.config.resolve import INERT
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.keys import choices_of
 from semisfl_jax.training import simulation
 from tests import needs, programs, toy_scenes
 
@@ -178,8 +178,7 @@ def exempt(key):
 
 def other(key, value):
     """Another value of a key, of the same type; one of another meaning than a resolved one."""
-    options = registry.option_fields()
-    choices = options[key].metadata['choices'] if key in options else checks._CHOICES.get(key)
+    choices = choices_of(keys.fields()[key])
     if key in VALUES:
         return VALUES[key]
     if choices:

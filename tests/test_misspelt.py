@@ -8,6 +8,7 @@ from configs import default
 from configs.studies import scales
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
+from semisfl_jax.config import keys
 from semisfl_jax.core.errors import UserError, did_you_mean
 from semisfl_jax.training import loop
 from tests import runs
@@ -91,6 +92,11 @@ def changed(**changes):
         ('federation.num_client', 'federation.num_clients'),
         ('num_clients', 'federation.num_clients'),
         ('fedswich.mode', 'fedswitch.mode'),
+        ('learning_rate', 'lr'),
+        ('data.lr', 'lr'),
+        ('alpha', 'federation.alpha'),
+        ('clients', 'federation.num_clients'),
+        ('train.epochs', 'local.epochs'),
     ],
 )
 def test_a_misspelt_key_of_a_program_ends_in_one_line(key, meant, tmp_path):
@@ -104,6 +110,11 @@ def test_a_misspelt_key_of_a_program_ends_in_one_line(key, meant, tmp_path):
         loop.train(config, tmp_path / 'run')
     assert f'config.{key} is not a key; did you mean config.{meant}?' in str(error.value)
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('key', ['name', 'rate', 'xyz', 'model.width', 'devices_per_client'])
+def test_no_key_is_suggested_where_it_is_not_clear(key):
+    assert keys.meant(key, keys.fields()) == ''
 
 
 def test_a_key_that_is_missing_ends_in_one_line():

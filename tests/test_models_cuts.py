@@ -86,17 +86,12 @@ def test_dropout_stands_where_the_authors_have_it(name, layer):
 
 @pytest.mark.parametrize('index', [0, 4, -1, 17])
 def test_cut_out_of_range(index):
-    with pytest.raises(UserError, match=rf'split_index={index} .* use 1 to 3'):
+    with pytest.raises(UserError, match=rf'split_index={index}: .* use 1 to 3'):
         models.build('small_cnn', 10, (8, 8, 1), split_index=index)
 
 
 @pytest.mark.parametrize(
-    ('layers', 'paper_split', 'message'),
-    [
-        (0, 0, 'each side of a cut needs a layer, but this model has only 0; give it two or more'),
-        (1, 1, 'each side of a cut needs a layer, but this model has only 1; give it two or more'),
-        (3, 3, 'paper_split=3 is out of range: this model has 3 layers and each side needs one; use 1 to 2$'),
-    ],
+    ('layers', 'paper_split', 'message'), [(1, 1, 'this model has 1 layers'), (3, 3, 'paper_split=3: .* use 1 to 2$')]
 )
 def test_an_architecture_that_cannot_be_cut(layers, paper_split, message):
     with pytest.raises(UserError, match=message):

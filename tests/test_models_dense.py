@@ -7,7 +7,7 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.costs.prices import DenseSpec, measure_dense
+from semisfl_jax.costs.prices import DenseSpec, measure
 from semisfl_jax.models.dense_zoo import DeepLabV3, SceneDecoder
 from semisfl_jax.models.resnet import ResNet
 from tests.dense_models import NARROW, SHAPE, narrow
@@ -142,7 +142,7 @@ def test_the_smallest_images():
 
 def test_bytes_and_operations_of_the_scene_net():
     """Products alone, where a kernel lies on the map: (3 s - 2)^2 multiply-adds a pair of channels at side s."""
-    pieces = measure_dense(DenseSpec('scene_net', 11, (48, 48, 3), 8))
+    pieces = measure(DenseSpec('scene_net', 11, (48, 48, 3), 8))
     statistics = 2 * (16 + 32 + 48 + 64 + 64), 2 * 5 * 32
     assert (pieces.bottom, pieces.top) == (4 * (83_824 + statistics[0]), 4 * (23_360 + 33 * 11 + statistics[1]))
     assert pieces.statistics == 4 * sum(statistics)

@@ -115,9 +115,7 @@ def test_packages_that_are_not_installed(tmp_path, variables, monkeypatch, endin
     monkeypatch.setitem(sys.modules, f'{module}.numpy', None)
     path = tmp_path / f'encoder.{ending}'
     path.write_bytes(b'any')
-    with pytest.raises(
-        UserError, match=rf'model\.weights=.* needs {package}, which is not installed: .*install.*\.npz'
-    ):
+    with pytest.raises(UserError, match=rf'model\.weights=.* needs {package}: .*install.*\.npz'):
         models.load_encoder(str(path), variables)
 
 
@@ -130,14 +128,13 @@ def changed(**changes):
 @pytest.mark.parametrize(
     ('state', 'message'),
     [
-        (changed(bn1__bias=None), r"lacks 1 array of the 100 of this encoder, 'bn1\.bias'"),
-        (changed(bn1__bias=None, bn1__weight=None), r"lacks 2 arrays of the 100 of this encoder, such as 'bn1\.bias'"),
-        (changed(layer4__1__conv1__weight=np.ones(1)), r"has 1 array that this encoder does not .*'layer4\.1\.conv1"),
-        (changed(conv1__weight=np.ones((2, 1, 7, 7))), r"'conv1\.weight' .* \(2, 1, 7, 7\), but .* \(2, 3, 7, 7\)"),
-        (changed(bn1__bias=np.array([0.0, np.nan])), r"'bn1\.bias' .* not finite numbers"),
+        (changed(bn1__bias=None, bn1__weight=None), r"lacks 2 arrays, such as 'bn1\.bias'"),
+        (changed(layer4__1__conv1__weight=np.ones(1)), r"has, beyond .* 1 arrays, .*'layer4\.1\.conv1"),
+        (changed(conv1__weight=np.ones((2, 1, 7, 7))), r"'conv1\.weight' .* \(2, 1, 7, 7\), not \(2, 3, 7, 7\)"),
+        (changed(bn1__bias=np.array([0.0, np.nan])), r"'bn1\.bias' .* not finite"),
         (changed(bn1__bias=np.array(['a', 'b'])), r'not a file of named arrays'),
         (changed(bn1__bias=np.array([None, 1])), r'not a file of named arrays'),  # a pickle
-        ({}, r'lacks 100 arrays of the 100'),
+        ({}, r'lacks 100 arrays'),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, variables, state, message):

@@ -29,19 +29,9 @@ ENCODER, DECODER = Odd(lambda x: (x, x[:, ::2])), Odd(lambda maps: maps[0])
 @pytest.mark.parametrize(
     ('made', 'error', 'message'),
     [
-        (None, UserError, r"'mine', of a function .*: it returns None; return EncoderDecoder\(encoder, decoder\)"),
-        ((Odd, DECODER), UserError, 'its encoder is the class Odd; use a Flax module'),
-        (
-            (Odd(lambda x: x), DECODER),
-            UserError,
-            r'the encoder .* returns float32 \[2, 9, 8, 3\]; return a tuple of maps',
-        ),
-        ((Odd(lambda x: (x, x[0])), DECODER), UserError, r'returns float32 \[9, 8, 3\] in place 1 of its tuple'),
-        (
-            (ENCODER, Odd(lambda maps: maps)),
-            UserError,
-            r'the decoder .* returns a tuple .*return one map \[B, h, w, 3\]',
-        ),
+        ((Odd(lambda x: x), DECODER), UserError, r'the encoder .* float32 \[2, 9, 8, 3\]; return a tuple of maps'),
+        ((Odd(lambda x: (x, x[0])), DECODER), UserError, r'the encoder .* returns float32 \[9, 8, 3\]'),
+        ((ENCODER, Odd(lambda maps: maps)), UserError, r'the decoder .* returns a tuple .* \[2, \?, \?, 3\]'),
         ((ENCODER, Odd(lambda maps: maps[1][..., :2])), UserError, r'the decoder .* returns float32 \[2, 5, 8, 2\]'),
         ((Odd(fail), DECODER), ValueError, 'a slip of the user'),
         ((ENCODER, Odd(fail)), ValueError, 'a slip of the user'),

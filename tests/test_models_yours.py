@@ -41,25 +41,23 @@ def test_an_error_in_a_layer_of_a_user_is_not_said_to_be_of_small_images(monkeyp
 @pytest.mark.parametrize(
     ('function', 'given'),
     [
-        (lambda x: jnp.tile(x, (1, 5)), r'float32 \[2, 15\] for 2 images; return logits \[B, 3\], one for each class'),
-        (lambda x: x[:, None, None], r'float32 \[2, 1, 1, 3\] for 2 images; return logits'),
-        (lambda x: jnp.mean(x, axis=0, keepdims=True), r'float32 \[1, 3\] for 2 images; return logits'),
-        (lambda x: (x, x), 'a tuple for 2 images; return logits'),
-        (lambda x: None, 'None for 2 images; return logits'),
+        (lambda x: jnp.tile(x, (1, 5)), r'float32 \[2, 15\]'),
+        (lambda x: x[:, None, None], r'float32 \[2, 1, 1, 3\]'),
+        (lambda x: jnp.mean(x, axis=0, keepdims=True), r'float32 \[1, 3\]'),
+        (lambda x: (x, x), 'a tuple'),
+        (lambda x: None, 'None'),
     ],
 )
 def test_a_model_of_a_user_returns_logits(monkeypatch, function, given):
     first, last = partial(Odd, lambda x: x), partial(Odd, function)
     assert mine(monkeypatch, zoo.Architecture((first, first), 1)).feature_size == 3
-    with pytest.raises(UserError, match=r"the last layer of model\.name='mine' returns " + given):
+    with pytest.raises(UserError, match=rf"last layer of .*'mine' returns {given} .* one array \[2, 3\]"):
         mine(monkeypatch, zoo.Architecture((first, last), 1))
 
 
 def test_one_array_crosses_the_cut(monkeypatch):
     first, last = partial(Odd, lambda x: (x, x)), partial(Odd, lambda x: x)
-    with pytest.raises(
-        UserError, match=r'the first 1 layers of .*mine.* return a tuple for 2 images; return one array \[B, '
-    ):
+    with pytest.raises(UserError, match=r'the first 1 layers of .*mine.* returns a tuple .* return one array \[2, '):
         mine(monkeypatch, zoo.Architecture((first, last), 1))
 
 
@@ -69,18 +67,11 @@ DENSE = partial(layers.DenseLayer, 3)
 @pytest.mark.parametrize(
     ('made', 'message'),
     [
-        (None, r'it returns None; return Architecture\(layers, paper_split\)'),
-        (((DENSE, DENSE), 1), 'it returns a tuple; return Architecture'),
-        (zoo.Architecture(DENSE, 1), 'its layers are a partial; use a tuple of at least two'),
-        (zoo.Architecture((DENSE,), 1), 'its layers are 1 layers; use a tuple of at least two'),
-        (zoo.Architecture((DENSE, layers.DenseLayer(3)), 1), 'layer 1 is a DenseLayer; use a function that takes a '),
-        (zoo.Architecture((DENSE, 'dense'), 1), "layer 1 is 'dense'; use a function"),
-        (zoo.Architecture((lambda name: 3, DENSE), 1), 'layer 0 makes 3; let it return a Flax module'),
-        (zoo.Architecture((DENSE, DENSE), '1'), "paper_split='1'; use the number of layers at the client, 1 to 1"),
-        (zoo.Architecture((DENSE, DENSE), 2), 'paper_split=2; use the number of layers at the client, 1 to 1'),
-        (zoo.Architecture((DENSE, DENSE, DENSE), 1.0), 'paper_split=1.0; use the number .* 1 to 2'),
+        (None, "'mine': the function returns None; return an Architecture"),
+        (zoo.Architecture((DENSE,), 1), 'paper_split=1: this model has 1 layers'),
+        (zoo.Architecture((DENSE, DENSE), 2), 'paper_split=2: .* use 1 to 1'),
     ],
 )
 def test_a_function_of_a_user_that_makes_no_layers_is_refused(monkeypatch, made, message):
-    with pytest.raises(UserError, match=rf"model 'mine', of a function in models\.ARCHITECTURES: {message}"):
+    with pytest.raises(UserError, match=message):
         mine(monkeypatch, made)

@@ -320,11 +320,11 @@ def carrying(change):
         (dataclasses.replace(METHOD, price=lambda context: 3), 'its price returns 3; return a ClientCost, such as '),
         (
             dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(download=-5)),
-            'its price has download=-5; bytes and operations are finite numbers, 0 or more',
+            'its price has download=-5; use finite numbers, 0 or more',
         ),
         (
             dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(step_work=np.array([1.0, np.inf, 2.0]))),
-            'its price has step_work=[ 1. inf 2.]; bytes',
+            'its price has step_work=[ 1. inf 2.]; use finite',
         ),
         (dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(upload='a lot')), 'its price has upload=a'),
         (

@@ -15,7 +15,7 @@ SCRIPT = """
 import json, sys
 import jax
 from semisfl_jax import config as config_lib
-from semisfl_jax.config.devices import count
+from semisfl_jax.config.resolve import count_devices as count
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core import machine, make_mesh
 from tests import runs

@@ -9,7 +9,6 @@ import pytest
 from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect, report
 from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
@@ -85,14 +84,6 @@ def test_a_split_from_a_file_says_so(tmp_path, capsys):
     assert runs.run(tmp_path / 'two', algorithm='supervised_only', rounds=1, data__partition_file=file) == 0
     assert f', the split of {file}\n' in capsys.readouterr().out
     assert json.loads((tmp_path / 'two' / 'summary.json').read_text())['partition_seed'] == 3
-
-
-@pytest.mark.parametrize('value', [-2, 2**32])
-def test_what_is_no_seed_is_refused(value):
-    config = default.get_config()
-    config.data.partition_seed = value
-    with pytest.raises(UserError, match=f'config.data.partition_seed={value} must be a seed, .* or -1'):
-        config_lib.check(config)
 
 
 def test_the_settings_of_the_authors_code_fix_the_split():

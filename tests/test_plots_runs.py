@@ -1,7 +1,6 @@
 """Figures of runs: what is read from their folders, and the command that draws all of it."""
 
 import json
-import math
 import sys
 
 import jax
@@ -20,29 +19,23 @@ from tests.plots_toy import GIB, made_up
 
 
 def test_a_curve_is_the_mean_over_seeds_with_its_error():
-    curve = collect.curve('semisfl', {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9])}, 'score')
+    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
+    curve = collect.curve('semisfl', members, 'score')
     assert curve.label == 'SemiSFL'
     assert curve.x.tolist() == [2, 3]
     np.testing.assert_allclose(curve.mean, [0.55, 0.8])
     # standard deviation of two values: their difference over sqrt(2); over sqrt(2) again
     np.testing.assert_allclose(curve.error, [0.05, 0.1])
-
-
-def test_a_curve_against_bytes_and_minutes():
-    members = {0: made_up(0, [0.5, 0.7]), 1: made_up(1, [0.6, 0.9], up=(GIB, 4 * GIB, 5 * GIB))}
-    curve = collect.curve('semisfl', members, 'score', 'gigabytes')
-    np.testing.assert_allclose(curve.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
+    traffic = collect.curve('semisfl', members, 'score', 'gigabytes')
+    np.testing.assert_allclose(traffic.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
     np.testing.assert_allclose(collect.curve('semisfl', members, 'score', 'minutes').x, [1, 1.5])
-
-
-def test_one_seed_has_no_error():
-    assert all(math.isnan(error) for error in collect.curve('semisfl', {0: made_up(0, [0.5, 0.7])}, 'score').error)
+    assert np.isnan(collect.curve('semisfl', {0: members[0]}, 'score').error).all()
 
 
 def test_what_is_missing_is_named():
     plain = made_up(0, [0.5, 0.7])
     bare = plain._replace(records=[{'round': 1, 'teacher_accuracy': 0.5}])
-    with pytest.raises(UserError, match=r'run0/metrics.jsonl.*bytes_up.*bytes_down'):
+    with pytest.raises(UserError, match=r'run0/metrics\.jsonl.*bytes_up.*bytes_down'):
         collect.curve('semisfl', {0: bare}, 'score', 'gigabytes')
     with pytest.raises(UserError, match='mask_rate'):
         collect.curves({'semisfl': {0: plain}}, 'mask_rate')
@@ -75,13 +68,8 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
     capsys.readouterr()
     assert command.main(['plots', str(folder), f'--out={tmp_path}', '--format=png,svg']) == 0
     printed = capsys.readouterr().out
-    absent = {'accuracy_gigabytes', 'accuracy_minutes'}
-    if 'bytes_up' in runs.records(folder)[0]:
-        absent = set()
-    for name in absent:
-        assert f'not drawn  {name}: {folder}/metrics.jsonl has no ' in printed
     dense = {'scores', 'predictions'}
-    expected = {f'{name}.{kind}' for name in set(draw.FIGURES) - absent - dense for kind in ('png', 'svg')}
+    expected = {f'{name}.{kind}' for name in set(draw.FIGURES) - dense for kind in ('png', 'svg')}
     assert {path.name for path in tmp_path.iterdir()} == expected
     assert all(str(tmp_path / name) in printed for name in expected)
     assert runs.files(folder) == before, 'drawing leaves a run as it is'
@@ -123,14 +111,6 @@ def test_equal_data_make_equal_files(folder, tmp_path):
     assert (tmp_path / 'a' / 'k_s.svg').read_bytes() == (tmp_path / 'b' / 'k_s.svg').read_bytes()
 
 
-def test_no_name_of_a_figure_is_not_every_figure(tmp_path, capsys):
-    assert command.main(['plots', str(tmp_path), f'--out={tmp_path}/out', '--only=']) == 2
-    assert_one_line(
-        capsys.readouterr().err, ['--only is empty; give one or more of accuracy_rounds, ', 'or leave it out']
-    )
-    assert not (tmp_path / 'out').exists()
-
-
 def without(folder, target, *names):
     """A copy of a run, its checkpoints aside."""
     target.mkdir()
@@ -139,30 +119,25 @@ def without(folder, target, *names):
     return target
 
 
+MISTAKES = {
+    '--out=OUT --only=': '--only is empty',
+    '--out=OUT --format=gif': "--format='gif'",
+    '--out=OUT --only=acuracy': "--only='acuracy'",
+    '': '--out is missing',
+    '--out=OUT --format=': '--format is empty',
+    '--out=OUT --only=queue': '--config.diagnostics_every=ROUNDS',
+    '--out=OUT --only=features': 'has no checkpoint',
+    '--out=FILE --only=k_s': 'another --out',
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (['--out=OUT', '--format=gif'], "--format='gif' is unknown; use one of png, svg, pdf"),
-        (['--out=OUT', '--only=acuracy'], "--only='acuracy' is unknown; use one of accuracy_rounds, "),
-        ([], '--out is missing'),
-        (['--out=OUT', '--format='], '--format is empty; give one or more of png, svg, pdf'),
-        (['--out=OUT', '--only=queue'], 'has no diagnostics; run with --config.diagnostics_every=ROUNDS'),
-        (['--out=OUT', '--only=features'], 'has no checkpoint of round 1 or later: it has none'),
-        (['--out=FILE', '--only=k_s'], 'choose another --out'),
-    ],
-)
-def test_mistakes_end_in_one_line(folder, tmp_path, capsys, options, message):
+@pytest.mark.parametrize('options', MISTAKES)
+def test_mistakes_end_in_one_line(folder, tmp_path, capsys, options):
     (tmp_path / 'file').write_text('')
-    places = {'OUT': str(tmp_path / 'out'), 'FILE': str(tmp_path / 'file')}
-    for name, path in places.items():
-        options = [option.replace(name, path) for option in options]
-    copied = without(folder, tmp_path / 'run')
-    assert command.main(['plots', str(copied), *options]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith('error: ')
-    assert message in error
-    assert error.count('\n') == 1
+    words = options.replace('OUT', str(tmp_path / 'out')).replace('FILE', str(tmp_path / 'file')).split()
+    assert command.main(['plots', str(without(folder, tmp_path / 'run')), *words]) == 2
+    assert_one_line(capsys.readouterr().err, [MISTAKES[options]])
 
 
 @pytest.mark.slow
@@ -179,41 +154,24 @@ def test_a_figure_that_cannot_be_drawn_ends_no_other(folder, tmp_path, capsys):
 @pytest.mark.parametrize('spoilt', ['config.json', 'summary.json', 'metrics.jsonl'])
 def test_a_folder_without_a_finished_run_is_named(folder, tmp_path, capsys, spoilt):
     copied = without(folder, tmp_path / 'run', spoilt)
-    if spoilt == 'metrics.jsonl':
-        (copied / spoilt).write_text('{"round": \n')
     assert command.main(['plots', str(copied), f'--out={tmp_path}/out']) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f'error: {copied}')
-    assert error.count('\n') == 1
+    assert_one_line(capsys.readouterr().err, [str(copied)])
 
 
 @pytest.mark.slow
-def test_a_changed_configuration_is_told(folder, tmp_path, caplog):
+def test_a_changed_configuration_is_named(folder, tmp_path, caplog):
     copied = without(folder, tmp_path / 'run')
-    assert not runs_lib.read(copied).modified
-    assert not caplog.messages
     config = json.loads((copied / 'config.json').read_text())
     (copied / 'config.json').write_text(json.dumps(config | {'seed': config['seed'] + 1}))
     assert runs_lib.read(copied).modified
-    (message,) = caplog.messages
-    assert message == f'{copied / "config.json"} was modified after the run wrote it, or is that of another run'
-
-
-@pytest.mark.slow
-def test_a_run_of_another_version_is_named(folder, tmp_path):
-    copied = without(folder, tmp_path / 'run')
-    config = json.loads((copied / 'config.json').read_text())
-    del config['queue_stride']
-    (copied / 'config.json').write_text(json.dumps(config))
-    with pytest.raises(UserError, match='made by another version of this package'):
-        collect.feature_spaces(copied)
+    assert str(copied / 'config.json') in caplog.text
 
 
 @pytest.mark.slow
 def test_without_matplotlib_one_line_says_so(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     assert command.main(['plots', str(folder), f'--out={tmp_path}/out']) == 2
-    assert capsys.readouterr().err == "error: plots need matplotlib: pip install -e '.[plots]'\n"
+    assert_one_line(capsys.readouterr().err, ["pip install -e '.[plots]'"])
 
 
 @pytest.mark.parametrize('algorithm', [name for name, method in algorithms.METHODS.items() if not method.in_parts])
@@ -232,8 +190,8 @@ def toy_method(algorithm):
     return algorithms.build(algorithm, model, toy.VIEWS, toy.HPARAMS), model
 
 
-def test_every_method_has_a_name_and_a_look_of_its_own():
-    """One in the order of colors, for a method whose record gives none."""
+def test_every_method_has_a_name_and_a_look():
+    """One in the order of colors, for a method with no look in its record."""
     drawn = style.looks([method.label for method in algorithms.METHODS.values()])
     assert len({look[1:] for look in drawn.values()}) == len(drawn) == len(algorithms.METHODS)
 
@@ -271,19 +229,12 @@ def test_a_method_of_the_user_is_imported(tmp_path, capsys, monkeypatch):
     assert (tmp_path / 'out' / 'features.png').exists()
 
 
-@pytest.mark.parametrize(
-    ('text', 'words'),
-    [
-        (None, ["--import 'FILE' cannot be read"]),
-        ('def', ['FILE, line 1: ', 'give a Python file that registers what is yours']),
-        ('x = 1\nx.y', ['FILE, line 2: AttributeError: ', 'correct the file']),
-    ],
-)
+@pytest.mark.parametrize(('text', 'words'), [(None, 'cannot be read'), ('x = 1\nx.y', 'line 2: AttributeError')])
 def test_a_file_that_cannot_be_imported_is_one_line(text, words, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, 'path', list(sys.path))
     file = tmp_path / 'mine.py'
     if text is not None:
         file.write_text(text)
     assert command.main(['plots', str(tmp_path), f'--out={tmp_path}/out', f'--import={file}']) == 2
-    assert_one_line(capsys.readouterr().err, [word.replace('FILE', str(file)) for word in words])
+    assert_one_line(capsys.readouterr().err, [str(file), words])
     assert not (tmp_path / 'out').exists()

@@ -6,7 +6,7 @@ import pytest
 from configs import default
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line, presets
+from semisfl_jax.config import command_line
 from semisfl_jax.core.errors import UserError
 from tests import needs, partitions, runs
 
@@ -197,7 +197,7 @@ def test_a_dirichlet_partition_is_that_of_the_authors(name):
     assert parse(f'--config.algorithm={name}').federation.partition == 'dirichlet'  # harmonized
     uniform = default.get_config()
     uniform.algorithm, uniform.setting = name, 'official'
-    presets.apply(uniform)
+    config_lib.apply_setting(uniform)
     assert uniform.federation.partition == 'uniform'
 
 
@@ -207,7 +207,7 @@ def test_a_program_applies_it_itself(name):
     if algorithms.get(name).dense:
         config.update_from_flattened_dict(needs.changes(name))
     config.algorithm, config.setting = name, 'official'
-    presets.apply(config)
+    config_lib.apply_setting(config)
     config_lib.check(config)
     # fedmatch leaves the labels where they are
     expected = {'fedmatch': (1e-3, 0, 40), 'splitfed': (1e-4, -1, 0), 'semifl': (0.03, 0, 80)}

@@ -10,7 +10,6 @@ import pytest
 
 from semisfl_jax import core, models
 from semisfl_jax.core import machine
-from semisfl_jax.preview import __main__ as preview
 from semisfl_jax.preview import targets
 from semisfl_jax.preview.__main__ import main
 from tests import runs
@@ -22,11 +21,7 @@ WORDS = runs.words_of('preview')
 def test_the_command(capsys):
     assert main([*WORDS, '--target=cpu']) == 0
     printed = capsys.readouterr().out
-    for part in (
-        'semisfl, small_cnn on digits: 3 active clients, K_s 8, K_u 2, B 4, tf32; on the CPU of this machine',
-        'fits: all 3 active clients at once',
-        '8 supervised steps',
-    ):
+    for part in ('semisfl, small_cnn on digits: 3 active clients, K_s 8', 'GFLOP', 'fits: all 3', '8 supervised steps'):
         assert part in printed
     assert main(['preview', '--help']) == 0
     assert '--target=NAME' in capsys.readouterr().out
@@ -36,19 +31,13 @@ MISTAKES = {
     '--target=h20': ["--target='h20'", "did you mean 'h200'?"],
     '--target=': ['--target is missing', '--target=h200'],
     '--target=cpu --devices=0': ['--devices=0: must be a number of devices, 1 or more'],
-    '--target=cpu --devices=two': ['--devices=two: must be a number of devices'],
-    '--target=cpu --devices': ['Missing value for flag --devices'],
-    '--target=cpu --devices 4 --devices=3': ['config.parallel.devices=3 is more than the 1 available'],
     '--target=cpu --devices=4': ['config.parallel.devices=4', 'use at most 3'],
     '--target=cpu --devices=3': ['config.parallel.devices=3 is more than the 1 available'],
     '--target=cpu --fit=yes': ['--fit=yes: must be given without a value'],
     '--target=cpu --workdir=x': ["--workdir='x'", 'leave it out'],
     '--target=cpu --config.seeds=0,1': ['config.seeds=(0, 1)', 'use config.seed'],
     '--target=cpu --config.data.partition_file=x.npz': ["config.data.partition_file='x.npz'", 'leave it empty'],
-    '--target=cpu --config.k_uu=1': ['config.k_uu is not a key'],
-    '--target=cpu --config.model.name=alexnt': ["did you mean 'alexnet'?"],
     '--target=cpu --config.model.name=vgg13': ['images of 8x8 are too small', 'use model.name=small_cnn'],
-    '--target=cpu --config.data.name=nowhere': ['nowhere'],
 }
 
 
@@ -104,24 +93,19 @@ def test_several_devices_exchange():
 @pytest.mark.parametrize('name', ['v5e', 'h200'])
 def test_a_device_that_is_not_there(name, capsys):
     """Skipped where its compiler is not installed: pip install -e '.[preview-tpu]' or '.[preview-cuda]'."""
-    modules, extra = targets._PLUGINS[targets.TARGETS[name].platform]
-    if not any(map(targets._installed, modules)):
-        pytest.skip(f"needs pip install -e '.[{extra}]'")
+    if not any(map(targets._installed, targets._PLUGINS[targets.TARGETS[name].platform][0])):
+        pytest.skip('its compiler is not installed')
     assert main([*WORDS, f'--target={name}']) == 0
     printed = capsys.readouterr().out
-    assert f'on {targets.TARGETS[name].title}' in printed
-    assert 'fits: all 3 active clients at once' in printed
-    assert 'not a forecast' in printed
+    for part in (targets.TARGETS[name].title, 'fits: all 3 active clients', 'not a forecast'):
+        assert part in printed
 
 
 @pytest.mark.parametrize(
     ('message', 'words'),
     [
-        (
-            'INTERNAL: Mosaic failed',
-            ['the round does not compile for the CPU of this machine', 'Mosaic failed', 'another --target'],
-        ),
-        ('RESOURCE_EXHAUSTED: 20G of 16G', ['the round does not fit on', '20G of 16G', 'client_chunk=3']),
+        ('INTERNAL: Mosaic failed', ['does not compile', 'Mosaic failed', '--target']),
+        ('RESOURCE_EXHAUSTED: 20G of 16G', ['does not fit', '20G of 16G', 'client_chunk=3']),
     ],
 )
 def test_a_compiler_that_refuses(message, words, capsys, monkeypatch):
@@ -142,16 +126,6 @@ def test_a_compiler_that_does_not_start(capsys, monkeypatch):
     for name in ('v5e', 't4'):
         assert main([*WORDS, f'--target={name}']) == 2
         assert_one_line(capsys.readouterr().err, [f'--target={name} does not start (ABORTED: no luck)'])
-
-
-def test_durations():
-    assert [preview._duration(hours) for hours in (30, 1, 0.5, 1 / 60, 0.002)] == [
-        '30 hours',
-        '1 hour',
-        '30 minutes',
-        '1 minute',
-        '7.2 seconds',
-    ]
 
 
 def test_programs_for_another_platform():

@@ -39,12 +39,7 @@ def compiled():
 
 
 def described(tree):
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [(jax.numpy.shape(leaf), jax.numpy.asarray(leaf).dtype) for leaf in leaves]
-
-
-def of_shapes(tree):
-    leaves, structure = jax.tree.flatten(tree)
+    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda tree: tree, tree))
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
@@ -66,10 +61,10 @@ def test_shapes_are_those_of_a_run(name):
     state = init_state(real)(real.key)
     federation, cohort, _ = next(inputs.inputs(real, 0))
     arguments = program.round_shapes(hollow, ONE)
-    assert of_shapes(tuple(arguments)) == described((real.key, state, federation, cohort, np.int32(1)))
+    assert described(tuple(arguments)) == described((real.key, state, federation, cohort, np.int32(1)))
     assert all(leaf.sharding.device_set == {ONE.first} for leaf in jax.tree.leaves(arguments))
     batches = batched(real.dataset.test_images, real.test_truth, config.eval_batch_size, jax.device_put)
-    assert of_shapes(program.evaluation_shapes(hollow, ONE)) == described((state, batches))
+    assert described(program.evaluation_shapes(hollow, ONE)) == described((state, batches))
 
 
 def test_images_of_hollow_data_take_no_memory():

@@ -1,4 +1,4 @@
-"""The floors of the preview, by hand: arithmetic, bytes, devices and peaks."""
+"""Floors of time, by hand: arithmetic, bytes, devices and peaks."""
 
 import itertools
 

@@ -13,7 +13,7 @@ from configs import default
 from semisfl_jax import algorithms, core
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.splitfed import SplitFed
-from semisfl_jax.config import devices
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local
@@ -333,4 +333,4 @@ def test_v2_takes_one_device_of_those_there_are():
     config = default.get_config()
     config.algorithm, config.data.client_labels, config.k_s, config.parallel.devices = 'splitfed', -1, 0, 0
     config.splitfed.version = 'v2'
-    assert devices.count(config_lib.resolve(config)) == 1
+    assert count_devices(config_lib.resolve(config)) == 1

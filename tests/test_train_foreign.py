@@ -86,9 +86,8 @@ def test_a_damaged_split_is_written_again_once_it_is_deleted(folder, longer, cap
     before = runs.files(folder)
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
     error = capsys.readouterr().err
-    assert error == (
-        f"error: the partition file '{split}' is damaged or cut short; delete it, and the run writes it again\n"
-    )
+    assert error.startswith(f"error: '{split}' is not a partition file, or damaged")
+    assert error.endswith('delete it, and the run writes it again\n')
     assert runs.files(folder) == before
     split.unlink()
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0

@@ -11,77 +11,50 @@ from semisfl_jax.models import zoo
 from semisfl_jax.training import events, loop
 from tests import runs
 
-NO_HELPERS = {'algorithm': 'fedmatch', 'fedmatch.helpers': 0}
 SUPERVISED = {'algorithm': 'fedavg', 'local.objective': 'supervised'}
 MEAN_TEACHER = {'algorithm': 'fedavg', 'local.objective': 'mean_teacher'}
 LABELS_ALONE = {'data.client_labels': -1, 'k_s': 0}
 WEAK = {'augment.supervised': 'weak'}
+# What is idle by more than the table of keys says (tests/test_config_values.py), and the key or name that makes it so
 IDLE = [
-    ({'federation.partition': 'uniform', 'federation.alpha': 3.0}, "federation.partition='uniform' draws from no "),
-    ({'federation.max_images': 90}, "federation.partition='dirichlet' does not read it"),
-    ({'federation.classes_per_client': 3}, "federation.partition='dirichlet' does not read it"),
-    ({'federation.labeled_alpha': 0.5}, "federation.partition='dirichlet' does not read it"),
-    ({'federation.labeled_partition': 'dirichlet'}, 'no labels are at the clients (data.client_labels)'),
-    ({'federation.mu': 3}, 'no labels are at the clients (data.client_labels)'),
-    ({'data.partition_file': 'a.npz', 'federation.partition': 'uniform'}, 'the split is that of data.partition_file'),
-    ({'queue': 'off', 'queue_size': 64}, "queue='off'"),
-    ({'pseudo_labels': 'none', 'threshold': 0.8}, "pseudo_labels='none' needs none"),
-    ({'pseudo_labels': 'true', 'threshold': 0.8}, "pseudo_labels='true' needs none"),
+    ({'federation.partition': 'uniform', 'federation.alpha': 3.0}, 'federation.partition='),
+    ({'federation.max_images': 90}, 'federation.partition='),
+    ({'federation.classes_per_client': 3}, 'federation.partition='),
+    ({'federation.labeled_alpha': 0.5}, 'federation.partition='),
+    ({'federation.labeled_partition': 'dirichlet'}, 'data.client_labels'),
+    ({'federation.mu': 3}, 'data.client_labels'),
+    ({'data.partition_file': 'a.npz', 'federation.partition': 'uniform'}, 'data.partition_file'),
     ({'k_s_rule': 'fixed', 'frequency.beta': 2.0}, "k_s_rule='fixed'"),
     ({'cost.enabled': False, 'cost.efficiency': 0.5}, 'cost.enabled=False'),
-    ({'algorithm': 'fedavg', 'local.epochs': 1, 'k_u': 7}, 'clients make local.epochs=1 passes'),
-    (
-        {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.server_teraflops': 1.0},
-        'cost.enabled=False',
-    ),
-    ({'algorithm': 'fedavg', 'k_s_rule': 'fixed', 'local.epochs': 1, 'k_u': 7}, 'clients make local.epochs=1 passes'),
-    ({'augment.operations': 0, 'augment.magnitude': 5}, 'augment.operations=0'),
-    ({'queue': 'single_ring', 'queue_stride': 3}, "queue='single_ring'"),
-    ({'model.projection': 'none', 'model.projection_dim': 8}, "model.projection='none'"),
-    ({'model.batch_norm_variance': 'unbiased'}, "model.name='small_cnn' has no BatchNorm"),
-    ({'algorithm': 'semifl', 'semifl.batch_norm_data': 'server'}, "model.name='small_cnn' has no BatchNorm"),
-    ({**NO_HELPERS, 'fedmatch.helper_every': 3}, 'fedmatch.helpers=0'),
-    ({**NO_HELPERS, 'fedmatch.lambda_i': 0.5}, 'fedmatch.helpers=0'),
-    (
-        {'algorithm': 'fedmatch', 'fedmatch.helper_every': 1, 'fedmatch.helpers_persist': True},
-        'fedmatch.helper_every=1',
-    ),
-    ({'algorithm': 'fedswitch', 'fedswitch.mode': 'teacher', 'fedswitch.beta_iid': 0.3}, "fedswitch.mode='teacher'"),
-    ({'algorithm': 'feddure', 'feddure.coarse': False, 'feddure.coarse_rate': 0.5}, 'feddure.coarse=False'),
-    ({'algorithm': 'feddure', 'feddure.fine': False, 'feddure.hidden': 64}, 'feddure.fine=False'),
-    ({'algorithm': 'm_fed', 'mfed.weight': 0.0, 'mfed.growth': 1.1}, 'mfed.weight=0.0'),
-    ({**SUPERVISED, 'data.client_labels': -1, 'federation.mu': 3}, 'the clients train on labeled images alone'),
-    ({**SUPERVISED, 'data.client_labels': 20, 'federation.mu': 3}, 'the clients train on labeled images alone'),
-    ({'data.data_dir': 'a'}, "data.name='digits' does not read it"),
-    ({'data.cache_dir': 'a'}, "data.name='digits' does not read it"),
-    ({'data.name': 'pascal_context', 'data.data_dir': 'a'}, "data.name='pascal_context' does not read it"),
-    ({'data.name': 'cinic10', 'data.image_folder': 'a', 'data.data_dir': 'b'}, 'the images are those in data.image_'),
-    ({'data.name': 'image100', 'data.fake': True, 'data.class_list': 'a'}, 'the images are synthetic (data.fake)'),
-    ({'data.name': 'image100', 'data.fake': True, 'data.image_folder': 'a'}, 'the images are synthetic (data.fake)'),
-    ({'parallel.trials': 'loop'}, 'it is about several seeds (seeds)'),
-    ({'algorithm': 'fed_shvr', 'threshold': 0.8}, 'fed_shvr does not read it'),
-    ({'algorithm': 'splitfed', **LABELS_ALONE, 'threshold': 0.8}, 'splitfed does not read it'),
-    ({**MEAN_TEACHER, 'threshold': 0.8}, "local.objective='mean_teacher' does not read it"),
-    ({**SUPERVISED, 'data.client_labels': -1, 'threshold': 0.8}, "local.objective='supervised' does not read it"),
-    ({**SUPERVISED, 'data.client_labels': -1, 'consistency_weight': 0.5}, "local.objective='supervised' does not read"),
-    ({**WEAK, 'algorithm': 'fed_svr', 'augment.operations': 1}, 'fed_svr has no strong views beside augment'),
-    ({**WEAK, **MEAN_TEACHER, 'augment.cutout': 2}, "local.objective='mean_teacher' has no strong views beside"),
-    ({'algorithm': 'fed_shvr', 'pseudo_labels': 'none', 'fed_shvr.alpha0': 0.5}, "pseudo_labels='none'"),
-    ({'algorithm': 'fed_shvr', 'pseudo_labels': 'none', 'fed_shvr.alpha1': 0.5}, "pseudo_labels='none'"),
-    ({'pseudo_labels': 'none', 'consistency_weight': 0.5}, "pseudo_labels='none' leaves no pseudo-label that counts"),
-    ({'pseudo_labels': 'none', 'k_s_rule': 'code'}, "pseudo_labels='none' keeps K_s as it begins"),
-    ({'algorithm': 'fedavg', 'frequency.period': 4}, "k_s_rule='auto' of fedavg keeps K_s as it begins"),
-    ({'algorithm': 'fedavg', 'queue_size': 64}, 'fedavg has no memory queue'),
-    ({'algorithm': 'fedavg', 'model.projection_dim': 8}, 'fedavg has no projection head'),
-    ({'algorithm': 'fedavg', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'}, 'it is not an option'),
-    ({'algorithm': 'supervised_only', 'batch_size': 4}, 'supervised_only has no clients'),
-    ({'algorithm': 'supervised_only', 'federation.alpha': 4.0}, 'supervised_only has no clients'),
-    ({'algorithm': 'splitfed', **LABELS_ALONE, 'server_batch_size': 4}, 'k_s=0: the server has no images'),
-    ({'algorithm': 'splitfed', **LABELS_ALONE, 'data.num_labeled': 50}, 'all images are at the clients, with '),
+    ({'algorithm': 'fedavg', 'local.epochs': 1, 'k_u': 7}, 'local.epochs=1'),
+    ({'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.server_teraflops': 1.0}, 'cost.enabled=False'),
+    ({'model.batch_norm_variance': 'unbiased'}, "model.name='small_cnn'"),
+    ({'algorithm': 'semifl', 'semifl.batch_norm_data': 'server'}, "model.name='small_cnn'"),
+    ({**SUPERVISED, 'data.client_labels': -1, 'federation.mu': 3}, 'labeled images alone'),
+    ({**SUPERVISED, 'data.client_labels': 20, 'federation.mu': 3}, 'labeled images alone'),
+    ({'data.data_dir': 'a'}, "data.name='digits'"),
+    ({'data.cache_dir': 'a'}, "data.name='digits'"),
+    ({'data.name': 'pascal_context', 'data.data_dir': 'a'}, "data.name='pascal_context'"),
+    ({'data.name': 'cinic10', 'data.image_folder': 'a', 'data.data_dir': 'b'}, 'data.image_folder'),
+    ({'data.name': 'image100', 'data.fake': True, 'data.class_list': 'a'}, 'data.fake'),
+    ({'parallel.trials': 'loop'}, 'seeds'),
+    ({'algorithm': 'fed_shvr', 'threshold': 0.8}, 'fed_shvr'),
+    ({'algorithm': 'splitfed', **LABELS_ALONE, 'threshold': 0.8}, 'splitfed'),
+    ({**MEAN_TEACHER, 'threshold': 0.8}, "local.objective='mean_teacher'"),
+    ({**SUPERVISED, 'data.client_labels': -1, 'threshold': 0.8}, "local.objective='supervised'"),
+    ({**SUPERVISED, 'data.client_labels': -1, 'consistency_weight': 0.5}, "local.objective='supervised'"),
+    ({**WEAK, 'algorithm': 'fed_svr', 'augment.operations': 1}, 'fed_svr'),
+    ({**WEAK, **MEAN_TEACHER, 'augment.cutout': 2}, "local.objective='mean_teacher'"),
+    ({'pseudo_labels': 'none', 'consistency_weight': 0.5}, "pseudo_labels='none'"),
+    ({'pseudo_labels': 'none', 'k_s_rule': 'code'}, "pseudo_labels='none'"),
+    ({'algorithm': 'fedavg', 'frequency.period': 4}, "k_s_rule='auto' of fedavg"),
+    ({'algorithm': 'fedavg', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'}, 'fedavg'),
+    ({'algorithm': 'supervised_only', 'federation.alpha': 4.0}, 'supervised_only'),
+    ({'algorithm': 'splitfed', **LABELS_ALONE, 'data.num_labeled': 50}, 'all images are at the clients'),
     ({'algorithm': 'splitfed', **LABELS_ALONE, 'k_s_rule': 'paper'}, 'k_s=0'),
-    ({'data.client_labels': 20, 'federation.ignored_labeled': 'unlabeled'}, 'data.client_labels=20 and federatio'),
-    ({'momentum': 0.0, 'nesterov': True}, 'momentum=0'),
-    ({'client_teacher_bn': 'train'}, "model.name='small_cnn' has no BatchNorm and no dropout"),
+    ({'data.client_labels': 20, 'federation.ignored_labeled': 'unlabeled'}, 'data.client_labels=20'),
+    ({'momentum': 0.0, 'local.optimizer_state': 'fresh'}, 'momentum=0'),
+    ({'client_teacher_bn': 'train'}, "model.name='small_cnn'"),
 ]
 HEEDED = [
     {'federation.alpha': 3.0},
@@ -117,8 +90,8 @@ def told(changes, caplog):
 @pytest.mark.parametrize(('changes', 'why'), IDLE)
 def test_a_key_without_effect_is_told(changes, why, caplog):
     *_, (key, value) = changes.items()
-    (message,) = told(changes, caplog)
-    assert message.startswith(f'config.{key}={value} has no effect: {why}')
+    (message,) = [message for message in told(changes, caplog) if message.startswith(f'config.{key}={value} ')]
+    assert why in message
 
 
 @pytest.mark.parametrize('changes', HEEDED)
@@ -171,7 +144,7 @@ def test_the_command_tells_it_and_goes_on(monkeypatch, capsys):
         on_event(events.Described([], None))
         trained.append(config)
 
-    monkeypatch.setattr(loop, 'train', train)
+    monkeypatch.setattr(loop, 'train_resolved', train)
     words = ['--config.federation.partition=uniform', '--config.federation.alpha=3']
     assert launch.main(['launch.py', runs.DIGITS, *words]) == 0
     assert capsys.readouterr().err == (

@@ -13,7 +13,7 @@ from semisfl_jax.config import failures
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.decode import decode_chunk
-from semisfl_jax.data.folder import _find_folder
+from semisfl_jax.data.folder import source
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -120,7 +120,7 @@ def test_a_pipe_among_images_is_no_image(tmp_path):
             Image.new('RGB', (9, 9)).save(folder / 'a.png')
             os.mkfifo(folder / 'b.png')
     with at_most(20):
-        train, _ = _find_folder(tmp_path, ('n01', 'n02'), 8).open()
+        train, _ = source('image100', tmp_path, ('train', 'val'), ('n01', 'n02'), 8).open()
         (chunk,) = train.chunks()
     assert chunk[0].shape == (2, 8, 8, 3)
 

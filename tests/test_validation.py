@@ -80,7 +80,7 @@ def test_without_them_splits_are_as_they_were(tmp_path):
             r'config\.data\.num_validation=1000: .* has \d+ training images that could be',
         ),
         ({'num_validation': sum(SKEWED) - 50}, r'has 50 training images with a label beside data\.num_validation='),
-        ({'num_validation': sum(SKEWED) - 103}, r'only 3 unlabeled images are left for them beside data\.num_validati'),
+        ({'num_validation': sum(SKEWED) - 103}, r'only 3 unlabeled images are left beside data\.num_validati'),
         ({'num_validation': 9, 'num_unlabeled': 10**4}, r'unlabeled images are left beside data\.num_validation=9'),
     ],
 )

@@ -175,10 +175,10 @@ def test_keypoints_survive_shrinking():
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'scale_min': 0.1}, 'augment.scale_min=0.1 is not a usable scale: use 0.25 to 4'),
-        ({'scale_max': 5.0}, 'augment.scale_max=5.0 is not a usable scale'),
+        ({'scale_min': 0.1}, 'augment.scale_min=0.1 is out of range: use 0.25 to 4'),
+        ({'scale_max': 5.0}, 'augment.scale_max=5.0 is out of range'),
         ({'scale_min': 1.2}, 'augment.scale_min=1.2 is above augment.scale_max=1.0'),
-        ({'rotate': -5.0}, 'augment.rotate=-5.0 is not an angle: use 0 to 180'),
+        ({'rotate': -5.0}, 'augment.rotate=-5.0 is out of range: use 0 to 180'),
         ({'rotate': 181.0}, 'augment.rotate=181.0'),
     ],
 )

@@ -6,8 +6,8 @@
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import feddure
 
-from semisfl_jax.algorithms.feddure import feddure
 from semisfl_jax.studies.spec import Table
 
 

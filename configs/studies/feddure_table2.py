@@ -4,8 +4,8 @@ python launch.py --config=configs/studies/feddure_table2.py:smoke
 """
 
 from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import feddure
 
-from semisfl_jax.algorithms.feddure import feddure
 from semisfl_jax.studies.spec import Table
 
 

@@ -17,17 +17,11 @@ GRAY = 127  # fill value of the cutout
 
 
 def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[int, int]) -> Array:
-    """Flips horizontally where `flip` is True, pads by reflection without repeating the edge, crops to the same size.
+    """Flips horizontally where `flip` [B] is True, pads by reflection without repeating the edge, crops to the same
+    size.
 
-    Args:
-      planes: [B, C, H, W] uint8.
-      flip: [B] bool.
-      top: [B] int32 in 0 .. 2 pad[0], the crop's first row in the padded image.
-      left: [B] int32 in 0 .. 2 pad[1], its first column.
-      pad: rows and columns added at each side, smaller than H and W.
-
-    Returns:
-      [B, C, H, W] uint8.
+    `top` and `left`, [B] int32 in 0 .. 2 pad, are the crop's first row and column in the padded image; `pad` are the
+    rows and columns added at each side, fewer than H and W.
     """
     height, width = planes.shape[2:]
     y = jnp.abs(top[:, None] - pad[0] + jnp.arange(height))
@@ -42,14 +36,7 @@ def cutout(planes: Array, center: Array, size: int) -> Array:
     """Fills a square with `size + 1` pixels per side with gray 127, because PIL's rectangle includes both ends.
 
     At the top and left borders the square is moved to start at 0; at the bottom and right borders it is clipped.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      center: [B, 2] float32, y in [0, H) and x in [0, W).
-      size: nominal side in pixels.
-
-    Returns:
-      [B, C, H, W] uint8.
+    `center` [B, 2] float32: y in [0, H) and x in [0, W).
     """
     first = jnp.maximum(center - size / 2, 0.0).astype(jnp.int32)[:, :, None]  # [B, 2, 1]
     y, x = jnp.arange(planes.shape[2]), jnp.arange(planes.shape[3])
@@ -59,16 +46,8 @@ def cutout(planes: Array, center: Array, size: int) -> Array:
 
 
 def clipped_cutout(planes: Array, center: Array, size: int, color: tuple[int, ...]) -> Array:
-    """Fills the `size` rows and columns around a pixel, clipped at all borders: the cutout of google-research/fixmatch.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      center: [B, 2] int32, row and column of the first pixel after the middle.
-      size: side in pixels, even.
-      color: C values in 0 .. 255.
-
-    Returns:
-      [B, C, H, W] uint8.
+    """Fills the `size` (even) rows and columns around a pixel with a `color` of C values, clipped at all borders: the
+    cutout of google-research/fixmatch. `center` [B, 2] int32: row and column of the first pixel after the middle.
     """
     offsets = [jnp.arange(side) - center[:, i, None] for i, side in enumerate(planes.shape[2:])]
     rows, columns = ((x >= -(size // 2)) & (x < size // 2) for x in offsets)
@@ -83,25 +62,15 @@ def as_plane(color: tuple[int, ...]) -> Array:
 def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
     """Rotations, shears and translations to the nearest pixel; other operations leave the image unchanged.
 
-    Args:
-      planes: [B, C, H, W] uint8.
-      op: [B] int32, index into variant.operations.
-      v: [B] int32, level.
-      negative: [B] int32, 0 for sign 1, 1 for sign -1.
-      variant: the RandAugment variant.
-
-    Returns:
-      [B, C, H, W] uint8.
+    `op` [B] is an index into variant.operations, `v` [B] the level, `negative` [B] 0 for sign 1 and 1 for sign -1, all
+    int32.
     """
     return gather(planes, *_nearest(planes.shape, op, v, negative, variant), _fill(op, variant))
 
 
 def bilinear(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array, Array]:
-    """Like `affine`, with the same arguments, but shears read two neighbors.
-
-    Returns:
-      The near and the far neighbors, [B, C, H, W] uint8, identical for operations other than shears; and the row of
-      tables.Shears.mixes that mixes them, [B, H, W] int32.
+    """Like `affine`, but shears read two neighbors: the near and the far ones, [B, C, H, W] uint8, identical for
+    operations other than shears; and the row of tables.Shears.mixes that mixes them, [B, H, W] int32.
     """
     near, far, weight = _neighbors(2, planes, op, v, negative, variant)
     return near, far, weight
@@ -175,16 +144,7 @@ _ONE = 1 << 16
 
 
 def scale_rotate(planes: Array, scale: Array, angle: Array) -> Array:
-    """Scales and rotates images: bilinear, with weights in steps of 1/256, rounded; pixels from outside are black.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      scale: [B] float32.
-      angle: [B] float32, degrees counterclockwise.
-
-    Returns:
-      [B, C, H, W] uint8.
-    """
+    """Scales and rotates images: bilinear, with weights in steps of 1/256, rounded; pixels from outside are black."""
     y, x = _locate(1 / scale, angle, planes.shape)
     height, width = planes.shape[2:]
     inside = _inside(_nearest_pixel(y), _nearest_pixel(x), planes.shape)
@@ -198,19 +158,15 @@ def scale_rotate(planes: Array, scale: Array, angle: Array) -> Array:
 
 
 def scale_rotate_labels(planes: Array, scale: Array, angle: Array) -> Array:
-    """Scales and rotates maps of labels: every pixel takes the nearest one, or UNKNOWN from outside.
-
-    Arguments and result have the shapes of those of `image`.
-    """
+    """Scales and rotates maps of labels: every pixel takes the nearest one, or UNKNOWN from outside."""
     y, x = _locate(1 / scale, angle, planes.shape)
     return gather(planes, _nearest_pixel(y), _nearest_pixel(x), jnp.uint8(UNKNOWN))
 
 
 def scale_rotate_points(planes: Array, scale: Array, angle: Array) -> Array:
-    """Like `labels`, but pixels that are neither 0 nor UNKNOWN (the points) are moved one by one.
+    """Like `scale_rotate_labels`, but pixels that are neither 0 nor UNKNOWN (the points) are moved one by one.
 
     So no point that stays in the image is lost or duplicated; where several meet in one pixel, the highest label stays.
-    Arguments and result have the shapes of those of `image`.
     """
     batch, channels, height, width = planes.shape
     unknown = scale_rotate_labels(jnp.where(planes == UNKNOWN, planes, 0), scale, angle)

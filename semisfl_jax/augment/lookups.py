@@ -109,9 +109,6 @@ def changed(
       planes: [B, C, H, W] uint8.
       op: [B] int32, index into variant.operations; images with Identity are not changed.
       *others: [B, ...].
-
-    Returns:
-      [B, C, H, W] uint8.
     """
     if not _skips():
         return change(planes, op, *others)

@@ -23,17 +23,7 @@ LOOKS = (*HISTOGRAM, *GRAYS, 'Sharpness')
 
 
 def tables_of(planes: Array, op: Array, v: Array, variant: Variant) -> Array:
-    """The tables of AutoContrast, Equalize, Invert, Posterize and Solarize, otherwise the identity.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      op: [B] int32.
-      v: [B] int32.
-      variant: the RandAugment variant.
-
-    Returns:
-      [B, C, 256] uint8.
-    """
+    """The tables [B, C, 256] uint8 of AutoContrast, Equalize, Invert, Posterize and Solarize, else the identity."""
     table = jnp.asarray(tables.points(variant))[op, v]  # [B, 256]
     table = jnp.broadcast_to(table[:, None], (*planes.shape[:2], 256))
 
@@ -46,15 +36,8 @@ def tables_of(planes: Array, op: Array, v: Array, variant: Variant) -> Array:
 
 
 def degenerates(planes: Array, op: Array, variant: Variant) -> Array:
-    """The images with which Brightness, Color, Contrast and Sharpness blend: black, the gray image, its mean, a blur.
-
-    Args:
-      planes: [B, C, H, W] uint8.
-      op: [B] int32.
-      variant: the RandAugment variant.
-
-    Returns:
-      [B, C, H, W] uint8, black for all other operations.
+    """The images with which Brightness, Color, Contrast and Sharpness blend: black, the gray image, its mean, a blur;
+    black for all other operations.
     """
     color, contrast, sharpness = (
         lookups.is_one_of(op, (name,), variant)[:, None, None, None] for name in (*GRAYS, 'Sharpness')
@@ -139,10 +122,7 @@ def randaugment(
       sign: [B] int32, 1 or -1: the direction, if the operation has one.
       applied: [B] bool; False leaves an image unchanged.
       variant: the RandAugment variant.
-      center: [B, 2] float32, the center for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
-
-    Returns:
-      uint8 of the shape of `planes`.
+      center: [B, 2] float32, for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
     """
     op = jnp.where(applied, op, variant.place('Identity'))
     negative = (sign < 0).astype(jnp.int32)
@@ -199,13 +179,7 @@ def _change(
 def _by_tables(row: Array, degenerate: Array, image: Array, table: Array, mixes: np.ndarray) -> Array:
     """The entry `table` [B, C, 256] uint8 has for each value of `image`, blended with `degenerate`.
 
-    Args:
-      row: int32 broadcastable to the image, of `mixes` [rows, 256, 256] uint8, where a value blends with another.
-      degenerate: [B, C, H, W] uint8.
-      image: [B, C, H, W] uint8.
-
-    Returns:
-      [B, C, H, W] uint8.
+    `row` [B, 1, 1, 1] or of every pixel, int32: of `mixes` [rows, 256, 256] uint8, where a value blends with another.
     """
     values = image.reshape(*image.shape[:2], -1).astype(jnp.int32)
     mapped = lookups.table(values, table).reshape(image.shape)
@@ -216,15 +190,7 @@ def _by_tables(row: Array, degenerate: Array, image: Array, table: Array, mixes:
 def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, variant: Variant) -> Array:
     """Tables and blends in one: tables are for differences from 0.
 
-    Args:
-      row: [B, 1, 1, 1] int32, of `tables.blends`; an image of another row than 0 has the identity as its table.
-      degenerate: [B, C, H, W] uint8.
-      image: [B, C, H, W] uint8.
-      table: [B, C, 256] uint8.
-      variant: the RandAugment variant.
-
-    Returns:
-      [B, C, H, W] uint8.
+    `row` [B, 1, 1, 1] int32 is one of `tables.blends`; an image of another row than 0 has the identity as its table.
     """
     steps, lifted = tables.differences(variant)
     blends = row > 0

@@ -193,29 +193,20 @@ def draw_similarity(uniform: Array, scale_min: float, scale_max: float, rotate: 
 
 
 def draw_half(uniform: Array, variant: Variant) -> Drawn:
-    """An operation per image in variants mc and fixmatch: levels equally likely, applied with p = 0.5.
-
-    `uniform` are numbers [4, B] in [0, 1).
-    """
+    """An operation per image in variants mc and fixmatch from numbers [4, B]: applied with p = 0.5, at any level."""
     op, v, sign, applied = uniform
     return Drawn(_choice(op, variant.pool), _level(v, variant), _sign(sign), applied < 0.5)
 
 
 def draw_uneven(uniform: Array, variant: Variant) -> Drawn:
-    """An operation per image in variant semifl: applied with a probability that is itself uniform in [0.2, 0.8).
-
-    `uniform` are numbers [4, B] in [0, 1).
-    """
+    """An operation per image in variant semifl from numbers [4, B]: applied with a p that is uniform in [0.2, 0.8)."""
     op, sign, p, applied = uniform
     return Drawn(_choice(op, variant.pool), jnp.zeros(op.shape, jnp.int32), _sign(sign), applied < 0.2 + 0.6 * p)
 
 
 def draw_limited(uniform: Array, limit: Array, variant: Variant) -> Drawn:
-    """An operation per image in variant fedmatch: always applied, at levels below a limit that is uniform in 2 .. 5.
-
-    `uniform` are numbers [3, B] in [0, 1). The limit is computed from `limit`, numbers [B] in [0, 1), which all
-    operations of an image share.
-    """
+    """An operation per image in variant fedmatch from numbers [3, B]: always applied, below a level uniform in
+    2 .. 5, from the numbers `limit` [B] that all operations of an image share."""
     op, v, sign = uniform
     lowest, highest = FEDMATCH_LIMITS
     levels = _choice(v, lowest + _choice(limit, highest - lowest + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -28,6 +29,16 @@ _UNHEEDED = {
     },
 }
 VARIANTS = tuple(_UNHEEDED)
+_RANGES = {
+    'operations': (0, MOST_OPERATIONS),
+    'magnitude': (2, variants.FULL_STRENGTH + 1),
+    'cutout': (0, math.inf),
+    'scale_min': (geometry.SMALLEST_SCALE, geometry.LARGEST_SCALE),
+    'scale_max': (geometry.SMALLEST_SCALE, geometry.LARGEST_SCALE),
+    'rotate': (0, 180),
+}
+# Variant -> uniform numbers for the image before its operations, for each operation, and after them
+_NUMBERS = {'mc': (3, 4, 2), 'semifl': (3, 6, 0), 'fixmatch': (3, 4, 2), 'fedmatch': (4, 3, 0)}
 
 
 class AugmentOptions(NamedTuple):
@@ -46,58 +57,29 @@ class AugmentOptions(NamedTuple):
 
 def check(options: AugmentOptions) -> None:
     """Raises UserError for a value that is invalid or does not apply to the variant of RandAugment."""
-    if options.randaugment not in VARIANTS:
-        raise UserError(
-            f"augment.randaugment='{options.randaugment}' is unknown; {use_one_of(options.randaugment, VARIANTS)}"
-        )
+    name = options.randaugment
+    if name not in VARIANTS:
+        raise UserError(f"augment.randaugment='{name}' is unknown; {use_one_of(name, VARIANTS)}")
     if not 0 <= options.crop < 1:
+        raise UserError(f'augment.crop={options.crop} is not a share of the side: use at least 0 and below 1')
+    for key, (lowest, highest) in _RANGES.items():
+        if not lowest <= (value := getattr(options, key)) <= highest:
+            raise UserError(f'augment.{key}={value} is out of range: use {lowest:g} to {highest:g}')
+    if options.scale_min > options.scale_max:
         raise UserError(
-            f'augment.crop={options.crop} is not a share of the side: use a number of at least 0 and below 1'
+            f'augment.scale_min={options.scale_min} is above augment.scale_max={options.scale_max}: exchange them'
         )
-    _check_similarity(options)
-    if options.operations < 0:
-        raise UserError(f'augment.operations={options.operations} is negative: use 0 or more')
-    if options.operations > MOST_OPERATIONS:
-        raise UserError(
-            f'augment.operations={options.operations} would destroy the image; use at most {MOST_OPERATIONS}'
-        )
-    if not 2 <= options.magnitude <= variants.FULL_STRENGTH + 1:
-        raise UserError(
-            f'augment.magnitude={options.magnitude} leaves no strength to draw between 1 and {variants.FULL_STRENGTH}: '
-            f'use 2 to {variants.FULL_STRENGTH + 1}'
-        )
-    if options.cutout < 0:
-        raise UserError(f'augment.cutout={options.cutout} is negative: use a number of pixels, or 0 for none')
-    for key, (accepted, why) in _UNHEEDED[options.randaugment].items():
+    for key, (accepted, why) in _UNHEEDED[name].items():
         value, default = getattr(options, key), AugmentOptions._field_defaults[key]
         if value not in (default, *accepted):
             raise UserError(
-                f"augment.{key}={value} does not apply to augment.randaugment='{options.randaugment}': {why}; "
+                f"augment.{key}={value} does not apply to augment.randaugment='{name}': {why}; "
                 f'use {" or ".join(map(str, (default, *accepted)))}'
             )
-    if options.randaugment == 'fixmatch' and options.cutout % 2:
+    if name == 'fixmatch' and options.cutout % 2:
         raise UserError(
-            f"augment.cutout={options.cutout} is odd, and the square of augment.randaugment='fixmatch' has an even "
-            f'side; use {options.cutout - 1} or {options.cutout + 1}'
-        )
-
-
-def _check_similarity(options: AugmentOptions) -> None:
-    lowest, highest = geometry.SMALLEST_SCALE, geometry.LARGEST_SCALE
-    for key in ('scale_min', 'scale_max'):
-        if not lowest <= getattr(options, key) <= highest:
-            raise UserError(
-                f'augment.{key}={getattr(options, key)} is not a usable scale: use {lowest:g} to {highest:g}, or 1 for '
-                'both scale_min and scale_max to keep the size'
-            )
-    if options.scale_min > options.scale_max:
-        raise UserError(
-            f'augment.scale_min={options.scale_min} is above augment.scale_max={options.scale_max}; scales are drawn '
-            'from the first to the second, so exchange them'
-        )
-    if not 0 <= options.rotate <= 180:
-        raise UserError(
-            f'augment.rotate={options.rotate} is not an angle: use 0 to 180 degrees; images are turned both ways'
+            f"augment.cutout={options.cutout}: the square of augment.randaugment='fixmatch' has an even side; use "
+            f'{options.cutout - 1} or {options.cutout + 1}'
         )
 
 
@@ -151,9 +133,6 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
       images: [B, H, W, C] uint8, C = 1 or 3.
       options: see AugmentOptions.
 
-    Returns:
-      [B, H, W, C] uint8.
-
     Raises:
       UserError: an invalid option or an unsupported image shape.
     """
@@ -173,18 +152,13 @@ def together(
     Depth keeps its values when the image grows, as it is relative.
 
     Args:
-      key: as in `weak`.
-      images: [B, H, W, C] uint8, C = 1 or 3.
+      key, images, options: as in `weak`.
       targets: {task: [B, H, W] uint8}.
-      options: see AugmentOptions.
       points: tasks whose maps mark single pixels, which are moved one by one: the nearest pixel would lose some of them
         where images shrink, and double them where images grow.
 
     Returns:
       The same as `weak`, to the bit, and maps of the same names and shapes.
-
-    Raises:
-      UserError: an invalid option or an unsupported image shape.
     """
     planes = _to_planes(images, options)
     drawn = jax.random.uniform(rng.fold(key, 'weak'), (3, planes.shape[0]))
@@ -204,98 +178,49 @@ def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int
     `mc` is RandAugmentMC of kekmodel/FixMatch-pytorch: each of `operations` draws is applied with p = 0.5, a cutout
     always. `semifl` is from SemiFL's code and `fedmatch` from FedMatch's, neither with a cutout at the end. `fixmatch`
     is `rac` of google-research/fixmatch: the original normalizes with mean 0.5, and then sets pixels from outside and
-    those cut out to 0. Here that is done before normalization, with the color whose normalized value is nearest
-    to 0, at most half a gray level off. The original's conversion through float images, which lowers some values by
-    one, is not reproduced.
+    those cut out to 0. Here that is done before normalization, with the color whose normalized value is nearest to 0,
+    at most half a gray level off. The original's conversion through float images, which lowers some values by one, is
+    not reproduced.
 
     Args:
-      key: a typed JAX key. `weak` with the same key draws independently.
-      images: [B, H, W, C] uint8, C = 1 or 3.
-      options: see AugmentOptions.
+      key, images, options: as in `weak`.
       middle: the color that normalizes to 0, C values in 0 .. 255, or one for all channels; used only by `fixmatch`.
-
-    Returns:
-      [B, H, W, C] uint8.
-
-    Raises:
-      UserError: an invalid option or an unsupported image shape.
     """
-    planes = _to_planes(images, options)
-    if options.randaugment == 'mc':
-        planes = _mc(key, planes, options)
-    elif options.randaugment == 'fixmatch':
-        planes = _fixmatch(key, planes, options, middle)
-    elif options.randaugment == 'semifl':
-        planes = _semifl(key, planes, options)
-    else:
-        planes = _fedmatch(key, planes, options)
-    return jnp.moveaxis(planes, 1, -1)
-
-
-def _uniform(key: Array, count: int, batch: int) -> Array:
-    """A single draw for everything: each call of jax.random costs half a second of compilation."""
-    return jax.random.uniform(rng.fold(key, 'strong'), (count, batch))
-
-
-def _layers(layer: Callable, planes: Array, uniform: Array) -> Array:
-    """The operations of a RandAugment in sequence, from numbers [n, ..., B].
-
-    A loop, so that XLA does not fuse one operation into the next and recompute the first. Without operations
-    nothing is traced, which saves about a third of a round's tracing.
-    """
-    return jax.lax.scan(layer, planes, uniform)[0] if len(uniform) else planes
-
-
-def _mc(key: Array, planes: Array, options: AugmentOptions) -> Array:
-    batch, count, variant = planes.shape[0], options.operations, variants.mc(options.magnitude)
-    uniform = _uniform(key, 3 + 4 * count + 2, batch)
-    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
-
-    def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
-        return operations.randaugment(planes, *variants.draw_half(uniform, variant), variant), None
-
-    planes = _layers(layer, planes, uniform[3:-2].reshape(count, 4, batch))
-    if options.cutout:
-        planes = geometry.cutout(planes, variants.draw_center(uniform[-2:], planes.shape), options.cutout)
-    return planes
-
-
-def _fixmatch(key: Array, planes: Array, options: AugmentOptions, middle: tuple[int, ...]) -> Array:
-    batch, count, variant = planes.shape[0], options.operations, variants.fixmatch(options.magnitude)
-    uniform = _uniform(key, 3 + 4 * count + 2, batch)
-    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
-
-    def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
-        return operations.randaugment(planes, *variants.draw_half(uniform, variant), variant), None
-
-    opaque = jnp.full_like(planes[:, :1], 255)
-    planes = _layers(layer, jnp.concatenate([planes, opaque], axis=1), uniform[3:-2].reshape(count, 4, batch))
-    planes = jnp.where(planes[:, -1:] == 0, geometry.as_plane(middle), planes[:, :-1])
-    if options.cutout:
-        center = variants.draw_center(uniform[-2:], planes.shape).astype(jnp.int32)
-        planes = geometry.clipped_cutout(planes, center, options.cutout, middle)
-    return planes
-
-
-def _semifl(key: Array, planes: Array, options: AugmentOptions) -> Array:
-    batch, count, variant = planes.shape[0], options.operations, variants.semifl()
-    uniform = _uniform(key, 3 + 6 * count, batch)
-    planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
-
-    def layer(planes: Array, uniform: Array) -> tuple[Array, None]:
-        center = variants.draw_center(uniform[4:], planes.shape)
-        return operations.randaugment(planes, *variants.draw_uneven(uniform[:4], variant), variant, center), None
-
-    return _layers(layer, planes, uniform[3:].reshape(count, 6, batch))
-
-
-def _fedmatch(key: Array, planes: Array, options: AugmentOptions) -> Array:
-    batch, variant = planes.shape[0], variants.fedmatch()
-    count = variants.FEDMATCH_OPERATIONS if options.operations else 0
-    uniform = _uniform(key, 4 + 3 * count, batch)
+    planes, name, batch = _to_planes(images, options), options.randaugment, images.shape[0]
+    count = variants.FEDMATCH_OPERATIONS if name == 'fedmatch' and options.operations else options.operations
+    variant = {
+        'mc': lambda: variants.mc(options.magnitude),
+        'fixmatch': lambda: variants.fixmatch(options.magnitude),
+        'semifl': variants.semifl,
+        'fedmatch': variants.fedmatch,
+    }[name]()
+    before, each, after = _NUMBERS[name]
+    # A single draw for everything: each call of jax.random costs half a second of compilation
+    uniform = jax.random.uniform(rng.fold(key, 'strong'), (before + count * each + after, batch))
     planes = _place(_placement(key, 'strong', uniform[:3], options), planes, options)
 
     def layer(planes: Array, drawn: Array) -> tuple[Array, None]:
-        return operations.randaugment(planes, *variants.draw_limited(drawn, uniform[3], variant), variant), None
+        center = None
+        if name == 'semifl':
+            center = variants.draw_center(drawn[4:], planes.shape)
+            arguments = variants.draw_uneven(drawn[:4], variant)
+        elif name == 'fedmatch':
+            arguments = variants.draw_limited(drawn, uniform[3], variant)
+        else:
+            arguments = variants.draw_half(drawn, variant)
+        return operations.randaugment(planes, *arguments, variant, center), None
 
-    return _layers(layer, planes, uniform[4:].reshape(count, 3, batch))
+    if variant.alpha:
+        planes = jnp.concatenate([planes, jnp.full_like(planes[:, :1], 255)], axis=1)
+    if count:  # a loop, so that XLA does not fuse one operation into the next and recompute the first
+        layers = uniform[before : before + count * each].reshape(count, each, batch)
+        planes = jax.lax.scan(layer, planes, layers)[0]
+    if variant.alpha:
+        planes = jnp.where(planes[:, -1:] == 0, geometry.as_plane(middle), planes[:, :-1])
+    if after and options.cutout:
+        center = variants.draw_center(uniform[-2:], planes.shape)
+        if name == 'mc':
+            planes = geometry.cutout(planes, center, options.cutout)
+        else:
+            planes = geometry.clipped_cutout(planes, center.astype(jnp.int32), options.cutout, middle)
+    return jnp.moveaxis(planes, 1, -1)

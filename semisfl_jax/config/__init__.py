@@ -1,7 +1,7 @@
 """Configurations: their keys, validation, resolution, and command-line parsing."""
 
 from semisfl_jax.config.checks import check
-from semisfl_jax.config.named import get_config
+from semisfl_jax.config.load import apply_setting, get_config
 from semisfl_jax.config.resolve import (
     INERT,
     default_workdir,
@@ -16,6 +16,7 @@ from semisfl_jax.config.resolve import (
 
 __all__ = [
     'INERT',
+    'apply_setting',
     'check',
     'default_workdir',
     'differences',

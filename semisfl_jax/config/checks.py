@@ -1,119 +1,27 @@
-"""Validation of a configuration: names, types and ranges of single keys, and combinations of keys."""
+"""Validation of a configuration: every key as its table says, then combinations of keys."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, augment, core, costs, models
-from semisfl_jax.algorithms.options import check_option
+from semisfl_jax import algorithms, augment, costs, models
+from semisfl_jax.algorithms.method import FEATURES, Method
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import compatibility, devices, failures, keys, kinds, presets
-from semisfl_jax.config.resolve import flatten
-from semisfl_jax.core import frequency, machine, sampling
-from semisfl_jax.core.errors import UserError, shorten, use_one_of
-from semisfl_jax.core.hparams import LR_SCHEDULES
-from semisfl_jax.core.objectives import OBJECTIVES, TSA_SCHEDULES
-from semisfl_jax.core.teacher import PSEUDO_LABELS
+from semisfl_jax.config import failures, keys, load
+from semisfl_jax.config.resolve import flatten, indivisible
+from semisfl_jax.configs import default
+from semisfl_jax.core import hosts
+from semisfl_jax.core.errors import UserError, several, use_one_of
+from semisfl_jax.core.hparams import shared_defaults
+from semisfl_jax.core.keys import check_value
 from semisfl_jax.data import partition_settings
-from semisfl_jax.data.federation import RESIDENCIES
-from semisfl_jax.data.partition import EVAL_SPLITS
-from semisfl_jax.data.partition_settings import IGNORED_LABELED, LABELED_SPLITS, TASK_IMAGES
-from semisfl_jax.data.partitioners import LABELED_PARTITIONS, PARTITIONS
-
-_CHOICES = {
-    'precision': tuple(machine.PRECISIONS),
-    'algorithm': algorithms.METHODS,
-    'data.labeled_split': LABELED_SPLITS,
-    'data.task_images': TASK_IMAGES,
-    'data.residency': RESIDENCIES,
-    'data.eval_split': EVAL_SPLITS,
-    'federation.partition': PARTITIONS,
-    'federation.labeled_partition': LABELED_PARTITIONS,
-    'federation.ignored_labeled': IGNORED_LABELED,
-    'federation.client_map': core.CLIENT_MAPS,
-    'model.name': models.EVERY_ARCHITECTURE,
-    'model.projection': models.PROJECTIONS,
-    'model.convolution': models.CONVOLUTIONS,
-    'model.batch_norm_variance': models.BATCH_NORM_VARIANCES,
-    'k_s_rule': ('auto', *frequency.RULES),
-    'setting': presets.SETTINGS,
-    'optimizer': ('sgd', 'adam'),
-    'lr_schedule': LR_SCHEDULES,
-    'local.objective': OBJECTIVES,
-    'local.steps': ('auto', *sampling.STEPS),
-    'local.weighting': ('auto', 'samples', 'uniform'),
-    'local.optimizer_state': ('auto', 'fresh', 'kept'),
-    'pseudo_labels': PSEUDO_LABELS,
-    'uda.tsa': TSA_SCHEDULES,
-    'supervised_references': ('teacher_keys', 'student_supcon'),
-    'queue': ('two_level', 'single_ring', 'off'),
-    'queue_empty_slots': ('auto', 'ignore', 'count'),
-    'client_teacher_bn': ('eval', 'train'),
-    'server_teacher_bn': ('eval', 'train_first_round'),
-    'sampling': sampling.ORDERS,
-    'augment.supervised': ('strong', 'weak'),
-    'parallel.trials': core.TRIAL_MAPS,
-    'cost.bill_model_size': ('actual', 'paper'),
-    'cost.bandwidth_unit': tuple(costs.BANDWIDTH_UNITS),
-}
+from semisfl_jax.tasks import DENSE
 
 _MOST = 2**31  # rows, clients, iterations and rounds are counted in int32 on the device
-
-# key -> (test, requirement as worded in the error message)
-_POSITIVE = (lambda x: x >= 1, 'must be at least 1')
-_NOT_NEGATIVE = (lambda x: x >= 0, 'must be 0 or more')
-_ABOVE_ZERO = (lambda x: x > 0, 'must be above 0')
-_SHARE = (lambda x: 0 <= x < 1, 'must be in [0, 1)')
-_SEED = (lambda x: 0 <= x < 2**32, 'must be in 0 .. 2**32 - 1')
-_RANGES = {
-    'seed': _SEED,
-    **dict.fromkeys(('rounds', 'eval_every', 'eval_batch_size', 'checkpoint_every', 'checkpoints_kept'), _POSITIVE),
-    'data.num_labeled': _POSITIVE,
-    'data.partition_seed': (lambda x: -1 <= x < 2**32, 'must be a seed, in 0 .. 2**32 - 1, or -1 for that of the run'),
-    'data.client_labels': (lambda x: x >= -1, 'must be a number of labels, or -1 for all'),
-    'uda.temperature': _ABOVE_ZERO,
-    **dict.fromkeys(
-        (
-            'federation.mu',
-            'federation.client_chunk',
-            'parallel.devices',
-            'parallel.process_id',
-            'diagnostics_every',
-            'k_s',
-            'local.epochs',
-            'local.prox',
-            'local.input_noise',
-            'local.ramp_rounds',
-        ),
-        _NOT_NEGATIVE,
-    ),
-    'data.fake_size': (lambda x: 0 <= x <= 10**7, 'must be at most ten million, or 0 for as many as the true set has'),
-    'data.image_size': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 to keep the images'),
-    'data.pad_to': (lambda x: 0 <= x <= 4096, 'must be a side of at most 4096 pixels, or 0 for no padding'),
-    'parallel.num_processes': _POSITIVE,
-    'federation.num_clients': _POSITIVE,
-    'federation.num_active': _POSITIVE,
-    'federation.alpha': _ABOVE_ZERO,
-    'model.projection_dim': _POSITIVE,
-    **dict.fromkeys(('k_u', 'queue_size', 'queue_stride'), _POSITIVE),
-    **dict.fromkeys(('batch_size', 'server_batch_size'), (lambda x: 1 <= x <= 10**6, 'must be from 1 to a million')),
-    'pre_rounds': _NOT_NEGATIVE,
-    'lr': _ABOVE_ZERO,
-    'lr_min': _NOT_NEGATIVE,
-    'lr_rounds': _NOT_NEGATIVE,
-    'momentum': _SHARE,
-    'weight_decay': _NOT_NEGATIVE,
-    'threshold': (lambda x: 0 <= x <= 1, 'must be in [0, 1]'),
-    'temperature': _ABOVE_ZERO,
-    'local.teacher_decay': _SHARE,
-    **dict.fromkeys(('consistency_weight', 'clustering_weight', 'contrastive_weight'), _NOT_NEGATIVE),
-    'ema_decay': _SHARE,
-    'frequency.alpha': (lambda x: x >= 1, 'must be at least 1: K_s is divided by it'),
-    'frequency.beta': _NOT_NEGATIVE,
-    **dict.fromkeys(('frequency.period', 'frequency.horizon', 'frequency.check_every'), _POSITIVE),
-}
 
 
 def check(config: ConfigDict) -> None:
@@ -130,48 +38,50 @@ def check(config: ConfigDict) -> None:
             f"{config!r} is not a configuration; write get_config('digits') for one that comes with the package"
         )
     flat = flatten(config)
-    keys.check(flat, optional=option_fields())
-    kinds.check(flat)
-    _check_options(flat)
-    for key, names in _CHOICES.items():
-        if flat[key] not in names:
-            raise UserError(f"config.{key}='{shorten(flat[key])}' is unknown; {use_one_of(flat[key], names)}")
-    for key, value in flat.items():
-        if type(value) is int and not key.endswith('seed') and not -_MOST <= value < _MOST:
-            raise UserError(f'config.{key}={shorten(value)} does not fit in 32 bits; use less than 2**31 = {_MOST:,}')
-    for key, (test, demand) in _RANGES.items():
-        if not test(flat[key]):
-            raise UserError(f'config.{key}={shorten(flat[key])} {demand}')
-    for key, field in option_fields().items():
+    keys.check_names(flat)
+    for key, field in keys.fields().items():
         if key in flat:
-            check_option(key, field, flat[key])
+            value = flat[key]
+            keys.check_type(key, value, keys.type_of(key, field), may_be_none=field.default is None)
+            if type(value) is int and not key.endswith('seed') and not -_MOST <= value < _MOST:
+                raise UserError(f'config.{key}={value} does not fit in 32 bits; use less than 2**31 = {_MOST:,}')
+            check_value(key, field, value)
+    method = algorithms.get(flat['algorithm'])
     _check_seeds(flat['seed'], flat['seeds'])
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
-    _check_pairs(flat)
+    _check_sizes(flat)
+    _check_devices(flat)
+    load.check_setting(flat)
+    _check_unused(method, flat)
+    _check_tasks(method, flat)
+    _check_labels(method, flat)
+    method.check(flat)
+    _check_optimization(flat)
     partition_settings.check(config)
     costs.check_network(flat)
     costs.check_model(flat)
     failures.check(flat)
 
 
-def _check_options(flat: dict[str, Any]) -> None:
-    """Checks that the options of the method are present."""
-    group = algorithms.get(flat['algorithm']).option_group
-    for key in option_fields():
-        if key.partition('.')[0] == group and key not in flat:
-            raise UserError(
-                f'config.{key} is missing: the configuration was made before the method was registered, or lost it; '
-                'make it after register(METHOD)'
-            )
+def unused(method: Method) -> dict[str, Any]:
+    """Keys that a method does not use, with their defaults (flat, lists for tuples): those of features it lacks, and
+    the options of other methods except those that any run may set. Changing one of them is an error."""
+    defaults = keys.defaults() | shared_defaults()
+    features = {key: defaults[key] for name, used in FEATURES.items() if name not in method.uses for key in used}
+    options = {
+        key: field.default
+        for key, field in option_fields().items()
+        if key.partition('.')[0] != method.option_group and not field.metadata['ignorable']
+    }
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in (features | options).items()}
 
 
 def _check_seeds(seed: int, seeds: list) -> None:
-    test, demand = _SEED
     for value in seeds:
         if type(value) is not int:
             raise UserError(f'config.seeds holds {value!r}, which is not an integer; write --config.seeds=0,1,2')
-        if not test(value):
-            raise UserError(f'config.seeds holds {value}: a seed {demand}')
+        if not 0 <= value <= default.LARGEST_SEED:
+            raise UserError(f'config.seeds holds {value}: a seed must be in 0 .. 2**32 - 1')
         if seeds.count(value) > 1:
             raise UserError(f'config.seeds holds {value} more than once; give each seed once')
     if seeds and seed:
@@ -180,14 +90,14 @@ def _check_seeds(seed: int, seeds: list) -> None:
         )
 
 
-def _check_pairs(flat: dict[str, Any]) -> None:
+def _check_sizes(flat: Mapping[str, Any]) -> None:
+    """Checks pairs of numbers of which one bounds the other."""
     active, clients = flat['federation.num_active'], flat['federation.num_clients']
     if active > clients:
         raise UserError(
             f'config.federation.num_active={active} is more than federation.num_clients={clients}; '
             'a round cannot have more active clients than there are'
         )
-    devices.check(flat)
     side, padded = flat['data.image_size'], flat['data.pad_to']
     if 0 < padded < side:
         raise UserError(
@@ -198,9 +108,216 @@ def _check_pairs(flat: dict[str, Any]) -> None:
         raise UserError(
             f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
         )
-    compatibility.check(flat)
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
         raise UserError(
             f'config.frequency.horizon={horizon} must be a multiple of frequency.period={period}, and at least twice it'
         )
+
+
+def _check_optimization(flat: Mapping[str, Any]) -> None:
+    if flat['sampling'] == 'replicated' and flat['local.epochs']:
+        raise UserError(
+            f"config.sampling='replicated' repeats a client's images to fill k_u iterations, but with "
+            f"local.epochs={flat['local.epochs']} clients make whole passes; use sampling='epochs' or local.epochs=0"
+        )
+    if flat['optimizer'] == 'adam' and flat['nesterov']:
+        raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
+
+
+# --- devices and processes
+
+
+def _check_devices(flat: dict[str, Any]) -> None:
+    """Checks `parallel.*` of a flat configuration, without querying the devices themselves.
+
+    Raises:
+      UserError: for the first mistake.
+    """
+    devices, active = flat['parallel.devices'], flat['federation.num_active']
+    _check_processes(flat)
+    if seeds := flat['seeds']:
+        if devices and len(seeds) % devices:
+            good = max(n for n in range(1, devices) if len(seeds) % n == 0)
+            raise UserError(
+                f'config.parallel.devices={devices} does not divide the {len(seeds)} trials of config.seeds, and a '
+                f'device computes whole trials; use {good} devices, or another number of seeds'
+            )
+        return
+    if devices > 1 and (reason := indivisible(flat)):
+        raise UserError(f'config.parallel.devices={devices}: {reason}; use 1')
+    if devices > active:
+        raise UserError(
+            f'config.parallel.devices={devices} is more than federation.num_active={active}, and a device computes '
+            f'whole clients; use at most {active}'
+        )
+
+
+def _check_processes(flat: dict[str, Any]) -> None:
+    """Configurations differ between processes only in `process_id`, so all processes find the same mistakes here."""
+    coordinator, count, process_id = (
+        flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id')
+    )
+    named = coordinator not in ('', hosts.AUTO)
+    address = re.fullmatch(r'\S+:(\d{1,5})', coordinator)
+    if named and not (address and 0 < int(address[1]) < 2**16):
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, with a port of 1 to 65535, "
+            "'auto' or ''"
+        )
+    if not named and (count, process_id) != (1, 0):
+        raise UserError(
+            f'config.parallel.num_processes={count} and parallel.process_id={process_id} need '
+            'parallel.coordinator=HOST:PORT'
+        )
+    if process_id >= count:
+        raise UserError(
+            f'config.parallel.process_id={process_id} is out of range for parallel.num_processes={count}; '
+            f'use 0 .. {count - 1}'
+        )
+    if coordinator and flat['seeds']:
+        raise UserError(
+            f"config.parallel.coordinator='{coordinator}': the trials of config.seeds run in one process; give one seed"
+        )
+    if coordinator and (reason := indivisible(flat)):
+        raise UserError(f"config.parallel.coordinator='{coordinator}': {reason}; use one process")
+    if flat['parallel.devices'] % count:
+        raise UserError(
+            f'config.parallel.devices={flat["parallel.devices"]} cannot be shared equally by {count} processes; '
+            f'use 0 for all, or a multiple of {count}'
+        )
+
+
+# --- the method
+
+
+def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
+    for key, value in unused(method).items():
+        if key in flat and flat[key] not in (value, 'auto'):  # 'auto' is resolved to the default
+            advice = f'at {value}' if value != '' else 'empty'
+            raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it {advice}')
+    objective, shared = flat['local.objective'], shared_defaults()
+    if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
+        raise UserError(
+            f"config.pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make no "
+            f"pseudo-labels; leave it at '{shared['pseudo_labels']}', or use another objective"
+        )
+    for feature, needed in (('uda', 'uda'), ('mean teacher', 'mean_teacher')):
+        for key in FEATURES[feature] if feature in method.uses and objective != needed else ():
+            if flat[key] != shared[key]:
+                raise UserError(f"config.{key}={flat[key]} needs local.objective='{needed}', not '{objective}'")
+    if flat['local.steps'] not in ('auto', method.steps) and not flat['local.epochs']:
+        raise UserError(
+            f"config.local.steps='{flat['local.steps']}' counts the iterations of passes, but with local.epochs=0 a "
+            "client makes k_u of them; set local.epochs, or leave it at 'auto'"
+        )
+
+
+def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
+    """Checks that data and model of a method of dense tasks are dense, and no other's model."""
+    name, named = flat['model.name'], tuple(flat['data.tasks'])
+    if not method.dense:
+        if name in models.DENSE_ARCHITECTURES:
+            raise UserError(
+                f"config.model.name='{name}' outputs maps, but {method.name} classifies images; use one of "
+                + ', '.join(models.ARCHITECTURES)
+            )
+        return
+    if not named:
+        raise UserError(
+            f'config.data.tasks is empty, but {method.name} trains dense tasks: name some, such as '
+            "--config.data.tasks=\"('semseg','depth')\", with a data set that has them (configs/digit_scenes.py)"
+        )
+    for task in named:
+        if task not in DENSE:
+            raise UserError(
+                f"config.data.tasks: '{task}' is unknown; {several('data.tasks', task) or use_one_of(task, DENSE)}"
+            )
+        if named.count(task) > 1:
+            raise UserError(f"config.data.tasks names '{task}' twice; name each task once")
+    if flat['diagnostics_every']:
+        raise UserError(
+            f'config.diagnostics_every={flat["diagnostics_every"]}: diagnostics are of class labels, but {method.name} '
+            'trains dense tasks; use 0'
+        )
+    if name not in models.DENSE_ARCHITECTURES:
+        raise UserError(
+            f"config.model.name='{name}' classifies images, but {method.name} needs a model that outputs maps; "
+            + use_one_of(name, models.DENSE_ARCHITECTURES)
+        )
+
+
+def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
+    """Checks that labels exist where the method trains on them."""
+    name, total, client_labels = method.name, flat['data.num_labeled'], flat['data.client_labels']
+    mu, k_s, labels_only = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
+    chosen = 'objective' in method.uses  # clients train on labels alone by choice, not by method
+    if method.server == 'none' and k_s:
+        raise UserError(
+            f'config.k_s={k_s}: {name} trains only at the clients, and the server has no images; use k_s=0'
+            + _needs(method)
+        )
+    if labels_only and not chosen and not client_labels:
+        raise UserError(
+            f'config.data.client_labels=0: {name} trains only on labels at the clients, but they have none; use '
+            'data.client_labels=-1 (or a number)' + _needs(method)
+        )
+    if method.dense and client_labels != -1:
+        raise UserError(
+            f'config.data.client_labels={client_labels}: clients of {name} know the truth of all their images; use '
+            'data.client_labels=-1'
+        )
+    if k_s == 0 and method.server == 'needed':
+        raise UserError(f'config.k_s=0: {name} learns from labels at the server and needs K_s of at least 1')
+    if client_labels > total or (client_labels == total and k_s):
+        hint = ' (or k_s=0, if the method can do without a server phase)' if client_labels == total else ''
+        raise UserError(
+            f'config.data.client_labels={client_labels} leaves the server none of the data.num_labeled={total} labels; '
+            f'use fewer{hint}'
+        )
+    if labels_only and client_labels == 0:
+        raise UserError(
+            f"config.local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train "
+            'on; set data.client_labels (-1: all), use another objective, or a method that trains only at the server'
+        )
+    if labels_only and client_labels > 0 and mu == 0:
+        who = "local.objective='supervised'" if chosen else name
+        raise UserError(f'config.federation.mu=0 ignores the labels that {who} trains on; use 1 or more')
+    if client_labels == -1 and not labels_only:
+        raise UserError(
+            'config.data.client_labels=-1, all labels at the clients, is for clients that train only on labels '
+            f'({_trained_on_labels_alone()}); those of {name} also train on unlabeled images, so give a number'
+        )
+    labels_at_clients = client_labels > 0 and mu > 0
+    if not labels_only and k_s == 0 and not labels_at_clients:
+        raise UserError(
+            'config.k_s=0 leaves no label to learn from, as clients have none; use at least 1, or give clients labels '
+            '(data.client_labels, federation.mu)'
+        )
+    if flat['uda.tsa'] != 'off' and not labels_at_clients:
+        raise UserError(
+            f"config.uda.tsa='{flat['uda.tsa']}' anneals labels at the clients, but they have none; use 'off', or give "
+            'clients labels (data.client_labels, federation.mu)'
+        )
+    if not labels_only and labels_at_clients and flat['batch_size'] % (1 + mu):
+        raise UserError(
+            f'config.batch_size={flat["batch_size"]} cannot be split 1 : {mu} (federation.mu) '
+            f'into labeled and unlabeled images; use a multiple of {1 + mu}'
+        )
+
+
+def _needs(method: Method) -> str:
+    needs = ', '.join(f'{key}={value}' for key, value in method.needs.items())
+    return f' ({method.name} needs {needs})' if needs else ''
+
+
+def _trained_on_labels_alone() -> str:
+    """The methods whose clients can train on labels alone, and the option that each needs for it."""
+    supervised = {'local.objective': 'supervised'}
+    methods = []
+    for method in algorithms.METHODS.values():
+        if 'objective' in method.uses:
+            methods += [f"{method.name} with local.objective='supervised'"] if method.labels_alone(supervised) else []
+        elif method.labels_alone(supervised):
+            methods.append(method.name)
+    return ', '.join(methods)

@@ -1,21 +1,21 @@
-"""Parses command-line arguments into a configuration; every mistake becomes a one-line error."""
+"""Parses command-line arguments into a configuration; every mistake becomes a one-line error.
+
+At the end, what the commands beside training share: their help, and flags of their own.
+"""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
 import textwrap
-from importlib import resources
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from semisfl_jax.config import keys, kinds, presets, sources
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, nearest
+from semisfl_jax.config import keys, load
+from semisfl_jax.core.errors import UserError, exit_status, first_line, print_anything
 
 HELP = """\
 Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by a baseline method: a server with
@@ -36,9 +36,9 @@ sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:S
 options
   --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
                         Those listed above also work by name: --config=digits, --config=studies/table4:smoke
-  --config.KEY=VALUE    overrides a key; configs/default.py and docs/options.md document all keys
+  --config.KEY=VALUE    overrides a key; configs/default.py has all keys
   --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
-  --help                shows this text
+  --help [KEY ...]      shows this text, or the default, meaning, values and readers of keys: --help federation.alpha
 
 examples
   python launch.py --config=configs/digits.py                              needs no download
@@ -62,7 +62,6 @@ the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 
-CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 _LONGEST_FLAG = 100
 STUDY, SWEEP = 'study', 'sweep'  # mark configurations of many runs; not command-line keys
 
@@ -76,10 +75,17 @@ class Command(NamedTuple):
     given: dict[str, Any]  # dotted keys overridden on the command line -> values
 
 
-def help_text() -> str:
-    """The help text, with the first docstring line of every configuration shipped with the package."""
+def help_text(words: Sequence[str] = ()) -> str:
+    """The help: on keys or groups of keys if `words` names some; else with the first docstring line of every
+    configuration shipped with the package.
+
+    Raises:
+      UserError: one of `words` is no key.
+    """
+    if words:
+        return '\n'.join(keys.help_of(word) for word in words)
     lines = []
-    for path in sorted(CONFIGS.glob('*.py')):
+    for path in sorted(load.CONFIGS.glob('*.py')):
         if path.stem not in ('__init__', 'default'):
             docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
             lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
@@ -88,7 +94,7 @@ def help_text() -> str:
 
 
 def _listed(folder: str) -> str:
-    files = sorted((CONFIGS / folder).glob('*.py'))
+    files = sorted((load.CONFIGS / folder).glob('*.py'))
     return ', '.join(path.stem for path in files if 'def get_config' in path.read_text())
 
 
@@ -114,58 +120,36 @@ def parse(argv: list[str], studies: bool = False) -> Command:
 
 
 def _parse(argv: list[str]) -> Command:
-    file = flags.FlagValues()
-    flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=file)
     _check_lengths(argv)
-    others = file(argv, known_only=True)[1:]
-    if not file.config:
+    values = flags.FlagValues()
+    flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=values)
+    words = values(argv, known_only=True)[1:]
+    if not values.config:
         raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
-    name, colon, settings = file.config.partition(':')
-    path = find(name)
-    unchanged = sources.load(path, settings if colon else None)
-    _check_keys(others, unchanged)
-    others, unset = _without_none(others)
-    argv = ['', f'--config={path}{colon}{settings}', *others]
-    values = _config_flag(argv)
+    name, colon, settings = values.config.partition(':')
+    path = load.find(name)
+    config = load.load_file(path, settings if colon else None)
+    types = keys.types(config)
+    _check_keys(words, types)
+    words, unset = _without_none(words)
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict('config', config, flag_values=values, sys_argv=['', *words])
     flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
     try:
-        unexpected = values(argv)[1:]
+        unexpected = values(['', *words])[1:]
     except flags.IllegalFlagValueError as error:
-        raise UserError(_wrong_type(str(error), unchanged)) from error
+        raise UserError(_wrong_type(str(error), types)) from error
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
     given = config_flags.get_override_values(values['config']) | dict.fromkeys(unset)
-    values.config.update_from_flattened_dict(dict.fromkeys(unset))
-    presets.apply(values.config, given=given.keys())
-    return Command(values.config, path.stem, values.workdir, given)
+    config.update_from_flattened_dict(dict.fromkeys(unset))
+    load.apply_setting(config, given=given.keys())
+    return Command(config, path.stem, values.workdir, given)
 
 
-def find(given: str) -> Path:
-    """The file of a configuration, given by path or by the name of one shipped with the package.
-
-    Raises:
-      UserError: no such file exists.
-    """
-    path = file_io.expand_home(given, '--config')
-    if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
-        return path
-    if os.path.exists(path) and (kind := file_io.other_kind(os.stat(path).st_mode)):
-        raise UserError(f'--config={given} is {kind}; give a file with a configuration (see --help)')
-    packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
-    if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
-        return packaged
-    raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
-
-
-def _config_flag(argv: list[str]) -> flags.FlagValues:
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=argv)
-    return values
-
-
-def _check_keys(words: list[str], config: ConfigDict) -> None:
+def _check_keys(words: list[str], types: Collection[str]) -> None:
     """Rejects overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
-    known_keys = [key for key in keys.flat(config) if key not in (STUDY, SWEEP)]
+    known_keys = [key for key in types if key not in (STUDY, SWEEP)]
     for word in words:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
         if match and match[1] not in known_keys:
@@ -179,7 +163,7 @@ def _without_none(words: list[str]) -> tuple[list[str], list[str]]:
     rest = iter(words)
     for word in rest:
         match = re.fullmatch(r'--?config\.([^=]*)(?:=(.*))?', word, re.DOTALL)
-        if not match or match[1] not in kinds.optional():
+        if not match or match[1] not in keys.optional():
             left.append(word)
             continue
         key, following = match[1], next(rest, None) if match[2] is None else None
@@ -199,23 +183,52 @@ def _check_lengths(words: list[str]) -> None:
             raise UserError(f"'{word}' is not a flag; write --config.KEY=VALUE (see --help)")
 
 
-def _meant(path: Path) -> str:
-    """A hint for a configuration file that does not exist."""
-    files: dict[str, Path] = {}
-    ours = [folder / name for folder in (Path('configs'), CONFIGS) for name in ('', 'studies', 'sweeps')]
-    for folder in (path.parent, *ours):
-        for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
-            if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
-                files.setdefault(
-                    file.stem, file.relative_to(CONFIGS).with_suffix('') if file.is_relative_to(CONFIGS) else file
-                )
-    name = nearest(path.stem, files)
-    return f'did you mean {files[name]}?' if name else 'see configs/ for those available'
-
-
-def _wrong_type(message: str, config: ConfigDict) -> str:
+def _wrong_type(message: str, types: Mapping[str, type]) -> str:
     """Rewords absl's 'flag --config.KEY=VALUE: reason'."""
     flag = re.match(r'flag (--config\.([^=]*)=.*?): ', message, re.DOTALL)
     if not flag:
         return message
-    return f'{flag[1]}: the value must be of type {kinds.of(config)[flag[2]].__name__}'
+    return f'{flag[1]}: the value must be of type {types[flag[2]].__name__}'
+
+
+# --- commands beside training
+
+
+def main(argv: list[str], text: str | None, command: Callable[[], None], needs_words: bool = False) -> int:
+    """Prints help if it is asked for, and otherwise runs a command.
+
+    Args:
+      argv: the command line, program name first.
+      text: the help.
+      command: what to run.
+      needs_words: whether a command line without words is a mistake, before whose line the help is printed.
+
+    Returns:
+      The exit status.
+    """
+    print_anything()
+    if {'-h', '--help'} & set(argv):
+        print(text)
+        return 0
+    if needs_words and len(argv) < 2:
+        print(text)
+    return exit_status(command)
+
+
+def own_flags(values: flags.FlagValues, argv: Sequence[str], others: bool = True) -> list[str]:
+    """Reads the flags that `values` defines, the help of each completing 'must be …'; returns the other words.
+
+    Args:
+      values: which flags there are.
+      argv: the command line, program name first.
+      others: whether it may have other flags, which are then among the words.
+
+    Raises:
+      UserError: one of them lacks its value, or has a wrong one; or there is another one that may not be.
+    """
+    try:
+        return values(argv, known_only=others)
+    except flags.Error as error:
+        wrong = re.match(r'flag (--(\w+)=.*?): ', str(error), re.DOTALL)
+        what = f'{wrong[1]}: must be {values[wrong[2]].help}' if wrong else first_line(error)
+        raise UserError(f'{what} (see --help)') from error

@@ -1,7 +1,8 @@
 """Keys that the method or another key makes idle: a command that sets one of them anyway is told so.
 
 They are not errors, because a study or a configuration file may change the one and leave the other as it is, or hold
-the views and the threshold of all methods that it is used with.
+the views and the threshold of all methods that it is used with. Most are said in the table of keys (`core.keys.key`:
+`part`, `objectives`, `idle`); here are those that follow from more than one key, or from the method.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms
-from semisfl_jax.algorithms.method import FEATURES
 from semisfl_jax.algorithms.registry import is_ours, option_fields
-from semisfl_jax.config import failures
+from semisfl_jax.config import failures, keys
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.core.errors import warn
+from semisfl_jax.core.keys import Field, rules
 from semisfl_jax.data import folder, partition_settings, pascal_context, sources
 from semisfl_jax.data.federation import draw_cohort
 from semisfl_jax.models import zoo
@@ -24,27 +25,7 @@ from semisfl_jax.models.layers import FLOAT32
 
 _OF_PARTITION = ('min_images', 'max_images', 'min_labeled', 'classes_per_client', 'labeled_alpha')
 _OF_LABELS = ('labeled_partition', 'ignored_labeled')
-# Of strong views; labeled images have these, too, unless `augment.supervised` is 'weak'
-_STRONG = ('augment.randaugment', 'augment.operations', 'augment.magnitude', 'augment.cutout')
-# Of the keys that only some rules for unlabeled images read, those that each value of `local.objective` does
-_OF_OBJECTIVE: dict[str, tuple[str, ...]] = {
-    'supervised': (),
-    'fixmatch': ('threshold', 'consistency_weight', *_STRONG),
-    'uda': ('threshold', 'consistency_weight', *_STRONG),
-    'pseudo_label': ('threshold', 'consistency_weight', 'local.ramp_rounds'),
-    'mean_teacher': ('consistency_weight', 'local.ramp_rounds', 'local.input_noise'),
-}
-_OF_OBJECTIVES = tuple(dict.fromkeys(key for read in _OF_OBJECTIVE.values() for key in read))
-# Idle where no pseudo-label counts: they multiply 0, or change labels alone
-_OF_PSEUDO_LABELS = (
-    'uda.temperature',
-    'local.teacher_decay',
-    'local.ramp_rounds',
-)
-_WEIGHTS = ('consistency_weight', 'clustering_weight')  # likewise, but a split method's labeled rows have them, too
-# What a method without clients accepts so that changing `algorithm` alone gives the lower bound of a configuration
-_OF_CLIENTS = ('batch_size', *FEATURES['clustering'], *FEATURES['client teacher'])
-_ALSO_OF_K_S = ('k_u', 'pre_rounds', 'data.num_unlabeled')  # of clients and of the rules by which K_s adapts
+_STRONG = [key for key in keys.fields() if key.startswith('augment.') and rules(keys.fields()[key])['objectives']]
 
 
 def warn_ignored_keys(config: ConfigDict, given: Iterable[str]) -> None:
@@ -61,11 +42,11 @@ def warn_ignored_keys(config: ConfigDict, given: Iterable[str]) -> None:
             f'config.failures.trace={config.failures.trace} has no effect: no line names a client that is active in '
             f'its round, up to round {config.rounds}; data.draw_cohort says which are (docs/costs.md)'
         )
-    told: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for key in given:
         if key in idle:
-            told.setdefault(idle[key], []).append(f'config.{key}={flat[key]}')
-    for why, named in told.items():
+            reasons.setdefault(idle[key], []).append(f'config.{key}={flat[key]}')
+    for why, named in reasons.items():
         warn(f'{", ".join(named)} {"has" if len(named) == 1 else "have"} no effect: {why}')
 
 
@@ -85,103 +66,85 @@ def find(config: ConfigDict) -> dict[str, str]:
     """The idle keys of a configuration (checked), and why they are."""
     flat = flatten(config)
     method = algorithms.get(flat['algorithm'])
+    by_table = ((key, _by_table(key, field, flat, method)) for key, field in keys.fields().items() if key in flat)
     idle = {
-        **dict(_idle_in_method(flat, method)),
-        **dict(_idle_in_partition(config)),
-        **dict(_idle_in_data(flat)),
-        **dict(_idle_by_keys(flat, method)),
+        **{key: why for key, why in by_table if why},
+        **dict(_by_partition(config)),
+        **dict(_by_data(flat)),
+        **dict(_by_several(flat, method)),
     }
     if flat['diagnostics_every']:  # which apply it in any case
         idle.pop('threshold', None)
     return idle
 
 
-def _idle_in_method(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
-    """What a method of the package does not read; one of a user's own may read anything that it accepts."""
-    options = [key for key in option_fields() if key in flat and key.partition('.')[0] != method.option_group]
-    yield from ((key, f'it is not an option of {method.name}') for key in options)
+def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.Method) -> str:
+    """Why a key is idle by what its table says, '' if it is not.
+
+    A method of a user may read anything that it accepts, whatever the parts and objectives of a key.
+    """
+    rule = rules(field)
+    if key in option_fields() and key.partition('.')[0] != method.option_group:
+        return f'it is not an option of {method.name}'
+    for other, values in rule['idle'].items():
+        if flat.get(other) in (values if isinstance(values, tuple) else (values,)):
+            return f'{other}={flat[other]!r}'
     if not is_ours(method):
-        return
-    name, reads = method.name, _reads(flat, method)
-    unread = [key for key in _OF_OBJECTIVES if key not in reads]
-    if flat['augment.supervised'] == 'strong':
-        unread = [key for key in unread if key not in _STRONG]
-    by = f"local.objective='{flat['local.objective']}'" if 'objective' in method.uses else name
-    strong = f"{by} has no strong views beside augment.supervised='weak'"
-    yield from ((key, strong if key in _STRONG else f'{by} does not read it') for key in unread)
-    for keys, is_idle, why in (
-        (('queue_size', 'queue_stride'), not method.clusters, f'{name} has no memory queue'),
-        (('model.projection', 'model.projection_dim'), not method.clusters, f'{name} has no projection head'),
-        ((*_OF_CLIENTS, *_group(flat, 'federation')), not method.clients, f'{name} has no clients'),
-        (_ALSO_OF_K_S, not method.clients and not _adapts_k_s(flat, method), f'{name} has no clients'),
-    ):
-        if is_idle:
-            yield from ((key, why) for key in keys)
+        return ''
+    has = {'': True, 'clients': method.clients, 'memory queue': method.clusters, 'projection head': method.clusters}
+    of_k_s = key == 'k_u' or key == 'pre_rounds'  # which the rules by which K_s adapts read, too
+    if not has[rule['part']] and not (of_k_s and _adapts_k_s(flat, method)):
+        return f'{method.name} has no {rule["part"]}'
+    if not rule['objectives'] or (key in _STRONG and flat['augment.supervised'] == 'strong'):
+        return ''
+    chosen = 'objective' in method.uses
+    by = f"local.objective='{flat['local.objective']}'" if chosen else method.name
+    pseudo_labels = method.clients and not method.labels_alone(flat) and not method.counts_all
+    if flat['local.objective'] in rule['objectives'] if chosen else pseudo_labels:
+        return ''
+    return f"{by} has no strong views beside augment.supervised='weak'" if key in _STRONG else f'{by} does not read it'
 
 
-def _reads(flat: dict[str, Any], method: algorithms.Method) -> tuple[str, ...]:
-    """Those of _OF_OBJECTIVES that a method reads."""
-    if 'objective' in method.uses:
-        return _OF_OBJECTIVE[flat['local.objective']]
-    if not method.clients or method.labels_alone(flat) or method.counts_all:
-        return ()
-    return _OF_OBJECTIVES
-
-
-def _idle_by_keys(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
-    pseudo_labels, k_s = flat['pseudo_labels'], flat['k_s']
-    cost, no_norm = _group(flat, 'cost'), f"model.name='{flat['model.name']}' has no BatchNorm"
-    if flat['failures.deadline_seconds']:  # the other costs decide which clients are late
-        cost = ['cost.server_teraflops']
-    uncounted = "pseudo_labels='none' leaves no pseudo-label that counts"
-    no_labels = f"pseudo_labels='{pseudo_labels}' needs none"
-    for keys, is_idle, why in (
-        (('queue_size', 'queue_empty_slots'), flat['queue'] == 'off', "queue='off'"),
-        (('queue_stride',), flat['queue'] != 'two_level', f"queue='{flat['queue']}'"),
-        (('threshold',), pseudo_labels != 'method', no_labels),
-        (_OF_PSEUDO_LABELS, pseudo_labels == 'none', uncounted),
-        (_WEIGHTS, pseudo_labels == 'none' and not (method.cuts and flat['data.client_labels']), uncounted),
+def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
+    """What is idle by more than one key."""
+    pseudo_labels, k_s, adapts = flat['pseudo_labels'], flat['k_s'], _adapts_k_s(flat, method)
+    no_norm = f"model.name='{flat['model.name']}' has no BatchNorm"
+    late = flat['failures.deadline_seconds']  # the other costs decide which clients are late
+    cost = ['cost.server_teraflops'] if late else [key for key in _group(flat, 'cost') if key != 'cost.enabled']
+    counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # labeled rows have them, too
+    no_clients = f'{method.name} has no clients'
+    for idle, is_idle, why in (
+        (_group(flat, 'federation'), not method.clients, no_clients),
+        (['data.num_unlabeled'], not method.clients and not adapts, no_clients),
+        (['consistency_weight', 'clustering_weight'], not counts, f"pseudo_labels='{pseudo_labels}'"),
         (
-            ('k_s_rule',),
+            ['k_s_rule'],
             flat['k_s_rule'] not in ('auto', 'fixed') and not _adapts_k_s({**flat, 'k_s_rule': 'paper'}, method),
             f"pseudo_labels='{pseudo_labels}' keeps K_s as it begins" if k_s else 'k_s=0',
         ),
         (
             _group(flat, 'frequency'),
-            not _adapts_k_s(flat, method),
+            not adapts,
             f"k_s_rule='{flat['k_s_rule']}' of {method.name} keeps K_s as it begins",
         ),
-        (('server_batch_size',), k_s == 0, 'k_s=0: the server has no images'),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
+        (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
+        (['local.optimizer_state'], flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
+        (['federation.mu'], method.labels_alone(flat), 'the clients train on labeled images alone'),
+        (['client_teacher_bn'], _lacks(flat['model.name'], 'norm', 'dropout'), f'{no_norm} and no dropout'),
+        (['model.batch_norm_variance'], _lacks(flat['model.name'], 'norm'), no_norm),
         (
-            ('k_u',),
-            flat['local.epochs'] and not _adapts_k_s(flat, method),  # K_min is a share of K_u
-            f'clients make local.epochs={flat["local.epochs"]} passes',
-        ),
-        (('nesterov',), flat['momentum'] == 0, 'momentum=0'),
-        (('local.optimizer_state',), flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
-        (('federation.mu',), method.labels_alone(flat), 'the clients train on labeled images alone'),
-        (('model.projection_dim',), flat['model.projection'] == 'none', "model.projection='none'"),
-        (('client_teacher_bn',), _lacks(flat['model.name'], 'norm', 'dropout'), f'{no_norm} and no dropout'),
-        (('model.batch_norm_variance',), _lacks(flat['model.name'], 'norm'), no_norm),
-        (
-            ('semifl.batch_norm_data',),
+            ['semifl.batch_norm_data'],
             _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
             no_norm,
         ),
-        (('augment.magnitude',), not flat['augment.operations'], 'augment.operations=0'),
-        (('parallel.trials',), not flat['seeds'], 'it is about several seeds (seeds)'),
+        (['parallel.trials'], not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:
-            yield from ((key, why) for key in keys)
-    for key, field in option_fields().items():
-        if key.partition('.')[0] == method.option_group:
-            for other, values in field.metadata['idle'].items():
-                if flat[other] in (values if isinstance(values, tuple) else (values,)):
-                    yield key, f'{other}={flat[other]!r}'
+            yield from ((key, why) for key in idle)
 
 
-def _idle_in_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _by_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Where the images come from; `data.load` refuses some that would be idle."""
     name = sources.ALIASES.get(flat['data.name'], flat['data.name'])
     idle: tuple[str, ...] = ()
@@ -197,7 +160,7 @@ def _idle_in_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from ((f'data.{key}', why) for key in idle)
 
 
-def _idle_in_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
+def _by_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
     if config.data.partition_file:
         for key in (*_OF_PARTITION, *_OF_LABELS, 'alpha', 'partition', 'mismatch'):
             yield f'federation.{key}', 'the split is that of data.partition_file'
@@ -225,7 +188,7 @@ def _idle_in_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
 
 
 def _group(flat: dict[str, Any], name: str) -> list[str]:
-    return [key for key in flat if key.startswith(f'{name}.') and key != 'cost.enabled']
+    return [key for key in flat if key.startswith(f'{name}.')]
 
 
 def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:

@@ -1,17 +1,26 @@
-"""Which keys a configuration has: exactly those of configs/default.py.
+"""The keys of a configuration: those of configs/default.py and the options of all methods registered so far.
 
 A resolved configuration has only its own method's options.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Collection, Mapping
+import functools
+import inspect
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError, nearest
+from semisfl_jax import algorithms
+from semisfl_jax.algorithms.registry import option_fields
+from semisfl_jax.configs import default
+from semisfl_jax.core.errors import UserError, nearest, shorten, with_article
+from semisfl_jax.core.keys import Field, choices_of, range_of, rules
 
 # Keys that came after runs had been made, and the defaults that stand for them in the files of those runs. At its
 # default such a key is not part of what identifies an experiment, so that folders keep their names.
@@ -25,49 +34,32 @@ ADDED: Mapping[str, Any] = {
 
 AUTO = 'auto'  # leaves a key to the method, or to the machine
 MANY_RUNS = {'study': 'studies', 'sweep': 'sweeps'}  # what begins the keys of configurations of many runs
+SYNONYMS = {  # what else a key is called -> the key
+    'learning_rate': 'lr',
+    'alpha': 'federation.alpha',
+    'clients': 'federation.num_clients',
+    'active': 'federation.num_active',
+    'epochs': 'local.epochs',
+    'iterations': 'k_u',
+    'method': 'algorithm',
+    'dataset': 'data.name',
+    'labels': 'data.num_labeled',
+    'tau': 'threshold',
+}
+_NONE = type(None)
+_TYPES = {bool: 'True or False', int: 'an int', float: 'a number', str: 'a str', tuple: 'a tuple or a list'}
+LARGEST = float(np.finfo(np.float32).max)
+_HOLD_NAMES = ('data.tasks', 'cost.devices', 'official_keys')  # lists; what the others hold has checks of its own
 
 
-def completed(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A flat configuration, possibly from a file, with the keys that it is too old to have."""
-    return {**ADDED, **flat}
+def fields() -> dict[str, Field]:
+    """Every key, dotted, with what is said of it: its default and the metadata of `core.keys.key`."""
+    return {**default.KEYS, **option_fields()}
 
 
-def check(given: Collection[str], optional: Collection[str] = ()) -> None:
-    """Checks the names of a flat configuration, whose keys are dotted.
-
-    Args:
-      given: its keys.
-      optional: keys that may be missing.
-
-    Raises:
-      UserError: a key that nothing reads, which a program may have set by mistake, or a missing one.
-    """
-    known_keys = defaults()
-    for key in given:
-        if key not in known_keys:
-            raise UserError(unknown(key, known_keys))
-    for key in known_keys:
-        if key not in given and key not in optional:
-            raise UserError(f'config.{key} is missing; configs/default.py has its default and its meaning')
-
-
-def unknown(key: object, known: Collection[str], where: str = '') -> str:
-    """What to say about a key that does not exist, with the one that was probably meant.
-
-    Args:
-      key: what was given, which in a program need not be a string.
-      known: the keys that exist.
-      where: they do, such as ' of this configuration'.
-    """
-    inside = next((name for name in known if name.startswith(f'{key}.')), '')
-    if inside:
-        return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
-    for kind, plural in MANY_RUNS.items():
-        if str(key).startswith(f'{kind}_') and not any(name.startswith(f'{kind}_') for name in known):
-            return f'config.{key} belongs to {plural}; leave it out, or give one of configs/{plural}'
-    name = nearest(str(key), known, cutoff=0.5)
-    hint = f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
-    return f'config.{key} is not a key{where}; {hint}'
+def defaults() -> dict[str, Any]:
+    """Every key, dotted, and its default."""
+    return {key: field.default for key, field in fields().items()}
 
 
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
@@ -82,6 +74,189 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, 
     return values
 
 
-def defaults() -> dict[str, Any]:
-    """Keys of configs/default.py and their values, with the options of all methods registered so far."""
-    return flat(importlib.import_module('semisfl_jax.configs.default').get_config())
+def completed(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A flat configuration, possibly from a file, with the keys that it is too old to have."""
+    return {**ADDED, **flat}
+
+
+# --- names
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Checks the keys of a flat configuration, which needs no options but those of its method.
+
+    Raises:
+      UserError: a key that nothing reads, which a program may have set by mistake, or a missing one.
+    """
+    known, options = fields(), option_fields()
+    for key in given:
+        if key not in known:
+            raise UserError(unknown(key, known))
+    name = given.get('algorithm')
+    method = algorithms.METHODS.get(name) if isinstance(name, str) else None
+    for key in [key for key in known if key not in given]:
+        if key not in options:
+            raise UserError(f'config.{key} is missing; --help {key} says its default and its meaning')
+        if method and key.partition('.')[0] == method.option_group:
+            raise UserError(
+                f'config.{key} is missing: the configuration was made before the method was registered, or lost it; '
+                'make it after register(METHOD)'
+            )
+
+
+def unknown(key: object, known: Iterable[str], where: str = '') -> str:
+    """What to say about a key that does not exist, with the one that was probably meant.
+
+    Args:
+      key: what was given, which in a program need not be a string.
+      known: the keys that exist.
+      where: they do, such as ' of this configuration'.
+    """
+    known = list(known)
+    inside = next((name for name in known if name.startswith(f'{key}.')), '')
+    if inside:
+        return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
+    for kind, plural in MANY_RUNS.items():
+        if str(key).startswith(f'{kind}_') and not any(name.startswith(f'{kind}_') for name in known):
+            return f'config.{key} belongs to {plural}; leave it out, or give one of configs/{plural}'
+    name = meant(str(key), known)
+    hint = f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
+    return f'config.{key} is not a key{where}; {hint}'
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The key that was probably meant, '' if that is not clear: by another name of it, or by its last part."""
+    known, last = list(known), word.rpartition('.')[2].lower()
+    if SYNONYMS.get(last) in known:
+        return SYNONYMS[last]
+    by_last: dict[str, list[str]] = {}
+    for name in known:
+        by_last.setdefault(name.rpartition('.')[2], []).append(name)
+    for names in by_last.get(last, []), by_last.get(nearest(last, by_last, cutoff=0.82), []):
+        if len(names) == 1:
+            return names[0]
+    return nearest(word, known, cutoff=0.82)
+
+
+# --- types
+
+
+def types(config: ConfigDict, prefix: str = '') -> dict[str, type]:
+    """The type of every dotted key; of one that is None without a type, that of None, which stands for any."""
+    found: dict[str, type] = {}
+    for key, value in config.items():
+        inner = isinstance(value, ConfigDict)
+        found |= types(value, f'{prefix}{key}.') if inner else {prefix + key: config.get_type(key)}
+    return found
+
+
+def optional() -> set[str]:
+    """The keys that may be None: those with None as their default."""
+    return {key for key, value in defaults().items() if value is None}
+
+
+def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> None:
+    """Checks the type of one value. A ConfigDict does so itself, but not one from a dictionary, as of a config.json.
+
+    Args:
+      key: dotted.
+      value: its value.
+      kind: its type, that of None for any.
+      may_be_none: whether it is in `optional`.
+
+    Raises:
+      UserError: the value has another type, or is a number that is not finite in float32.
+    """
+    if not _fits(value, kind) and not (value is None and may_be_none):
+        is_ = 'has no value' if value is None else f'is {with_article(type(value).__name__)}'
+        wanted = _TYPES.get(kind, with_article(kind.__name__)) + (' or None' if may_be_none else '')
+        raise UserError(f'config.{key}={shorten(repr(value))} {is_}; use {wanted}')
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f'config.{key}={value} must be a finite number')
+    if isinstance(value, float) and abs(value) > LARGEST:
+        raise UserError(f'config.{key}={value} is beyond {LARGEST:.2g}, the largest float32; use a smaller number')
+    if key in _HOLD_NAMES and (wrong := [name for name in value if not isinstance(name, str)]):
+        raise UserError(f'config.{key} holds {shorten(repr(wrong[0]))}, which is not a str; use names')
+
+
+def type_of(key: str, field: Field) -> type:
+    """The type of a key: that of its default; of one of configs/default.py that may be None, an int."""
+    return int if field.default is None and key in default.KEYS else type(field.default)
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind is _NONE:
+        return True
+    if isinstance(value, bool):  # which is an int in Python
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return isinstance(value, tuple | list if kind in (tuple, list) else kind)
+
+
+# --- help
+
+
+@functools.cache
+def _comments() -> dict[str, str]:
+    """The comments after the keys of configs/default.py, which are their meanings."""
+    groups = {section.__name__: f'{group}.' for group, section in default.GROUPS.items()}
+    found: dict[str, str] = {}
+    prefix, key = '', ''
+    for line in inspect.getsource(default).splitlines():
+        if section := re.match(r'class (\w+)', line):
+            prefix, key = groups.get(section[1], ''), ''
+        elif field := re.match(r'    (\w+): ', line):
+            key = prefix + field[1]
+        comment = re.search(r'(?:^    |  )# (?!---)(.*)', line)
+        if key and comment:
+            found[key] = f'{found.get(key, "")} {comment[1]}'.strip()
+    return found
+
+
+def meaning(key: str, field: Field) -> str:
+    """What a key is for."""
+    return rules(field)['meaning'] or _comments().get(key, '')
+
+
+def values(field: Field) -> str:
+    """The values that a key can have, in words; '' if its type says it."""
+    return ' | '.join(choices_of(field)) or range_of(field)
+
+
+def readers(key: str, field: Field) -> str:
+    """Which methods read a key, and where it has no effect; '' if all do everywhere."""
+    rule, sentences = rules(field), []
+    if key in option_fields() or rule['feature']:
+        group, feature = key.partition('.')[0], rule['feature']
+        methods = algorithms.METHODS.items()
+        read = [name for name, each in methods if (feature in each.uses if feature else each.option_group == group)]
+        sentences.append(f'Read by {", ".join(read)}.')
+    if rule['objectives']:
+        sentences.append(f'In fedavg and fedprox, read with local.objective={" | ".join(rule["objectives"])}.')
+    idle = [f'without {rule["part"]}'] if rule['part'] else []
+    idle += [f'with {other}={_either(at)}' for other, at in rule['idle'].items()]
+    return ' '.join([*sentences, *([f'No effect {" or ".join(idle)}.'] if idle else [])])
+
+
+def _either(values: Any) -> str:
+    return ' | '.join(map(str, values)) if isinstance(values, tuple) else str(values)
+
+
+def help_of(word: str) -> str:
+    """What `--help KEY` shows: the default of a key, its meaning, values and readers; or the keys of a group.
+
+    Raises:
+      UserError: there is no such key.
+    """
+    known, word = fields(), word.removeprefix('--').removeprefix('config.')
+    group = [key for key in known if key.startswith(f'{word}.')]
+    if not group and word not in known:
+        raise UserError(unknown(word, known))
+    return '\n'.join(f'config.{key} = {known[key].default!r}\n{_described(key, known[key])}' for key in group or [word])
+
+
+def _described(key: str, field: Field) -> str:
+    lines = meaning(key, field), f'Values: {values(field)}.' if values(field) else '', readers(key, field)
+    fill = functools.partial(textwrap.fill, width=118, initial_indent='  ', subsequent_indent='  ')
+    return ''.join(f'{fill(line)}\n' for line in lines if line)

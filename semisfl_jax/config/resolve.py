@@ -8,11 +8,12 @@ from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms.options import options_of
 from semisfl_jax.algorithms.registry import option_groups
 from semisfl_jax.config import failures, keys
 from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core import machine
 
 # Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.
 INERT = frozenset(
@@ -37,7 +38,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     """A locked copy with the placeholder values ('auto', 0) filled in and the options of other methods removed.
 
     What depends on the machine stays as it is: `federation.client_map` and `model.convolution` 'auto', and
-    `parallel.devices` 0, which `devices.count` resolves.
+    `parallel.devices` 0, which `count_devices` resolves.
 
     Args:
       config: checked.
@@ -114,11 +115,43 @@ def _shared_alike(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_workdir(config: ConfigDict, name: str) -> str:
-    """runs/NAME-HASH: the same experiment always maps to the same folder, a different one to another."""
-    return f'runs/{name}-{identity_hash(resolve(config))[:8]}'
+    """runs/NAME-HASH of a resolved configuration: each experiment always has the same folder, another one another."""
+    return f'runs/{name}-{identity_hash(config)[:8]}'
 
 
 def hparams(config: ConfigDict) -> hparams_lib.HParams:
     """The hyper-parameters of a resolved configuration."""
     method, flat = algorithms.get(config.algorithm), keys.flat(config)
     return hparams_lib.from_config(config, options_of(method, flat), method.labels_alone(flat))
+
+
+def count_devices(config: ConfigDict) -> int:
+    """How many devices share the work of a resolved configuration; `parallel.devices` 0 is as many as can.
+
+    Divides the CPU, if JAX has not begun to use it: into as many devices as asked for, or with 0 into one for each core
+    where these would hardly wait for each other: for trials, and for clients that train whole models. Clients of split
+    methods meet in every iteration.
+
+    Raises:
+      UserError: there are more processes than active clients.
+    """
+    asked = config.parallel.devices
+    if asked:
+        if not config.parallel.coordinator:
+            core.split_cpu(asked)
+        return asked
+    if config.seeds:
+        core.split_cpu(min(machine.cores(), len(config.seeds)))
+        return core.available_to_trials(len(config.seeds))
+    clients = 1 if indivisible(keys.flat(config)) else config.federation.num_active
+    if algorithms.get(config.algorithm).whole_model and not config.parallel.coordinator:
+        core.split_cpu(min(machine.cores(), clients))
+    elif core.cpu_was_split():
+        return 1
+    return core.available(clients)
+
+
+def indivisible(flat: dict[str, Any]) -> str:
+    """Why the clients of a method cannot be divided over devices or processes; '' if they can."""
+    method = algorithms.get(flat['algorithm'])
+    return method.sequential(flat) if method.clients else f'{method.name} has no clients to distribute'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import optax
@@ -12,76 +12,39 @@ from ml_collections import ConfigDict
 from semisfl_jax.core.sampling import BatchPlan
 from semisfl_jax.core.types import Array
 
-
-@dataclasses.dataclass(frozen=True)
-class Local:
-    """`config.local`: local training of clients that hold a whole model or, in SplitFed, their own copy of the top."""
-
-    objective: str = 'fixmatch'
-    epochs: int = 0
-    steps: str = 'unlabeled'  # resolved: one of `sampling.STEPS`
-    weighting: str = 'uniform'  # resolved: 'uniform' | 'samples'
-    optimizer_state: str = 'fresh'
-    prox: float = 0.01
-    teacher_decay: float = 0.99
-    input_noise: float = 0.0
-    ramp_rounds: int = 0
+if TYPE_CHECKING:  # the folder of a checkout, which mypy can find
+    from configs import default
+else:
+    from semisfl_jax.configs import default
 
 
-@dataclasses.dataclass(frozen=True)
-class Uda:
-    """`config.uda`."""
-
-    temperature: float = 1.0
-    tsa: str = 'off'
-
-
-LR_SCHEDULES = ('cosine', 'poly')
 POLY_POWER = 0.9
+Uda = default.Uda
+
+
+@dataclasses.dataclass(frozen=True)
+class Local(default.Local):
+    """`config.local`, resolved: what 'auto' stands for where a method does not say otherwise."""
+
+    steps: str = 'unlabeled'
+    weighting: str = 'uniform'
+    optimizer_state: str = 'fresh'
+
+
 GROUPS = {'local': Local, 'uda': Uda}  # option groups shared by several methods
 
 
 @dataclasses.dataclass(frozen=True)
-class HParams:
-    """Every number and option that shapes a jitted round. Names and meanings are those of configs/default.py."""
+class HParams(default.Round):
+    """Every number and option that shapes a jitted round: the keys under `Round` in configs/default.py, and these."""
 
-    k_s: int = 100  # initial value; each round receives its own k_s as an argument
-    k_u: int = 50
-    batch_size: int = 64
-    server_batch_size: int = 64
     labeled_rows: int = 0  # labeled images at the start of a client batch (Fig. 10); if supervised, all of it
-    server_trains: bool = True  # whether K_s is above 0
+    server_trains: bool = True  # whether K_s is above 0; each round receives its own k_s as an argument
     num_clients: int = 30
-    pre_rounds: int = 0
-    sampling: str = 'epochs'
-    optimizer: str = 'sgd'
-    lr: float = 0.02
-    lr_min: float = 0.005
-    lr_rounds: int = 1000
-    lr_schedule: str = 'cosine'
-    momentum: float = 0.9
-    nesterov: bool = True
-    weight_decay: float = 5e-4
-    clip_norm: float = 0.0  # norm bound of every gradient, 0: off; not a configuration key, set by methods that clip
-    short_batches: bool = False  # the server's last batch of a pass may be short; not a configuration key either
-    threshold: float = 0.95
-    pseudo_labels: str = 'method'
-    temperature: float = 0.2
-    consistency_weight: float = 1.0
-    clustering_weight: float = 1.0
-    contrastive_weight: float = 1.0
-    supervised_references: str = 'teacher_keys'
-    queue: str = 'two_level'
-    queue_size: int = 1024
-    queue_stride: int = 10
-    queue_empty_slots: str = 'auto'
-    ema_decay: float = 0.99
-    ema_warmup: bool = True
-    client_teacher_ema: bool = False
-    client_teacher_bn: str = 'eval'
-    server_teacher_bn: str = 'eval'
+    clip_norm: float = 0.0  # norm bound of every gradient, 0: off; set by methods that clip
+    short_batches: bool = False  # the server's last batch of a pass may be short; set by methods
     local: Local = Local()
-    uda: Uda = Uda()
+    uda: Uda = default.Uda()  # noqa: RUF009, which does not see that it is frozen
     options: Any = None  # the method's own, an instance of `Method.options`
 
     @property
@@ -95,19 +58,14 @@ class HParams:
         return self.k_s if self.sampling == 'replicated' else 0
 
 
-# Fields that no user sets: read from other keys, or changed by methods.
-DERIVED = ('labeled_rows', 'server_trains', 'num_clients', 'clip_norm', 'short_batches', 'options')
+_ROUND = tuple(field.name for field in dataclasses.fields(default.Round))
 
 
 def shared_defaults() -> dict[str, Any]:
-    """The flat keys that `from_config` reads as they are, which methods share, and the defaults of HParams: those
-    of configs/default.py, but in `local` what 'auto' stands for where a method does not say otherwise."""
-    defaults: dict[str, Any] = {}
-    for name, value in dataclasses.asdict(HParams()).items():
-        if name in GROUPS:
-            defaults |= {f'{name}.{key}': inner for key, inner in value.items()}
-        elif name not in DERIVED:
-            defaults[name] = value
+    """The flat keys that `from_config` reads as they are, which methods share, and the defaults of HParams."""
+    defaults = {name: getattr(HParams, name) for name in _ROUND}
+    for group, keys in GROUPS.items():
+        defaults |= {f'{group}.{field.name}': field.default for field in dataclasses.fields(keys)}
     return defaults
 
 
@@ -123,14 +81,13 @@ def from_config(config: ConfigDict, options: Any = None, labels_alone: bool = Fa
         name: group(**{field.name: config[name][field.name] for field in dataclasses.fields(group)})
         for name, group in GROUPS.items()
     }
-    names = {field.name for field in dataclasses.fields(HParams)} - groups.keys() - set(DERIVED)
     return HParams(
         labeled_rows=config.batch_size if labels_alone else _labeled_rows(config),
         server_trains=config.k_s > 0,
         num_clients=config.federation.num_clients,
         options=options,
         **groups,
-        **{name: config[name] for name in names},
+        **{name: config[name] for name in _ROUND},
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,13 +69,12 @@ def server_speed(options: CostOptions) -> float:
 
 
 def check(flat: dict[str, Any]) -> None:
-    """Checks the numbers and names of `config.cost` in a flat configuration.
-
-    Raises:
-      UserError: an invalid range, an unknown device, or an invalid speed.
-    """
+    """Raises UserError if a number or a name of `config.cost` in a flat configuration cannot be."""
     for key in ('client_out', 'client_in'):
-        _check_range(f'config.cost.{key}', flat[f'cost.{key}'])
+        ends = flat[f'cost.{key}']
+        numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not numbers or not 0 < ends[0] <= ends[1] < math.inf:
+            raise UserError(f'config.cost.{key}={tuple(ends)} must be two bandwidths above 0, as in (0.8, 8.0)')
     devices = flat['cost.devices']
     if not devices:
         raise UserError(f'config.cost.devices is empty; name one or more of {", ".join(DEVICES)}')
@@ -87,9 +85,3 @@ def check(flat: dict[str, Any]) -> None:
         raise UserError(f'config.cost.efficiency={flat["cost.efficiency"]} must be a share of the peak, in (0, 1]')
     if not 0 < flat['cost.server_teraflops'] < math.inf:
         raise UserError(f'config.cost.server_teraflops={flat["cost.server_teraflops"]} must be above 0')
-
-
-def _check_range(key: str, ends: Sequence[Any]) -> None:
-    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
-    if len(ends) != 2 or not numbers or not 0 < ends[0] <= ends[1] < math.inf:
-        raise UserError(f'{key}={tuple(ends)} must be a lowest and a highest bandwidth, both above 0, as in (0.8, 8.0)')

@@ -96,74 +96,49 @@ class Pieces:
         return 4 * self.feature_size
 
 
-def measure(spec: ModelSpec) -> Pieces:
+def measure(spec: ModelSpec | DenseSpec) -> Pieces:
     """Measures the pieces of a model.
 
     Raises:
-      UserError: as in `models.build`.
+      UserError: as in `models.build` and `models.build_dense`.
     """
-    return _measured(models.ARCHITECTURES.get(spec.name), spec)
-
-
-def measure_dense(spec: DenseSpec) -> Pieces:
-    """Measures the pieces of a model for a dense task.
-
-    Raises:
-      UserError: as in `models.build_dense`.
-    """
-    return _measured_dense(models.DENSE_ARCHITECTURES.get(spec.name), spec)
+    known = models.DENSE_ARCHITECTURES if isinstance(spec, DenseSpec) else models.ARCHITECTURES
+    return _measured(known.get(spec.name), spec)
 
 
 # The builder is among the arguments because a notebook may register another one under the same name.
 @functools.cache
-def _measured(builder: Any, spec: ModelSpec) -> Pieces:
-    return _measure(models.build(**spec._asdict(), convolution='native'), spec.image_shape)
-
-
-@functools.cache
-def _measured_dense(builder: Any, spec: DenseSpec) -> Pieces:
-    return _measure(models.build_dense(**spec._asdict(), convolution='native'), spec.image_shape)
-
-
-def _measure(model: SplitModel, image_shape: tuple[int, int, int]) -> Pieces:
+def _measured(builder: Any, spec: ModelSpec | DenseSpec) -> Pieces:
+    build: Callable[..., SplitModel] = models.build_dense if isinstance(spec, DenseSpec) else models.build
+    model = build(**spec._asdict(), convolution='native')
     variables = jax.eval_shape(model.init, rng.root(0))
-    both = variables.bottom, variables.top
-    images = _rows(_ROWS, image_shape)
-    features = jax.eval_shape(lambda v, x: _bottom(model)(v, x, False), variables.bottom, images)
-    has_head = model.projection_size > 0
+    both, has_head = (variables.bottom, variables.top), model.projection_size > 0
+    key = jax.random.key(0)  # for dropout; its random bits are not floating-point work
+
+    def bottom(variables: Any, x: Any, train: bool) -> Any:
+        return model.bottom(variables, x, key, train)[0]
+
+    def top(variables: Any, x: Any, train: bool) -> Any:
+        return model.top(variables, x, key, train)[0]
+
+    def whole(both: Any, x: Any, train: bool) -> Any:
+        return top(both[1], bottom(both[0], x, train), train)
+
+    images = _rows(_ROWS, spec.image_shape)
+    features = jax.eval_shape(lambda v, x: bottom(v, x, False), variables.bottom, images)
     return Pieces(
         bottom=trees.nbytes(variables.bottom),
         top=trees.nbytes(variables.top),
         statistics=sum(trees.nbytes(piece) - trees.nbytes(piece['params']) for piece in both),
         bottom_parameters=trees.nbytes(variables.bottom['params']),
         feature_size=model.feature_size,
-        bottom_activations=_activations(_bottom(model), variables.bottom, image_shape),
-        whole_activations=_activations(_whole(model), both, image_shape),
-        bottom_work=_work(_bottom(model), variables.bottom, images, of_inputs=False),
-        top_work=_work(_top(model), variables.top, features),
-        head_work=_work(_head(model), variables.proj, features) if has_head else Work(0.0, 0.0),
+        bottom_activations=_activations(bottom, variables.bottom, spec.image_shape),
+        whole_activations=_activations(whole, both, spec.image_shape),
+        bottom_work=_work(bottom, variables.bottom, images, of_inputs=False),
+        top_work=_work(top, variables.top, features),
+        head_work=_work(lambda v, x, _: model.project(v, x), variables.proj, features) if has_head else Work(0.0, 0.0),
         pair_work=_pair_work(model.projection_size) if has_head else Work(0.0, 0.0),
     )
-
-
-def _key() -> Array:
-    return jax.random.key(0)  # for dropout; its random bits are not floating-point work
-
-
-def _bottom(model: SplitModel) -> Callable:
-    return lambda variables, x, train: model.bottom(variables, x, _key(), train)[0]
-
-
-def _top(model: SplitModel) -> Callable:
-    return lambda variables, x, train: model.top(variables, x, _key(), train)[0]
-
-
-def _head(model: SplitModel) -> Callable:
-    return lambda variables, x, train: model.project(variables, x)
-
-
-def _whole(model: SplitModel) -> Callable:
-    return lambda both, x, train: _top(model)(both[1], _bottom(model)(both[0], x, train), train)
 
 
 def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:

@@ -1,4 +1,4 @@
-"""The bill of a round: bytes sent, and seconds that it would have taken on the network of `config.cost`.
+"""The price of a round: bytes sent, and seconds that it would have taken on the network of `config.cost`.
 
 A simulation alongside the training, from the configuration, the round's number, K_s, and the participation of the
 clients. It does not affect the training, except through `failures.deadline_seconds`.
@@ -25,7 +25,6 @@ from semisfl_jax.costs.prices import (
     ModelSpec,
     Pieces,
     measure,
-    measure_dense,
     supervised_work,
 )
 
@@ -39,7 +38,7 @@ class RoundCost(NamedTuple):
 
 
 def add(one: RoundCost, other: RoundCost) -> RoundCost:
-    """The sum of two bills."""
+    """The sum of two."""
     return RoundCost(
         one.bytes_up + other.bytes_up,
         one.bytes_down + other.bytes_down,
@@ -73,7 +72,7 @@ class CostModel:
     @property
     def of_tasks(self) -> tuple[Pieces, ...]:
         """Those of the models of all dense tasks."""
-        return tuple(map(measure_dense, self.task_models))
+        return tuple(map(measure, self.task_models))
 
     @property
     def whole_bytes(self) -> int:
@@ -82,32 +81,22 @@ class CostModel:
         return PAPER_SIZES[self.model.name] if paper else self.pieces.whole_bytes
 
     def client_cost(self, context: CostContext) -> ClientCost:
-        """A client's part of a round, for methods whose price is known.
+        """A client's part of a round, for methods with a price.
 
         Raises:
-          UserError: the price, of a user's method, is not a ClientCost, an amount in it is negative or not finite, or
-            its order is unknown.
+          UserError: the price, of a user's method, is not a ClientCost of finite amounts, 0 or more, and a known order.
         """
         assert self.price is not None
         cost = self.price(context)
+        whose = f"method '{self.method}': its price"
         if not isinstance(cost, ClientCost):
-            raise UserError(
-                f"method '{self.method}': its price returns {found(cost)}; return a ClientCost, such as "
-                'costs.whole_model(context)'
-            )
+            raise UserError(f'{whose} returns {found(cost)}; return a ClientCost, such as costs.whole_model(context)')
         if cost.order not in ORDERS:
-            raise UserError(
-                f"method '{self.method}': its price has order={cost.order!r}; {use_one_of(str(cost.order), ORDERS)}"
-            )
+            raise UserError(f'{whose} has order={cost.order!r}; {use_one_of(str(cost.order), ORDERS)}')
         for name, amount in cost._asdict().items():
-            if name == 'order':
-                continue
-            values = np.asarray(amount)
+            values = np.asarray(0 if name == 'order' else amount)
             if values.dtype.kind not in 'biuf' or not np.all(np.isfinite(values) & (values >= 0)):
-                raise UserError(
-                    f"method '{self.method}': its price has {name}={shorten(amount)}; bytes and operations are finite "
-                    'numbers, 0 or more'
-                )
+                raise UserError(f'{whose} has {name}={shorten(amount)}; use finite numbers, 0 or more')
         return cost
 
 
@@ -145,7 +134,7 @@ def build(
 
 
 def prepare(model: CostModel) -> None:
-    """Measures the pieces of the model, if there are bills: the first bill would otherwise take a second."""
+    """Measures the pieces of the model, if rounds have a price: the first would otherwise take a second longer."""
     if model.enabled:
         _ = model.pieces, model.of_tasks
 
@@ -153,7 +142,7 @@ def prepare(model: CostModel) -> None:
 def price_round(
     model: CostModel, index: int, k_s: int, clients: Clients | None, metrics: Mapping[str, float] | None = None
 ) -> RoundCost:
-    """The bill of one round.
+    """The price of one round.
 
     Seconds: the server's K_s steps, then the clients' part. Models go to all clients simultaneously. The server notices
     a failure immediately and does not wait; for a late client it waits until the deadline. If clients wait for each
@@ -165,7 +154,7 @@ def price_round(
       index: the round, 0-based.
       k_s: supervised steps of the round.
       clients: their participation; None for a round without a cohort (`pre_rounds`).
-      metrics: of the round, which determine what some methods sent. None bills the most that they can send.
+      metrics: of the round, which determine what some methods sent. None: the most that they can send.
     """
     server = server_speed(model.options)
     context = _context(model, index, clients, metrics)
@@ -189,8 +178,9 @@ def price_round(
 
 
 def work(model: CostModel, index: int, k_s: int, clients: Clients | None) -> tuple[float, float]:
-    """Operations of round `index` (0-based), arguments as in `bill`: of the K_s supervised steps, and of all that is
-    computed for the clients, by themselves and by the server."""
+    """Operations of round `index` (0-based), arguments as in `price_round`: of the K_s supervised steps, and of all
+    that is computed for the clients, by themselves and by the server.
+    """
     context = _context(model, index, clients, None)
     supervised = k_s * supervised_work(context, model.clustering)
     if clients is None:
@@ -215,11 +205,16 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
 
 
 def _context(model: CostModel, index: int, clients: Clients | None, metrics: Mapping[str, float] | None) -> CostContext:
-    everyone = model.num_active == model.num_clients and not model.may_fail
     context = CostContext(
-        model.pieces, model.whole_bytes, model.hparams, model.num_active, index, metrics=metrics, everyone=everyone
+        model.pieces,
+        model.whole_bytes,
+        model.hparams,
+        model.num_active,
+        index,
+        metrics=metrics,
+        of_tasks=model.of_tasks,
+        everyone=model.num_active == model.num_clients and not model.may_fail,
     )
-    context = context._replace(of_tasks=model.of_tasks)
     if clients is None:
         return context
     return context._replace(
@@ -251,14 +246,10 @@ def _paces(model: CostModel, index: int, clients: Clients, cost: ClientCost) -> 
 
 
 def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray, server_step: float) -> float:
-    """Seconds of the clients' part.
+    """Seconds of the clients' part, in the `order` of a ClientCost, from their `paces`.
 
-    Args:
-      order: of `ClientCost`.
-      clients: their participation.
-      paces: their own times.
-      tail: [A] seconds that the server waits for each after its last iteration.
-      server_step: seconds of the server per iteration for one client's rows.
+    `tail` [A]: seconds that the server waits for each after its last iteration; `server_step`: seconds of the server
+    per iteration for one client's rows.
     """
     started = clients.started
     if not started.any():
@@ -312,11 +303,9 @@ def no_failures(
 def drop(clients: Clients, made: np.ndarray, never: np.ndarray | bool = False, late: bool = False) -> Clients:
     """Lets some of the clients that have data fail.
 
-    Args:
-      clients: so far.
-      made: [A], iterations that a client finishes before it fails; infinite if it does not.
-      never: [A], which of the failing clients do not even start.
-      late: whether they fail by being late. Clients that have already failed otherwise are not late.
+    `made` [A]: iterations that a client finishes before it fails; infinite if it does not. `never` [A]: which of the
+    failing clients do not even start. `late`: whether they fail by being late; those that have failed otherwise are
+    not.
     """
     fails = np.isfinite(made) & clients.started
     started = clients.started & ~(fails & never)

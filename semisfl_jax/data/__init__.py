@@ -6,7 +6,6 @@ rounds, `draw_cohort` picks the clients of each round.
 
 from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.dataset import Dataset, Outline
-from semisfl_jax.data.fake import shape_only_dataset
 from semisfl_jax.data.federation import (
     HostFederation,
     add_participation,
@@ -21,7 +20,7 @@ from semisfl_jax.data.partition import EVAL_SPLITS, Partition, check_tasks, desc
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partitioners import PARTITIONS, RuleSettings
-from semisfl_jax.data.sources import READERS, load, outline, shape
+from semisfl_jax.data.sources import READERS, load, outline, shape, shape_only_dataset
 
 __all__ = [
     'EVAL_SPLITS',

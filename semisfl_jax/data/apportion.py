@@ -11,16 +11,10 @@ _PASSES = 1000  # of proportional fitting; rounding makes up for what is left
 
 
 def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
-    """Splits `total` in proportion to `weight`, every part within 1 of its share and the sum exact.
+    """Splits `total` in proportion to `weight` [K], [K] int64: every part within 1 of its share and the sum exact.
 
-    Hare's method of largest remainders; equal remainders go to the lower index.
-
-    Args:
-      weight: [K] non-negative, integer (exact arithmetic) or float; all zeros are treated as equal weights.
-      total: the number to split.
-
-    Returns:
-      [K] int64 summing to `total`.
+    Hare's method of largest remainders; equal remainders go to the lower index. Weights are non-negative, integer
+    (exact arithmetic) or float; all zeros are treated as equal weights.
     """
     weight = np.asarray(weight)
     if not weight.any():
@@ -33,14 +27,8 @@ def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
 
 
 def level(sizes: np.ndarray, parts: int) -> np.ndarray:
-    """Splits every class equally over `parts`; leftovers are dealt in turn, so that totals stay within 1 of each other.
-
-    Args:
-      sizes: [K] samples per class.
-      parts: N.
-
-    Returns:
-      [N, K] int64 whose columns sum to `sizes`.
+    """Splits classes [K] equally over N `parts`, [N, K] int64; leftovers are dealt in turn, so totals are within 1 of
+    each other.
     """
     counts = np.tile(np.asarray(sizes, np.int64) // parts, (parts, 1))
     start = 0
@@ -54,14 +42,8 @@ def level(sizes: np.ndarray, parts: int) -> np.ndarray:
 def controlled_rounding(shares: np.ndarray) -> np.ndarray:
     """Rounds a matrix so that entries and sums of rows go up or down to a neighboring integer (Bacharach, 1966).
 
-    Args:
-      shares: [N, K] non-negative, whose columns sum to integers.
-
-    Returns:
-      [N, K] int64 with the same sums of columns.
-
-    Raises:
-      ValueError: a column of `shares` does not sum to an integer.
+    `shares` [N, K] are non-negative, and their columns sum to integers, else ValueError; [N, K] int64 with the same
+    sums of columns.
     """
     columns = np.rint(shares.sum(axis=0)).astype(np.int64)
     counts = within(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))
@@ -71,17 +53,11 @@ def controlled_rounding(shares: np.ndarray) -> np.ndarray:
 
 
 def even(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Splits the demand of every row equally over the columns it may take from, as far as these have room.
+    """Splits the demand of every row equally over the columns it may take from, as far as these have room, [R, C]
+    int64.
 
     Where equal parts would overflow a column, proportional fitting scales that column down and its rows up, in turn.
-
-    Args:
-      demand: [R] integers, the sum of each row, which can be met (`shortage` is None).
-      allowed: [R, C] bool, where an entry may be above 0.
-      room: [C] integers, the highest sum of each column.
-
-    Returns:
-      [R, C] int64.
+    Arguments as in `shortage`, which must be None.
     """
     demand, room = np.asarray(demand, np.int64), np.asarray(room, np.int64)
     parts = allowed * (room > 0)
@@ -114,15 +90,10 @@ Bounds = tuple[np.ndarray, np.ndarray]  # lowest and highest value of each
 
 
 def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
-    """An integer matrix whose entries, row sums and column sums are within bounds.
+    """An integer matrix [R, C] int64 whose entries, row sums and column sums are within bounds, pairs of lowest and
+    highest.
 
-    Args:
-      entries: two [R, C] of integers.
-      rows: two [R], of the sums of rows.
-      columns: two [C], of the sums of columns.
-
-    Returns:
-      [R, C] int64, always the same for the same bounds; None if there is no such matrix.
+    Always the same for the same bounds; None if there is no such matrix.
     """
     if any((low > high).any() for low, high in (entries, rows, columns)):
         return None
@@ -152,15 +123,12 @@ def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
 
 
 def shortage(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> Bounds | None:
-    """Rows that ask for more than there is in all the columns that they may take from.
+    """Rows that ask for more than there is in all the columns that they may take from, and those columns; or None.
 
     Args:
       demand: [R] integers, the sum of each row.
       allowed: [R, C] bool, where an entry may be above 0.
       room: [C] integers, the highest sum of each column.
-
-    Returns:
-      Some such rows, and all columns where they may take from, both ascending; None if every demand can be met.
     """
     count, width = allowed.shape
     row, column = np.nonzero(allowed)

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax.data import cache, dataset, scenes
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import resize
 from semisfl_jax.tasks import IGNORED
 
@@ -17,10 +18,7 @@ from semisfl_jax.tasks import IGNORED
 def read_digits(image_size: int = 0) -> dataset.Dataset:
     """1,437 training and 360 test images [n, 8, 8, 1], stratified, the same split in every run.
 
-    The levels 0..16 are scaled to 0..255 and rounded.
-
-    Args:
-      image_size: side to resize to, 0 to keep 8.
+    The levels 0..16 are scaled to 0..255 and rounded. `image_size`: side to resize to, 0 to keep 8.
     """
     levels, labels = _read_levels()
     images = np.rint(levels * (255 / 16)).astype(np.uint8)
@@ -126,10 +124,7 @@ llllllllllllllllll.ppppppppp.lllllll...l
 
 
 def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
-    """The scenes, [n, 48, 48, 3], the same in every run.
-
-    Args:
-      image_size: side at which they are painted, 0 for 48.
+    """The scenes, [n, 48, 48, 3], the same in every run. `image_size`: side at which they are painted, 0 for 48.
 
     Raises:
       UserError: the side is too small.
@@ -137,7 +132,7 @@ def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
     side = scenes.check_side(DIGIT_SCENES, image_size)
     streams = {split: scenes.stream(DIGIT_SCENES, split, ingredients(split), n, side) for split, n in COUNTS.items()}
     arrays = cache.collect(DIGIT_SCENES, streams)
-    return dataset.make(DIGIT_SCENES, arrays, num_classes=10, outputs=scenes.outputs(len(STUFF)))
+    return dataset.make(DIGIT_SCENES, arrays, num_classes=10, outputs=KNOWN[DIGIT_SCENES].outputs)
 
 
 def ingredients(split: str) -> scenes.Ingredients:

@@ -1,9 +1,9 @@
 """Decoded arrays on disk, so that a data set is decoded only once.
 
 An entry is a directory of .npy files, four, two for each dense task and one of sizes if test maps have their own, and
-meta.json with their checksum. It is written to a temporary directory, then moved into place, and read as memory maps.
-Missing, truncated or altered entries are decoded again. If the cache is not writable, the arrays are held in memory and
-decoded again by the next run.
+meta.json with their checksum. One process writes it to a temporary directory, then moves it into place, while others
+wait; it is read as memory maps. Missing, truncated or altered entries are decoded again. If the cache is not writable,
+the arrays are held in memory and decoded again by the next run.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import json
 import math
 import os
 import shutil
-import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from tqdm.auto import tqdm
 
 from semisfl_jax.core import machine
@@ -27,7 +26,6 @@ from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
-STALE_SECONDS = 24 * 3600.0  # no decoding takes that long
 _SMALL = ('labels', 'sizes')  # arrays of int32, of which the latter may be missing
 
 
@@ -37,66 +35,51 @@ def default_dir() -> Path:
 
 
 def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], str]:
-    """The arrays of a data set, from the cache if present and intact, else decoded.
+    """The arrays of a data set, from the cache if present and intact, else decoded; and their checksum.
 
-    Args:
-      source: the data set.
-      cache_dir: directory of the cache, '' for `default_dir()`.
-
-    Returns:
-      {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps [n, H, W] uint8 of dense tasks
-      under `dataset.target_key`, test_sizes [m, 2] int32 if these have sizes of their own, and their checksum.
+    {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps [n, H, W] uint8 of dense tasks under
+    `dataset.target_key`, and test_sizes [m, 2] int32 if these have sizes of their own.
     """
     root = Path(cache_dir).expanduser() if cache_dir else default_dir()
     entry = root / source.key
-    cached = _read(entry, source)
-    if cached:
+    if cached := _read(entry, source):
         return cached
     train, test = source.open()
     streams = {'train': train, 'test': test}
     _check_room(source.name, streams, root)
     try:
-        _write(entry, source, streams)
-    except OSError as error:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f'.{source.key}.lock'):
+            if not _read(entry, source, quietly=True):  # another process may have written it
+                _write(entry, source, streams)
+    except (OSError, NotImplementedError) as error:  # the latter on file systems without locks
         warn(f'decoded arrays of {source.name} are not cached in {root}: {error}')
-    cached = _read(entry, source)  # even if writing failed: another process may have written it
-    if cached:
+    if cached := _read(entry, source):
         return cached
     arrays = collect(source.name, streams)
     return arrays, dataset.checksum(source.name, arrays)
 
 
 def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
-    """Makes sure that decoding may succeed: a chunk fits into memory, and all images do, or fit on the disk of `root`.
-
-    Raises:
-      UserError: it certainly cannot.
-    """
-    shape, limit = streams['train'].shape, machine.host_memory()
-    if not limit:
-        return
-    images = sum(stream.samples for stream in streams.values())
-    at_once = max(stream.at_once for stream in streams.values())
-    each = {name: sum(math.prod(of_array[1:]) for of_array in _shapes(name, s).values()) for name, s in streams.items()}
-    chunk = min(at_once, images) * max(each.values())
-    total = sum(stream.samples * each[name] for name, stream in streams.items())
-    description = f'{name} in images of {"x".join(map(str, shape))}'
-    if chunk > limit:
-        raise UserError(
-            f'{description}: {at_once} are decoded at a time and take {size(chunk)}, but this machine has '
-            f'{size(limit)} of memory; use a smaller config.data.image_size'
-        )
+    """Raises UserError if all images certainly fit neither into memory nor on the disk of `root`."""
+    limit = machine.host_memory()
+    of_image = {
+        split: sum(math.prod(shape[1:]) for shape in _shapes(split, stream).values())
+        for split, stream in streams.items()
+    }
+    total = sum(stream.samples * of_image[split] for split, stream in streams.items())
+    chunk = max(min(stream.at_once, stream.samples) * of_image[split] for split, stream in streams.items())
     directory = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(directory).free
-    if total > limit and total > free:
+    if limit and (chunk > limit or (total > limit and total > free)):
         raise UserError(
-            f'{description} takes {size(total)}, more than {directory} ({size(free)} free) or the memory of this '
-            f'machine ({size(limit)}) can hold; use a smaller config.data.image_size, or a config.data.cache_dir with '
-            'more room'
+            f'{name} in images of {"x".join(map(str, streams["train"].shape))} takes {size(total)}, {size(chunk)} at a '
+            f'time, but {directory} has {size(free)} and this machine {size(limit)} of memory; use a smaller '
+            'config.data.image_size, or another config.data.cache_dir'
         )
 
 
-def _read(entry: Path, source: Source) -> tuple[dict[str, np.ndarray], str] | None:
+def _read(entry: Path, source: Source, quietly: bool = False) -> tuple[dict[str, np.ndarray], str] | None:
     """The arrays and checksum of the entry, or None if it is missing or damaged."""
     if not entry.exists():
         return None
@@ -109,7 +92,8 @@ def _read(entry: Path, source: Source) -> tuple[dict[str, np.ndarray], str] | No
         reason = 'its checksum differs'
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         reason = str(error)
-    warn(f'the cached arrays in {entry} are damaged ({reason}): decoding again')
+    if not quietly:
+        warn(f'the cached arrays in {entry} are damaged ({reason}): decoding again')
     return None
 
 
@@ -121,11 +105,8 @@ def _keys(source: Source) -> list[str]:
 
 def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
     """Decodes into a directory beside `entry` and moves it into place."""
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in entry.parent.glob(f'.{entry.name}-*'):  # of a process that was killed
-        if time.time() - leftover.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(leftover, ignore_errors=True)
-    building = entry.parent / f'.{entry.name}-{uuid.uuid4().hex}'
+    building = entry.with_name(f'.{entry.name}')
+    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
     building.mkdir()
     try:
         for split, stream in streams.items():
@@ -154,45 +135,32 @@ def _write_split(folder: Path, name: str, split: str, stream: Stream) -> None:
             files.append(stack.enter_context((folder / f'{key}.npy').open('wb')))
             header = {'descr': '|u1', 'fortran_order': False, 'shape': shape}
             np.lib.format.write_array_header_1_0(files[-1], header)
-        for chunk in _progress(name, split, stream):
-            large, others = _divided(chunk, stream)
-            for file, array in zip(files, large, strict=True):
+        for images, labels, *rest in _progress(name, split, stream):
+            number = len(stream.targets)
+            for file, array in zip(files, (images, *rest[:number]), strict=True):
                 file.write(np.ascontiguousarray(array).data)
-            small.append(others)
-    for kind, arrays in zip(_SMALL, zip(*small, strict=True), strict=False):
-        np.save(folder / f'{split}_{kind}.npy', np.concatenate(arrays))
-
-
-def _divided(chunk: Chunk, stream: Stream) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """The arrays of a chunk that `_shapes` lists, and the others, as _SMALL lists them."""
-    images, labels, *maps = chunk
-    number = len(stream.targets)
-    return (images, *maps[:number]), (labels, *maps[number:])
+            small.append((labels, *rest[number:]))
+    for key, array in _joined(split, small).items():
+        np.save(folder / f'{key}.npy', array)
 
 
 def _joined(split: str, small: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
-    """The other arrays, by their names, from those of all chunks."""
+    """The arrays that are not of uint8, as _SMALL lists them, by their names, from those of all chunks."""
     by_kind = zip(_SMALL, zip(*small, strict=True), strict=False)
     return {f'{split}_{kind}': np.concatenate(parts) for kind, parts in by_kind}
 
 
 def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
-    """Decodes into arrays in memory, the same as those of a cache entry.
-
-    Args:
-      name: of the data set.
-      streams: by split.
-    """
+    """Decodes the streams of both splits into arrays in memory, the same as those of a cache entry."""
     arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
         filled = {key: np.empty(shape, np.uint8) for key, shape in _shapes(split, stream).items()}
-        small, start = [], 0
-        for chunk in _progress(name, split, stream):
-            large, others = _divided(chunk, stream)
-            rows = slice(start, start + len(chunk[0]))
-            for whole, part in zip(filled.values(), large, strict=True):
+        small, start, number = [], 0, len(stream.targets)
+        for images, labels, *rest in _progress(name, split, stream):
+            rows = slice(start, start + len(images))
+            for whole, part in zip(filled.values(), (images, *rest[:number]), strict=True):
                 whole[rows] = part
-            small.append(others)
+            small.append((labels, *rest[number:]))
             start = rows.stop
         arrays |= filled | _joined(split, small)
     return arrays

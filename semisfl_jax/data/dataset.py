@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,30 +13,13 @@ import numpy as np
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.data.apportion import largest_remainder
+from semisfl_jax.data.catalog import KNOWN
 
 SPLITS = ('train', 'test')
 TEST_SIZES = 'test_sizes'  # an array of data sets whose test maps have sizes of their own
 ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
 ROWS_AT_ONCE = 4096  # bounds the memory of passes over arrays that may be larger than RAM
 HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, independent of the run's seed
-
-# Mean and standard deviation per channel, in units of [0, 1]. The first four are as in the authors' code, those of
-# CINIC-10 as published with it; those of MNIST and Fashion-MNIST are measured on the training set; photographs of dense
-# tasks have ImageNet's, as in code of multi-task learning (Vandenhende et al., 2022). `channel_statistics` measures
-# other sets.
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-NORMALIZATION = {
-    'cifar10': ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    'svhn_cropped': ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    'stl10': ((0.4408, 0.4279, 0.3867), (0.2683, 0.2610, 0.2687)),
-    'image100': IMAGENET,
-    'pascal_context': IMAGENET,
-    'oxford_iiit_pet': IMAGENET,
-    'coco/2017_panoptic': IMAGENET,
-    'cinic10': ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)),
-    'mnist': ((0.1307,), (0.3081,)),
-    'fashion_mnist': ((0.2860,), (0.3530,)),
-}
 
 
 class Targets(NamedTuple):
@@ -96,7 +78,7 @@ class Outline(NamedTuple):
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
-    tabulated = NORMALIZATION.get(name)
+    tabulated = KNOWN[name].normalization if name in KNOWN else None
     return tabulated if tabulated and len(tabulated[0]) == images.shape[-1] else channel_statistics(images)
 
 
@@ -162,14 +144,9 @@ def make(
       outputs: of every dense task, by name, in the order in which they are shown.
 
     Raises:
-      UserError: an array is missing, or has a wrong type or shape; or `num_classes` is not a valid number of classes.
+      UserError: an array is missing, or has a wrong type or shape.
     """
-    whose = _whose(name)
-    if not isinstance(arrays, Mapping):
-        raise UserError(f'{whose} arrays is {found(arrays)}; use a dict of {", ".join(ARRAYS)}')
-    if not isinstance(num_classes, Integral) or num_classes < 1:
-        raise UserError(f'{whose} num_classes={num_classes!r}; use the number of classes')
-    _check_arrays(whose, arrays, outputs)
+    _check_arrays(name, arrays, outputs)
     mean, std = normalization(name, arrays['train_images'])
     digest = digest or checksum(name, arrays)
     return Dataset(
@@ -189,106 +166,67 @@ def make(
 
 
 def check(name: str, given: Any) -> Dataset:
-    """Makes sure that what somebody else's reader returns is what the rest of the package takes for granted.
-
-    Args:
-      name: of the data set.
-      given: what the reader returned.
-
-    Returns:
-      `given`.
+    """`given`, what a user's reader of the data set `name` returned, if it is as the rest of the package takes it.
 
     Raises:
       UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
     """
-    whose = _whose(name)
     if not isinstance(given, Dataset):
-        raise UserError(f'{whose} the reader returns {found(given)}; return what dataset.make makes')
+        raise UserError(f"data set '{name}': the reader returns {found(given)}; return what dataset.make makes")
     arrays = {key: getattr(given, key) for key in ARRAYS}
     for task, target in given.targets.items():
         arrays |= {target_key(split, task): getattr(target, split) for split in SPLITS}
     if given.test_sizes is not None:
         arrays[TEST_SIZES] = given.test_sizes
-    _check_arrays(whose, arrays, given.targets)
+    _check_arrays(name, arrays, given.targets)
     for split in SPLITS:
         labels = arrays[f'{split}_labels']
-        lowest = -1 if split == 'train' or given.targets else 0
+        lowest = -1 if split == 'train' or given.targets else 0  # -1: unknown
         if labels.min() < lowest or labels.max() >= given.num_classes:
-            known = f'{lowest} to {given.num_classes - 1}' + (', -1 where a label is unknown' if lowest else '')
-            raise UserError(f'{whose} {split}_labels are {labels.min()} to {labels.max()}; use {known}')
+            raise UserError(
+                f"data set '{name}': {split}_labels are {labels.min()} to {labels.max()}; use {lowest} to "
+                f'{given.num_classes - 1}'
+            )
     return given
 
 
-def _whose(name: str) -> str:
-    return f"data set '{name}', of a reader in data.READERS:"
-
-
-def _check_arrays(whose: str, arrays: Mapping[str, Any], tasks: Collection[str]) -> None:
+def _check_arrays(name: str, arrays: Mapping[str, Any], tasks: Collection[str]) -> None:
     """Checks types and shapes of the arrays of a data set with dense `tasks`, but not what is in them.
 
     Raises:
       UserError: one is missing or wrong.
     """
-    for key in (*ARRAYS, *(target_key(split, task) for task in tasks for split in SPLITS)):
-        if key not in arrays:
-            raise UserError(f'{whose} arrays has no {key}; it has {", ".join(map(str, arrays)) or "nothing"}')
-    size: tuple[int, ...] = ()
-    for split in SPLITS:
-        images, labels = arrays[f'{split}_images'], arrays[f'{split}_labels']
-        shape, kind = _shape_and_type(images)
-        if kind != np.uint8 or len(shape) != 4 or not shape[0]:
-            raise UserError(f'{whose} {split}_images are {found(images)}; use uint8 [n, H, W, C] with n of at least 1')
-        size = size or shape[1:]
-        if shape[1:] != size:
-            raise UserError(
-                f'{whose} images for training and testing are {list(size)} and {list(shape[1:])}; use one size'
-            )
-        shape_of_labels, kind = _shape_and_type(labels)
-        if shape_of_labels != shape[:1] or not np.issubdtype(kind, np.integer):
-            raise UserError(
-                f'{whose} {split}_labels are {found(labels)} for {shape[0]} images; use an array of integers, '
-                'one for each image'
-            )
-        keys, of_maps = [target_key(split, task) for task in tasks], tuple(shape[:3])
-        if split == 'test' and TEST_SIZES in arrays:
-            of_maps = _check_sizes(whose, arrays, keys)
-        for key in keys:
-            if _shape_and_type(arrays[key]) != (of_maps, np.uint8):
-                raise UserError(f'{whose} {key} is {found(arrays[key])}; use uint8 {list(of_maps)}')
-
-
-def _check_sizes(whose: str, arrays: Mapping[str, Any], keys: Sequence[str]) -> tuple[int, ...]:
-    """The shape [m, H, W] of test maps that have sizes of their own.
-
-    Raises:
-      UserError: the sizes are not those of parts of these maps.
-    """
-    count, sizes = len(arrays['test_images']), arrays[TEST_SIZES]
-    shape = (count, *_shape_and_type(arrays[keys[0]])[0][1:]) if keys else ()
-    shape_of_sizes, kind = _shape_and_type(sizes)
-    if len(shape) != 3 or shape_of_sizes != (count, 2) or not np.issubdtype(kind, np.integer):
+    keys = {split: [target_key(split, task) for task in tasks] for split in SPLITS}
+    if missing := [key for key in (*ARRAYS, *keys['train'], *keys['test']) if key not in arrays]:
+        raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
+    images = {split: np.shape(arrays[f'{split}_images']) for split in SPLITS}
+    sizes = arrays.get(TEST_SIZES)
+    for split, shape in images.items():
+        of_maps = shape[:3]
+        if split == 'test' and sizes is not None and keys[split]:  # as large as the largest
+            of_maps = (*shape[:1], *np.shape(arrays[keys[split][0]])[1:])
+        wanted: dict[str, tuple[Any, type]] = {
+            f'{split}_images': ((*shape[:1], *images['train'][1:]), np.uint8),
+            f'{split}_labels': (shape[:1], np.integer),
+            **dict.fromkeys(keys[split], (of_maps, np.uint8)),
+        }
+        if split == 'test' and sizes is not None:
+            wanted[TEST_SIZES] = ((*shape[:1], 2), np.integer)
+        for key, (right, kind) in wanted.items():
+            array = arrays[key]
+            fits = np.shape(array) == right and np.issubdtype(getattr(array, 'dtype', np.object_), kind)
+            if not fits or len(shape) != 4 or not shape[0]:
+                what = '[n, H, W, C] with n of at least 1' if len(shape) != 4 or not shape[0] else list(right)
+                raise UserError(f"data set '{name}': {key} is {found(array)}; use {kind.__name__} {what}")
+    if sizes is not None and (sizes.min() < 1 or (sizes.max(axis=0) > of_maps[1:]).any()):
         raise UserError(
-            f'{whose} {TEST_SIZES} is {found(sizes)} for {count} images; use an array of integers, height and width of '
-            'each, and maps [m, H, W]'
+            f"data set '{name}': {TEST_SIZES} are {sizes.min()} to {sizes.max()}; use 1 to the size of the maps"
         )
-    if sizes.min() < 1 or (sizes.max(axis=0) > shape[1:]).any():
-        raise UserError(f'{whose} {TEST_SIZES} are {sizes.min()} to {sizes.max()}; use 1 to the size of the maps')
-    return shape
-
-
-def _shape_and_type(array: Any) -> tuple[tuple[int, ...], Any]:
-    """Those of an array; of anything else, an impossible type."""
-    return tuple(getattr(array, 'shape', ())), getattr(array, 'dtype', np.object_)
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Holds out a stratified fifth of a labeled set, rounded up, as its test set, the same one in every run.
-
-    Args:
-      labels: [n], all known.
-
-    Returns:
-      Training rows and test rows, both ascending.
+    """Training rows and test rows of labels [n], both ascending: a stratified fifth, rounded up, is held out, always
+    the same.
     """
     classes, counts = np.unique(labels, return_counts=True)
     generator = rng.host(HOLDOUT_SEED, 'holdout')

@@ -59,15 +59,9 @@ def resize(image: Image.Image, size: int) -> Image.Image:
 
 
 def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.ndarray:
-    """One image file, or its bytes, as [H, W, C] uint8.
+    """One image file, or its bytes, of any format that Pillow reads, as [H, W, C] uint8; C is 1, 3 or 4.
 
-    Args:
-      encoded: bytes or a path, any format that Pillow reads.
-      size: side to resize to, 0 to keep.
-      channels: C, one of 1, 3 and 4; the image is converted.
-
-    Raises:
-      UserError: the file is not a readable image.
+    `size`: side to resize to, 0 to keep. UserError: the file is not a readable image.
     """
     try:
         with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
@@ -79,7 +73,7 @@ def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.n
 
 
 def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:
-    """Decodes images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores.
+    """Images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores.
 
     Raises:
       UserError: an image has another shape.

@@ -10,16 +10,14 @@ reverse.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 from PIL import Image
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, use_one_of
-from semisfl_jax.data import bundled, dataset, maps, pascal_context, scenes, sources, tfds_dense
+from semisfl_jax.data import dataset, maps, scenes
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.tasks import IGNORED
 
 SEED = 0
@@ -29,54 +27,21 @@ NOISE_MASK = np.uint64(0x3F3F3F3F3F3F3F3F)  # noise is uniform on 0..63, eight p
 BYTES_AT_ONCE = 1 << 20
 
 
-class Shape(NamedTuple):
-    train: int  # labeled training images
-    unlabeled: int
-    test: int
-    image: tuple[int, int, int]  # H, W, C
-    classes: int
-    outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks
-    original: tuple[int, int] | None = None  # height and width of the largest test map, if they have sizes of their own
-
-
-_COCO = tfds_dense.SETS[tfds_dense.COCO]
-SHAPES = {
-    'digits': Shape(1_437, 0, 360, (8, 8, 1), 10),
-    'mnist': Shape(60_000, 0, 10_000, (28, 28, 1), 10),
-    'fashion_mnist': Shape(60_000, 0, 10_000, (28, 28, 1), 10),
-    'cifar10': Shape(50_000, 0, 10_000, (32, 32, 3), 10),
-    'cifar100': Shape(50_000, 0, 10_000, (32, 32, 3), 100),
-    'cinic10': Shape(90_000, 0, 90_000, (32, 32, 3), 10),
-    'svhn_cropped': Shape(73_257, 0, 26_032, (32, 32, 3), 10),
-    'stl10': Shape(5_000, 100_000, 8_000, (96, 96, 3), 10),
-    # ImageNet has at most 1,300 training and exactly 50 validation images per class.
-    'image100': Shape(130_000, 0, 5_000, (144, 144, 3), 100),
-    'digit_scenes': Shape(2_000, 0, 400, (48, 48, 3), 10, scenes.outputs(len(bundled.STUFF))),
-    'mnist_scenes': Shape(10_000, 0, 2_000, (48, 48, 3), 10, scenes.outputs(scenes.MNIST_STUFF)),
-    'pascal_context': Shape(4_998, 0, 5_105, (512, 512, 3), 21, pascal_context.OUTPUTS, pascal_context.ORIGINAL),
-    tfds_dense.PETS: Shape(3_680, 0, 3_669, (128, 128, 3), 37, tfds_dense.SETS[tfds_dense.PETS].outputs),
-    tfds_dense.COCO: Shape(118_287, 0, 5_000, (256, 256, 3), 133, _COCO.outputs, _COCO.original),
-}
-
-
 def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
-    """A synthetic data set.
+    """A synthetic data set, `name` being a key of KNOWN.
 
-    Args:
-      name: canonical name, a key of SHAPES.
-      size: training images in total, 0 for the true number. The test set then has a fifth as many images, but at
-        least one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them,
-        are labeled.
-      image_size: side of the images, 0 for the true one.
+    `size`: training images in total, 0 for the true number. The test set then has a fifth as many images, but at least
+    one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them, are labeled.
+    `image_size`: side of the images, 0 for the true one.
 
     Raises:
       UserError: unknown name or negative size.
     """
-    if name not in SHAPES:
-        raise UserError(f"no synthetic images for data set '{name}': {use_one_of(name, sorted(SHAPES))}")
+    if name not in KNOWN:
+        raise UserError(f"no synthetic images for data set '{name}': {use_one_of(name, sorted(KNOWN))}")
     if size < 0:
         raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
-    true = SHAPES[name]
+    true = KNOWN[name]
     labeled, unlabeled, test = counts(name, size)
     shape = (image_size, image_size, true.image[2]) if image_size else true.image
     patterns = _patterns(name, true.classes, shape)
@@ -100,7 +65,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
 def counts(name: str, size: int = 0) -> tuple[int, int, int]:
     """Numbers of labeled, unlabeled and test images of a synthetic data set, arguments as in `make`."""
-    true = SHAPES[name]
+    true = KNOWN[name]
     if not size:
         return true.train, true.unlabeled, true.test
     labeled = min(true.train, size // 2) if true.unlabeled else size
@@ -194,43 +159,3 @@ def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape
     else:  # saliency and edges
         target[box] = 1
     return maps.borders(target).astype(np.uint8) if task == 'edges' else target
-
-
-def shape_only_dataset(options: ConfigDict) -> dataset.Dataset:
-    """The data set that `config.data` asks for, every image one and the same byte: for programs that are never run.
-
-    Labels are 0 .. K-1 in turn, so a split that depends on labels is like that of the true data, but not equal to it.
-    A set whose shapes are not known in advance is loaded.
-
-    Raises:
-      UserError: as `sources.load`.
-    """
-    if sources.outline(options) is None:
-        return sources.load(options)
-    (image, classes), name = sources.shape(options), sources.ALIASES.get(options.name, options.name)
-    labeled, unlabeled, test = counts(name, options.fake_size if options.fake else 0)
-    train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
-    train_labels[labeled:] = -1
-    outputs, original = SHAPES[name].outputs, SHAPES[name].original
-    maps = original or image[:2]
-    return dataset.Dataset(
-        name=name,
-        train_images=_filled(labeled + unlabeled, *image),
-        train_labels=train_labels,
-        test_images=_filled(test, *image),
-        test_labels=np.arange(test, dtype=np.int32) % classes,
-        num_classes=classes,
-        mean=(0.5,) * image[2],
-        std=(0.5,) * image[2],
-        fake=True,
-        checksum='',
-        targets={
-            task: dataset.Targets(_filled(labeled + unlabeled, *image[:2]), _filled(test, *maps), number)
-            for task, number in outputs.items()
-        },
-        test_sizes=np.broadcast_to(np.array(original, np.int32), (test, 2)) if original else None,
-    )
-
-
-def _filled(*shape: int) -> np.ndarray:
-    return np.broadcast_to(np.uint8(0), shape)

@@ -76,19 +76,7 @@ def tables(federation: Federation | HostFederation) -> Federation:
 
 
 def build_federation(dataset: Dataset, partition: Partition, residency: str) -> Federation | HostFederation:
-    """Arranges the training set for the rounds.
-
-    Args:
-      dataset: the data set.
-      partition: its split.
-      residency: 'device' or 'host'. Both yield the same images for the same draws.
-
-    Returns:
-      A Federation, whose `client_images` are the rows that clients hold, or a HostFederation.
-
-    Raises:
-      UserError: unknown residency.
-    """
+    """Arranges the training set for the rounds: one split of `build_federations`, whose arguments and errors it has."""
     (federation,) = build_federations(dataset, [partition], residency)
     return federation
 
@@ -185,17 +173,10 @@ def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, tasks: int = 1) -> np.ndarray:
-    """The active clients of a round, uniform without replacement; of several tasks, equally many of each.
+    """The active clients [A] int32 of a round, uniform without replacement; of T `tasks`, equally many of each.
 
-    Args:
-      seed: `config.seed`.
-      round_index: 0-based.
-      num_clients: N.
-      num_active: A <= N.
-      tasks: T, a divisor of both. Client n works on task n mod T.
-
-    Returns:
-      [A] int32: the lowest of each task, then the second of each, and so on; ascending if T is 1.
+    Client n works on task n mod T. In order: the lowest of each task, then the second of each, and so on; ascending if
+    T is 1.
     """
     generator = rng.host(seed, 'cohort', round_index)
     clients, active = num_clients // tasks, num_active // tasks
@@ -212,16 +193,14 @@ def participations_before(
     started: Callable[[int], np.ndarray] | None = None,
     tasks: int = 1,
 ) -> np.ndarray:
-    """The number of rounds in first .. round_index - 1 in which each client took part, from replaying the draws.
+    """The number of rounds in first .. round_index - 1 in which each client took part, [N] int32, from replaying the
+    draws.
 
     Args:
       seed, num_clients, num_active, tasks: as in `draw_cohort`.
       round_index: the round about to run.
       first: first round in which clients draw batches, `config.pre_rounds`.
       started: round -> ids of the active clients that drew batches; None: all active clients.
-
-    Returns:
-      [N] int32.
     """
     participations = np.zeros(num_clients, np.int32)
     for earlier in range(first, round_index):

@@ -94,7 +94,7 @@ def stream(
     read: Callable[[Item], Example],
     original: MapShape | None = None,
 ) -> Stream:
-    """A stream of examples, decoded on all cores.
+    """A stream of examples of size × size, decoded on all cores.
 
     Args:
       samples: their number.
@@ -120,18 +120,15 @@ def stream(
 
 
 def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
-    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8.
-
-    Raises:
-      UserError: one is larger.
+    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8; UserError: one is
+    larger.
     """
     whole = np.full((len(targets), *shape), IGNORED, np.uint8)
     for target, values in zip(whole, targets, strict=True):
         height, width = values.shape
         if height > shape[0] or width > shape[1]:
             raise UserError(
-                f'an image for testing has {height}x{width} pixels, but those of this data set have '
-                f'{shape[0]}x{shape[1]} at most: copy it again'
+                f'a map for testing has {height}x{width} pixels, more than {shape[0]}x{shape[1]}: copy the set again'
             )
         target[:height, :width] = values
     return whole
@@ -161,11 +158,7 @@ def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
 
 
 def check_classes(classes: np.ndarray, most: int, what: str) -> np.ndarray:
-    """The map `classes`, if every pixel is below `most` or IGNORED.
-
-    Raises:
-      UserError: another number occurs.
-    """
+    """The map `classes`, if every pixel is below `most` or IGNORED; UserError: another number occurs."""
     wrong = classes[(classes >= most) & (classes != IGNORED)]
     if len(wrong):
         raise UserError(f'{what} has class {wrong[0]}, but classes are 0 to {most - 1}, or {IGNORED} for none')

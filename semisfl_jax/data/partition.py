@@ -133,15 +133,10 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
 
 
 def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) -> np.ndarray:
-    """The number of images of each class that every client holds.
+    """The number of images of each class that every client holds, [N, K] int64.
 
-    Args:
-      partition: the partition.
-      labels: [n] of the training set, -1 where unknown; those are not counted.
-      labeled: count the images that clients use with their labels, rather than the others.
-
-    Returns:
-      [N, K] int64.
+    `labels` [n] are those of the training set, -1 where unknown; those are not counted. `labeled`: count the images
+    that clients use with their labels, rather than the others.
     """
     classes = int(labels.max()) + 1
     held = [labels[rows] for rows in (partition.client_labeled_index if labeled else partition.client_index)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -10,9 +9,6 @@ from ml_collections import ConfigDict
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import partitioners
 
-LABELED_SPLITS = ('natural', 'balanced')
-TASK_IMAGES = ('shared', 'disjoint')  # whether clients of different tasks may hold the same images
-IGNORED_LABELED = ('dropped', 'unlabeled')  # fate of the clients' labeled images with mu = 0
 # Settings that are present only where they are in use, and what stands for their absence
 UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0, 'num_validation': 0}
 
@@ -67,32 +63,17 @@ def settings(config: ConfigDict) -> dict:
 
 
 def check(config: ConfigDict) -> None:
-    """Checks the keys about clients' images, alone and with each other, as far as that needs no data. Names, and ranges
-    of other keys, are checked with the rest of the configuration (`config.check`).
+    """Checks the keys about clients' images with each other, as far as that needs no data. Each alone is checked with
+    the rest of the configuration (`config.check`).
 
     Raises:
-      UserError: for the first that is out of range, or in conflict with another one.
+      UserError: for the first that is in conflict with another one.
     """
     fed, data = config.federation, config.data
-    for key, value, least in (
-        ('federation.min_images', fed.min_images, 0),
-        ('federation.max_images', fed.max_images, 0),
-        ('federation.min_labeled', fed.min_labeled, 0),
-        ('federation.classes_per_client', fed.classes_per_client, 1),
-        ('data.num_unlabeled', data.num_unlabeled, 0),
-        ('data.num_validation', data.num_validation, 0),
-    ):
-        if value < least:
-            raise UserError(f'config.{key}={value} must be {least} or more')
     if data.eval_split == 'validation' and not data.num_validation:
         raise UserError(
             "config.data.eval_split='validation': no images are held out for it (data.num_validation=0); say how many, "
             'such as --config.data.num_validation=1000'
-        )
-    if not 0 <= fed.labeled_alpha < math.inf:
-        raise UserError(
-            f'config.federation.labeled_alpha={fed.labeled_alpha}: use a concentration above 0, or 0 for that of '
-            'federation.alpha'
         )
     if 0 < fed.max_images < fed.min_images:
         raise UserError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -195,10 +194,6 @@ PARTITIONS: dict[str, Callable[[np.ndarray, RuleSettings], np.ndarray]] = {
     'dirichlet_class': dirichlet_class,
     'classes': classes,
 }
-# Rules by which the labeled images of the clients are dealt: one of PARTITIONS, or the 'same' as for unlabeled ones
-LABELED_PARTITIONS: Mapping[str, Any] = ChainMap({'same': None}, PARTITIONS)
-
-
 # --- what a rule is told about the set of images that it deals
 
 

@@ -27,14 +27,14 @@ import numpy as np
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, first_line
 from semisfl_jax.data import maps
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import MapShape, Source, Stream
 from semisfl_jax.tasks import IGNORED
 
 NAME = 'pascal_context'
-IMAGE_SIZE = 512
-ORIGINAL = 500, 500  # height and width of the largest images; maps for testing are of each image's own
+ORIGINAL = KNOWN[NAME].original
 VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
-OUTPUTS = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
+OUTPUTS = KNOWN[NAME].outputs
 SPLITS = ('train', 'val')
 LISTS = 'ImageSets/Context'
 LIST_BYTES = 2**22  # of a list of ids: 5,105 are 60 kB
@@ -78,7 +78,7 @@ def find(image_folder: str, image_size: int) -> Source:
     """
     if not image_folder:
         raise UserError(_ABSENT)
-    folder, size = Path(image_folder).expanduser(), image_size or IMAGE_SIZE
+    folder, size = Path(image_folder).expanduser(), image_size or KNOWN[NAME].image[0]
     ids = {split: _ids(folder, split) for split in SPLITS}
     if twice := sorted(set(ids['train']) & set(ids['val'])):
         raise UserError(f"the image '{twice[0]}' is in both lists of '{folder / LISTS}': take it out of one")
@@ -145,12 +145,14 @@ def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
     shape = (size, size) if resized else shape
     semseg = maps.decode_map(files['semseg'], shape)
     maps.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
-    classes = maps.nearest(_label_map(files['edges']), *shape)
+    label_map = np.asarray(_load(files['edges'], 'LabelMap'))
+    if label_map.ndim != 2 or not label_map.size:
+        raise UserError(f"LabelMap in '{files['edges']}' is not a map of classes: copy the data set again")
     targets = {
         'semseg': semseg,
         'parts': _parts(files['parts'], shape),
         'saliency': (maps.decode_map(files['saliency'], shape) >= SALIENT).astype(np.uint8),
-        'edges': maps.borders(classes).astype(np.uint8),
+        'edges': maps.borders(maps.nearest(label_map, *shape)).astype(np.uint8),
     }
     return maps.Example(image, maps.largest_class(semseg, first=1), targets)
 
@@ -180,13 +182,6 @@ def _people(path: Path) -> np.ndarray:
 def _structs(values: dict | Iterable[dict]) -> list[dict]:
     """The elements of an array of MATLAB structs, of which SciPy unpacks a single one."""
     return [values] if isinstance(values, dict) else list(values)
-
-
-def _label_map(path: Path) -> np.ndarray:
-    label_map = _load(path, 'LabelMap')
-    if not isinstance(label_map, np.ndarray) or label_map.ndim != 2 or not label_map.size:
-        raise UserError(f"LabelMap in '{path}' is not a map of classes: copy the data set again")
-    return label_map
 
 
 def _load(path: Path, variable: str) -> Any:

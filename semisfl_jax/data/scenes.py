@@ -16,6 +16,7 @@ import numpy as np
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import cache, maps, tfds_source
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
 from semisfl_jax.tasks import IGNORED
 
@@ -36,7 +37,7 @@ PARTS = 4
 NEAREST = 254  # depth of the nearest sprite
 TOP, BOTTOM = 1, 2  # types of keypoints
 
-TASKS = ('semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints')
+TASKS = tuple(KNOWN['mnist_scenes'].outputs)
 
 
 class Sprite(NamedTuple):
@@ -65,21 +66,12 @@ class Ingredients(NamedTuple):
     ground: Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]  # -> pixels [h, w, 3] and stuff [h, w], uint8
 
 
-def outputs(stuff: int) -> dict[str, int]:
-    """The outputs of the tasks, given the number of classes of stuff."""
-    return dict(zip(TASKS, (11, 1 + PARTS, 1, 1, 1, stuff, 2), strict=True))
-
-
 def check_side(name: str, image_size: int) -> int:
-    """The side of the scenes, SIDE if `image_size` is 0.
-
-    Raises:
-      UserError: it is too small.
-    """
+    """The side of the scenes, SIDE if `image_size` is 0; UserError: it is too small."""
     if 0 < image_size < SMALLEST_SIDE:
         raise UserError(
-            f"config.data.image_size={image_size} is too small for data set '{name}', whose digits would not be "
-            f'legible: use {SMALLEST_SIDE} or more, or 0 for {SIDE}'
+            f"config.data.image_size={image_size} is too small for data set '{name}': use {SMALLEST_SIDE} or more, "
+            f'or 0 for {SIDE}'
         )
     return image_size or SIDE
 
@@ -136,12 +128,8 @@ def _overlap(place: np.ndarray, side: int, sprites: list[Sprite]) -> float:
 
 
 def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
-    """Paints a scene.
-
-    Args:
-      scene: the recipe.
-      ingredients: of its split.
-      side: of the image; positions and sides of sprites are scaled to it and rounded down.
+    """Paints a scene of side × side from the ingredients of its split; positions and sides of sprites are scaled to it
+    and rounded down.
 
     Returns:
       The image [side, side, 3] uint8; the class of the sprite of which most pixels are visible, of equal ones the
@@ -224,19 +212,13 @@ def _targets(
 MNIST_SCENES = 'mnist_scenes'
 MNIST_COUNTS = {'train': 10_000, 'test': 2_000}
 MARGIN = 2  # cut from every side of a digit's 28 × 28 pixels, with 0.2 % of the strokes
-MNIST_STUFF = 10  # classes of CIFAR-10
 
 
 def find_mnist_scenes(data_dir: str, image_size: int, cache_dir: str) -> Source:
-    """Finds the two sets.
+    """Finds the two sets; arguments and errors as in `tfds_source.find` and `cache.fetch`, which decodes the two sets,
+    too.
 
-    Args:
-      data_dir: TFDS data directory, as in `tfds_source.find`.
-      image_size: side at which the scenes are painted, 0 for 48.
-      cache_dir: as in `cache.fetch`; the two sets are decoded there, too.
-
-    Raises:
-      UserError: one of the sets is not prepared, or the side is too small.
+    `image_size`: side at which the scenes are painted, 0 for 48.
     """
     side = check_side(MNIST_SCENES, image_size)
     try:
@@ -253,16 +235,11 @@ def find_mnist_scenes(data_dir: str, image_size: int, cache_dir: str) -> Source:
         )
         return train, test
 
-    return Source(MNIST_SCENES, f'{MNIST_SCENES}-{side}px-{digest}', 10, open_streams, outputs(MNIST_STUFF))
+    return Source(MNIST_SCENES, f'{MNIST_SCENES}-{side}px-{digest}', 10, open_streams, KNOWN[MNIST_SCENES].outputs)
 
 
 def mnist_ingredients(split: str, digits: dict[str, np.ndarray], photographs: dict[str, np.ndarray]) -> Ingredients:
-    """The digits and backgrounds of a split. A background is (row,).
-
-    Args:
-      split: 'train' or 'test'.
-      digits, photographs: the arrays of the two sets, as from `cache.fetch`.
-    """
+    """The digits and backgrounds of a split, from the arrays of the two sets. A background is (row,)."""
     middle = slice(MARGIN, -MARGIN)
     images, labels = photographs[f'{split}_images'], photographs[f'{split}_labels']
     return Ingredients(

@@ -10,9 +10,145 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_dense, tfds_source
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.dataset import SPLITS, Dataset, Outline, checksum, targets
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
 from semisfl_jax.tasks import IGNORED
+
+ALIASES = {'svhn': 'svhn_cropped'}
+# key -> sets that read it
+OWNERS = {
+    'image_folder': (folder.FOLDER, folder.IMAGE100, folder.CINIC10, pascal_context.NAME),
+    'class_list': (folder.IMAGE100,),
+}
+# Sets that are neither prepared nor in a folder: name -> function (side to resize to, 0 to keep) -> Dataset
+READERS: dict[str, Callable[[int], Dataset]] = {
+    'digits': bundled.read_digits,
+    bundled.DIGIT_SCENES: bundled.make_digit_scenes,
+}
+_BUNDLED = dict(READERS)  # without a user's own
+# Sets that are not, or not only, image-classification sets of TFDS: name -> function (`config.data`) -> Source
+_FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
+    folder.FOLDER: lambda data: folder.find_own(data.image_folder, data.image_size),
+    folder.IMAGE100: lambda data: folder.find_image100(
+        data.image_folder, data.class_list, data.data_dir, data.image_size
+    ),
+    folder.CINIC10: lambda data: folder.find_cinic10(data.image_folder, data.data_dir, data.image_size),
+    scenes.MNIST_SCENES: lambda data: scenes.find_mnist_scenes(data.data_dir, data.image_size, data.cache_dir),
+    pascal_context.NAME: lambda data: pascal_context.find(data.image_folder, data.image_size),
+    **{
+        name: lambda data, name=name: tfds_dense.find(name, data.data_dir, data.image_size)  # type: ignore[misc]
+        for name in tfds_dense.SETS
+    },
+}
+
+
+def load(options: ConfigDict) -> Dataset:
+    """Loads and decodes the data set that `config.data` asks for.
+
+    Raises:
+      UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
+    """
+    name = ALIASES.get(options.name, options.name)
+    for key in ('image_size', 'pad_to'):
+        if options[key] < 0:
+            raise UserError(f'config.data.{key} is {options[key]}: use a side in pixels, or 0 to keep the images')
+    for key, owners in OWNERS.items():
+        if options[key] and name not in owners:
+            of = ' or '.join(map(repr, owners))
+            raise UserError(f"config.data.{key} belongs to data set {of}, not to '{options.name}': leave it empty")
+    if options.fake:
+        return pad(fake.make(name, options.fake_size, options.image_size), options.pad_to)
+    if options.fake_size:
+        raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
+    if name in READERS:
+        return pad(dataset.check(name, READERS[name](options.image_size)), options.pad_to)
+    if name in _FINDERS:
+        source = _FINDERS[name](options)
+    else:
+        known = (*READERS, *ALIASES, *_FINDERS)
+        source = tfds_source.find(name, options.data_dir, options.image_size, known=known)
+    arrays, digest = cache.fetch(source, options.cache_dir)
+    loaded = dataset.make(name, arrays, source.num_classes, digest=digest, outputs=source.outputs)
+    return pad(loaded, options.pad_to, source.key, options.cache_dir)
+
+
+def outline(options: ConfigDict) -> Outline | None:
+    """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown."""
+    name = ALIASES.get(options.name, options.name)
+    custom = READERS.get(name) is not _BUNDLED.get(name)
+    if name not in KNOWN or (custom and not options.fake):
+        return None
+    true = KNOWN[name]
+    image = padded_shape(_resized(true.image, options), options.pad_to)
+    return Outline(image, true.classes, true.outputs, true.original)
+
+
+def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
+    """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for.
+
+    Known without data for the sets in `catalog.KNOWN` with a reader of this package; any other is loaded.
+
+    Raises:
+      UserError: as `load`.
+    """
+    known = outline(options)
+    if known is None:
+        loaded = load(options)
+        return loaded.train_images.shape[1:], loaded.num_classes
+    check_padding(_resized(KNOWN[ALIASES.get(options.name, options.name)].image, options), options.pad_to)
+    return known.image, known.classes
+
+
+def _resized(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:
+    """Shape of images (H, W, C) after the resizing that `config.data` asks for."""
+    side = options.image_size
+    return (side, side, natural[2]) if side else natural
+
+
+def shape_only_dataset(options: ConfigDict) -> Dataset:
+    """The data set that `config.data` asks for, every image one and the same byte: for programs that are never run.
+
+    Labels are 0 .. K-1 in turn, so a split that depends on labels is like that of the true data, but not equal to it.
+    A set whose shapes are not known in advance is loaded.
+
+    Raises:
+      UserError: as `load`.
+    """
+    if outline(options) is None:
+        return load(options)
+    (image, classes), name = shape(options), ALIASES.get(options.name, options.name)
+    labeled, unlabeled, test = fake.counts(name, options.fake_size if options.fake else 0)
+    train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
+    train_labels[labeled:] = -1
+    outputs, original = KNOWN[name].outputs, KNOWN[name].original
+    maps = original or image[:2]
+    return Dataset(
+        name=name,
+        train_images=_filled(labeled + unlabeled, *image),
+        train_labels=train_labels,
+        test_images=_filled(test, *image),
+        test_labels=np.arange(test, dtype=np.int32) % classes,
+        num_classes=classes,
+        mean=(0.5,) * image[2],
+        std=(0.5,) * image[2],
+        fake=True,
+        checksum='',
+        targets={
+            task: dataset.Targets(_filled(labeled + unlabeled, *image[:2]), _filled(test, *maps), number)
+            for task, number in outputs.items()
+        },
+        test_sizes=np.broadcast_to(np.array(original, np.int32), (test, 2)) if original else None,
+    )
+
+
+def _filled(*shape: int) -> np.ndarray:
+    return np.broadcast_to(np.uint8(0), shape)
+
+
+# --- images padded with zeros to a larger side, so that they fit a model's pooling (`config.data.pad_to`)
+#
+# Mean and standard deviation remain those of the images without the border, and target maps have no truth there.
 
 
 def padded_shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]:
@@ -22,16 +158,12 @@ def padded_shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]
 
 
 def check_padding(image: tuple[int, int, int], side: int) -> None:
-    """Makes sure that images (H, W, C) fit into `side`, 0 for no padding.
-
-    Raises:
-      UserError: they are larger.
-    """
+    """Raises UserError if images (H, W, C) do not fit into `side`, 0 for no padding."""
     height, width, _ = image
     if side and max(height, width) > side:
         raise UserError(
-            f'config.data.pad_to={side} is smaller than the images, which are {height}x{width}: padding only enlarges; '
-            f'use {max(height, width)} or more, or 0 for none, or a smaller config.data.image_size'
+            f'config.data.pad_to={side} is smaller than the images, which are {height}x{width}: use '
+            f'{max(height, width)} or more, or 0 for none, or a smaller config.data.image_size'
         )
 
 
@@ -43,16 +175,9 @@ def add_border(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
 
 
 def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Dataset:
-    """A data set with images of `side` x `side`.
+    """A data set with images of `side` x `side`, 0 for no padding; UserError: the images are larger.
 
-    Args:
-      loaded: the data set.
-      side: 0 for no padding.
-      key: cache entry of `loaded`, to which another one is added for the padded images; '': not cached.
-      cache_dir: as in `cache.fetch`.
-
-    Raises:
-      UserError: the images are larger.
+    `key`: cache entry of `loaded`, to which another one is added for the padded images; '': not cached.
     """
     image = loaded.train_images.shape[1:]
     check_padding(image, side)
@@ -60,8 +185,8 @@ def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Datas
         return loaded
     if loaded.test_sizes is not None:
         raise UserError(
-            f"config.data.pad_to={side}: data set '{loaded.name}' is scored at the original size of its images, to "
-            'which predictions are resized without a border; use 0, and config.data.image_size'
+            f"config.data.pad_to={side}: data set '{loaded.name}' is scored at the original size of its images; use 0, "
+            'and config.data.image_size'
         )
     outputs = {task: maps.outputs for task, maps in loaded.targets.items()}
     train_maps = {task: maps.train for task, maps in loaded.targets.items()}
@@ -96,103 +221,3 @@ def _padded_stream(images: np.ndarray, labels: np.ndarray, maps: dict[str, np.nd
             )
 
     return Stream(len(images), padded_shape(images.shape[1:], side), chunks, tuple(maps))
-
-
-ALIASES = {'svhn': 'svhn_cropped'}
-# key -> sets that read it
-OWNERS = {
-    'image_folder': (folder.FOLDER, folder.IMAGE100, folder.CINIC10, pascal_context.NAME),
-    'class_list': (folder.IMAGE100,),
-}
-# Sets that are neither prepared nor in a folder: name -> function (side to resize to, 0 to keep) -> Dataset
-READERS: dict[str, Callable[[int], dataset.Dataset]] = {
-    'digits': bundled.read_digits,
-    bundled.DIGIT_SCENES: bundled.make_digit_scenes,
-}
-_BUNDLED = dict(READERS)  # without a user's own
-
-
-def load(options: ConfigDict) -> dataset.Dataset:
-    """Loads the data set that a configuration asks for.
-
-    Args:
-      options: `config.data`, the keys of configs/default.py.
-
-    Returns:
-      The decoded data set.
-
-    Raises:
-      UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
-    """
-    name = ALIASES.get(options.name, options.name)
-    for key in ('image_size', 'pad_to'):
-        if options[key] < 0:
-            raise UserError(f'config.data.{key} is {options[key]}: use a side in pixels, or 0 to keep the images')
-    for key, owners in OWNERS.items():
-        if options[key] and name not in owners:
-            raise UserError(
-                f"config.data.{key} belongs to data set {' or '.join(map(repr, owners))}, not to '{options.name}': "
-                'leave it empty'
-            )
-    if options.fake:
-        return pad(fake.make(name, options.fake_size, options.image_size), options.pad_to)
-    if options.fake_size:
-        raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
-    if name in READERS:
-        return pad(dataset.check(name, READERS[name](options.image_size)), options.pad_to)
-    source = _find(name, options)
-    arrays, checksum = cache.fetch(source, options.cache_dir)
-    loaded = dataset.make(name, arrays, source.num_classes, digest=checksum, outputs=source.outputs)
-    return pad(loaded, options.pad_to, source.key, options.cache_dir)
-
-
-def _find(name: str, options: ConfigDict) -> Source:
-    """The data set `name`, none of READERS, in its prepared form or its folder."""
-    if name == folder.FOLDER:
-        return folder.find_own(options.image_folder, options.image_size)
-    if name == folder.IMAGE100:
-        return folder.find_image100(options.image_folder, options.class_list, options.data_dir, options.image_size)
-    if name == folder.CINIC10:
-        return folder.find_cinic10(options.image_folder, options.data_dir, options.image_size)
-    if name == scenes.MNIST_SCENES:
-        return scenes.find_mnist_scenes(options.data_dir, options.image_size, options.cache_dir)
-    if name == pascal_context.NAME:
-        return pascal_context.find(options.image_folder, options.image_size)
-    if name in tfds_dense.SETS:
-        return tfds_dense.find(name, options.data_dir, options.image_size)
-    folders = folder.FOLDER, folder.IMAGE100, folder.CINIC10, scenes.MNIST_SCENES, pascal_context.NAME
-    own_names = (*READERS, *ALIASES, *folders)
-    return tfds_source.find(name, options.data_dir, options.image_size, own_names=own_names)
-
-
-def outline(options: ConfigDict) -> Outline | None:
-    """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown."""
-    name = ALIASES.get(options.name, options.name)
-    custom = READERS.get(name) is not _BUNDLED.get(name)
-    if name not in fake.SHAPES or (custom and not options.fake):
-        return None
-    true = fake.SHAPES[name]
-    image = padded_shape(resized(true.image, options), options.pad_to)
-    return Outline(image, true.classes, true.outputs, true.original)
-
-
-def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
-    """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for.
-
-    Known without data for the sets in `fake.SHAPES` with a reader of this package; any other is loaded.
-
-    Raises:
-      UserError: as `load`.
-    """
-    known = outline(options)
-    if known is None:
-        loaded = load(options)
-        return loaded.train_images.shape[1:], loaded.num_classes
-    check_padding(resized(fake.SHAPES[ALIASES.get(options.name, options.name)].image, options), options.pad_to)
-    return known.image, known.classes
-
-
-def resized(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:
-    """Shape of images (H, W, C) after the resizing that `config.data` asks for."""
-    side = options.image_size
-    return (side, side, natural[2]) if side else natural

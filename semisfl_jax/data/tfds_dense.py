@@ -10,13 +10,14 @@ Maps for testing are as large as the image was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import maps, tfds_source
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import MapShape, Source, Stream, decode
 from semisfl_jax.tasks import IGNORED
 
@@ -24,59 +25,47 @@ PETS, COCO = 'oxford_iiit_pet', 'coco/2017_panoptic'
 VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
 PET, AROUND, BORDER = 1, 2, 3  # in a trimap
 THINGS = 80  # COCO's first classes; stuff follows
-CLASSES = 133
+CLASSES = KNOWN[COCO].classes
 
 
 class Set(NamedTuple):
     """How a set is read."""
 
-    size: int  # side of its images, unless config.data.image_size gives another
-    num_classes: int  # of labels
-    outputs: Mapping[str, int]
     splits: tuple[str, str]  # for training and testing
     images: tuple[str, str]  # names of the features that are images
     other: str  # name of a further feature
     # A record, its images encoded; the side; and whether maps are resized to it, too, or as large as the image was
     read: Callable[[dict[str, Any], int, bool], maps.Example]
-    original: MapShape | None = None  # height and width of the largest images, if maps for testing are not resized
 
 
 def find(name: str, data_dir: str, image_size: int) -> Source:
-    """Finds a set, preparing it first where TensorFlow is installed.
-
-    Args:
-      name: a key of SETS.
-      data_dir: TFDS data directory, as in `tfds_source.find`.
-      image_size: side to resize to, 0 for that of the set.
-
-    Raises:
-      UserError: not prepared, prepared in another format, or without the features or splits that the tasks need.
-    """
-    found = SETS[name]
-    builder, size = tfds_source.open_builder(name, data_dir), image_size or found.size
-    _check(name, builder, found)
+    """Finds a set, a key of SETS; arguments and errors as in `tfds_source.find`, 0 for the set's own side."""
+    found, known = SETS[name], KNOWN[name]
+    builder, size, tasks = tfds_source.open_builder(name, data_dir), image_size or known.image[0], tuple(known.outputs)
+    splits = {split for split, info in builder.info.splits.items() if info.num_examples}
+    missing = ({*found.images, found.other} - set(builder.info.features)) | (set(found.splits) - splits)
+    if missing:
+        raise UserError(f"data set '{name}' in {builder.data_path} lacks '{min(missing)}': prepare it again")
 
     def open_streams() -> tuple[Stream, Stream]:
         train, test = found.splits
-        return _stream(builder, train, found, size), _stream(builder, test, found, size, found.original)
+        return (
+            _stream(builder, train, found, size, tasks),
+            _stream(builder, test, found, size, tasks, known.original),
+        )
 
-    digest = hashlib.sha256(repr((VERSION, tuple(found.outputs))).encode()).hexdigest()[:4]
+    digest = hashlib.sha256(repr((VERSION, tasks)).encode()).hexdigest()[:4]
     key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
-    return Source(name, key, found.num_classes, open_streams, found.outputs, found.original)
-
-
-def _check(name: str, builder: tfds_source.Builder, found: Set) -> None:
-    needed, present = {*found.images, found.other}, set(builder.info.features)
-    if missing := sorted(needed - present):
-        raise UserError(f"data set '{name}' in {builder.data_path} lacks the feature '{missing[0]}': prepare it again")
-    splits = builder.info.splits
-    for split in found.splits:
-        if split not in splits or not splits[split].num_examples:
-            raise UserError(f"data set '{name}' in {builder.data_path} lacks the split '{split}': prepare it again")
+    return Source(name, key, known.classes, open_streams, known.outputs, known.original)
 
 
 def _stream(
-    builder: tfds_source.Builder, split: str, found: Set, size: int, original: MapShape | None = None
+    builder: tfds_source.Builder,
+    split: str,
+    found: Set,
+    size: int,
+    tasks: tuple[str, ...],
+    original: MapShape | None = None,
 ) -> Stream:
     count = builder.info.splits[split].num_examples
 
@@ -89,7 +78,7 @@ def _stream(
     def read(record: dict[str, Any]) -> maps.Example:
         return found.read(record, size, not original)
 
-    return maps.stream(count, size, tuple(found.outputs), blocks, read, original)
+    return maps.stream(count, size, tasks, blocks, read, original)
 
 
 def _read_pet(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
@@ -131,22 +120,15 @@ def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example
 
 SETS = {
     PETS: Set(
-        size=128,
-        num_classes=37,
-        outputs={'semseg': 3, 'saliency': 1},
         splits=('train', 'test'),
         images=('image', 'segmentation_mask'),
         other='label',
         read=_read_pet,
     ),
     COCO: Set(
-        size=256,
-        num_classes=CLASSES,
-        outputs={'semseg': CLASSES, 'stuff': 1 + CLASSES - THINGS, 'edges': 1},
         splits=('train', 'validation'),
         images=('image', 'panoptic_image'),
         other='panoptic_objects',
         read=_read_coco,
-        original=(640, 640),
     ),
 }

@@ -37,13 +37,13 @@ def find(
     image_size: int,
     classes: tuple[str, ...] = (),
     alias: str = '',
-    own_names: tuple[str, ...] = (),
+    known: tuple[str, ...] = (),
     absent: str = '',
 ) -> Source:
     """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
 
-    The training set is split 'train', followed by an unlabeled split if there is one. The test set is split
-    'test', or 'validation' where test labels are missing, or a stratified fifth of 'train' (`dataset.holdout`).
+    The training set is split 'train', followed by an unlabeled split if there is one. The test set is split 'test', or
+    'validation' where test labels are missing, or a stratified fifth of 'train' (`dataset.holdout`).
 
     Args:
       name: TFDS name, with configuration and version if wanted: 'imagenet_resized/32x32'.
@@ -51,13 +51,13 @@ def find(
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
       alias: the canonical name of the data set, if not `name`.
-      own_names: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
+      known: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
       absent: message for a set that TFDS does not know and that is not prepared, '' for suggestions.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
     """
-    builder = open_builder(name, data_dir, own_names, absent)
+    builder = open_builder(name, data_dir, known, absent)
     image, label = _check_features(name, builder)
     splits = builder.info.splits
     if 'train' not in splits or not splits['train'].num_examples:
@@ -90,13 +90,13 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def open_builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), absent: str = '') -> Builder:
+def open_builder(name: str, data_dir: str, known: tuple[str, ...] = (), absent: str = '') -> Builder:
     """The TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
     directory = str(Path(directory).expanduser()) if '://' not in directory else directory
-    builder = _open(name, directory, own_names, absent)
+    builder = _open(name, directory, known, absent)
     with _quiet():
         prepared = builder.is_prepared()
     if prepared:
@@ -105,11 +105,11 @@ def open_builder(name: str, data_dir: str, own_names: tuple[str, ...] = (), abse
     return _open(name, directory)  # anew: a builder caches what it read when created
 
 
-def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: str = '') -> Builder:
+def _open(name: str, directory: str, known: tuple[str, ...] = (), absent: str = '') -> Builder:
     import tensorflow_datasets as tfds
 
     try:
-        tfds.core.naming.parse_builder_name_kwargs(name)
+        base, options = tfds.core.naming.parse_builder_name_kwargs(name, data_dir=directory)
     except ValueError as error:
         raise UserError(
             f"config.data.name='{name}' cannot be the name of a data set; write it as 'mnist', with a variant as "
@@ -119,51 +119,21 @@ def _open(name: str, directory: str, own_names: tuple[str, ...] = (), absent: st
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
-        builders = tfds.list_builders(with_community_datasets=False)
-        raise UserError(absent or _unknown(name, [*builders, *own_names])) from error
+        names = [*tfds.list_builders(with_community_datasets=False), *known]
+        close = difflib.get_close_matches(name.lower(), names, n=4)
+        hint = f'did you mean {" or ".join(map(repr, close))}?' if close else 'see `tfds.list_builders()`.'
+        unknown = f"unknown data set '{name}' in config.data.name: {hint} Register one of your own (docs/your-own.md)"
+        raise UserError(absent or unknown) from error
+    except ModuleNotFoundError as error:  # its code may need TensorFlow; prepared files tell as much as it
+        try:
+            with _quiet():
+                return tfds.core.read_only_builder.builder_from_files(str(base), **options)
+        except tfds.core.DatasetNotFoundError:
+            raise UserError(_not_prepared(name, f'{directory}/{name}')) from error
     except Exception as error:  # anything that a builder's own code raises
-        if isinstance(error, ModuleNotFoundError):  # the code may need TensorFlow; prepared files tell as much as it
-            if builder := _from_files(name, directory):
-                return builder
-            if importlib.util.find_spec('tensorflow') is None:
-                raise UserError(_not_prepared(name, f'{directory}/{name}')) from error
-        reason = _no_variant(name) or f'cannot be opened by tensorflow-datasets: {first_line(error)}'
-        raise UserError(f"data set '{name}' {reason}; correct config.data.name") from error
-
-
-def _no_variant(name: str) -> str:
-    """What is wrong with the variant of a data set that TFDS has, which follows a slash; '' if that is not it."""
-    import tensorflow_datasets as tfds
-
-    base, options = tfds.core.naming.parse_builder_name_kwargs(name)
-    try:
-        known = list(tfds.builder_cls(str(base)).builder_configs)
-    except Exception:  # as above: code of a data set
-        return ''
-    variant = options.get('config')
-    if not isinstance(variant, str) or variant in known:
-        return ''
-    close = difflib.get_close_matches(variant, known, n=4, cutoff=0)
-    others = f'but has {", ".join(close)}{" and more" if len(known) > len(close) else ""}' if close else 'nor any other'
-    return f"has no variant '{variant}', {others}"
-
-
-def _from_files(name: str, directory: str) -> Builder | None:
-    """A builder that knows only the prepared files, None if there are none."""
-    import tensorflow_datasets as tfds
-
-    base, options = tfds.core.naming.parse_builder_name_kwargs(name, data_dir=directory)
-    try:
-        with _quiet():
-            return tfds.core.read_only_builder.builder_from_files(str(base), **options)
-    except tfds.core.DatasetNotFoundError:
-        return None
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name.lower(), names, n=4)
-    hint = f'did you mean {" or ".join(repr(c) for c in close)}?' if close else 'see `tfds.list_builders()`.'
-    return f"unknown data set '{name}' in config.data.name: {hint} Register one of your own (docs/your-own.md)"
+        raise UserError(
+            f"data set '{name}' cannot be opened by tensorflow-datasets: {first_line(error)}; correct config.data.name"
+        ) from error
 
 
 def _prepare(name: str, builder: Builder, directory: str) -> None:
@@ -195,11 +165,7 @@ def _hide_accelerators() -> None:
 
 
 def _check_features(name: str, builder: Builder) -> tuple[Any, Any]:
-    """The image and the label feature.
-
-    Raises:
-      UserError: they are missing or of the wrong kind.
-    """
+    """The image and the label feature; UserError: they are missing or of the wrong kind."""
     import tensorflow_datasets as tfds
 
     features = builder.info.features
@@ -215,11 +181,7 @@ def _check_features(name: str, builder: Builder) -> tuple[Any, Any]:
 
 
 def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',)) -> Any:
-    """The records of a split, with `images`, the names of such features, still encoded.
-
-    Raises:
-      UserError: the data set is prepared in another format.
-    """
+    """The records of a split, with the features `images` still encoded; UserError: it is prepared in another format."""
     import tensorflow_datasets as tfds
 
     try:
@@ -236,14 +198,7 @@ def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',
 def read(
     builder: Builder, source: Any, rows: np.ndarray, images: tuple[str, ...] = ('image',), other: str = 'label'
 ) -> list[dict]:
-    """The records `rows` of what `open_split` returned.
-
-    Args:
-      builder: of the data set.
-      source: the split.
-      rows: numbers of records.
-      images: names of features that hold an encoded image.
-      other: name of a feature that no record lacks.
+    """The records `rows` of what `open_split` returned; `other` is a feature, beside `images`, that no record lacks.
 
     Raises:
       UserError: a file is damaged.
@@ -328,9 +283,7 @@ def _stream(builder: Builder, parts: list, shape: tuple[int, int, int], image_si
 
 
 def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
-    """Name of the cache entry: readable, and different if the content of the prepared files differs.
-
-    Contents are compared by the size, the beginning and the end of every file.
+    """Name of the cache entry: another if the size, the beginning or the end of a prepared file differs.
 
     Raises:
       UserError: a file of the data set cannot be read.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError, use_one_of
+from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.types import SplitModel
-from semisfl_jax.models import contract, zoo
+from semisfl_jax.models import zoo
 from semisfl_jax.models.dense import encoder_decoder
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import BATCH_NORM_VARIANCES, Compute
@@ -49,14 +49,11 @@ def build(
       UserError: an unknown name, a cut out of range, images too small for the model, or a user's model that is not
         as docs/your-own.md has it.
     """
-    if name in DENSE_ARCHITECTURES:
-        raise UserError(
-            f"model.name='{name}' is for dense tasks, not for classification; {use_one_of('', ARCHITECTURES)}"
-        )
-    if name not in ARCHITECTURES:
-        raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, ARCHITECTURES)}")
+    _check_name(name, ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    architecture = contract.architecture(name, ARCHITECTURES[name](num_classes, compute))
+    architecture = ARCHITECTURES[name](num_classes, compute)
+    if not isinstance(architecture, zoo.Architecture):
+        raise UserError(f"model '{name}': the function returns {found(architecture)}; return an Architecture")
     return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
 
 
@@ -78,15 +75,17 @@ def build_dense(
       UserError: an unknown name, a stride that the model does not have, images too small for it, or a user's model
         that is not as docs/your-own.md has it.
     """
-    if name in ARCHITECTURES:
-        raise UserError(
-            f"model.name='{name}' is for classification, not for dense tasks; {use_one_of('', DENSE_ARCHITECTURES)}"
-        )
-    if name not in DENSE_ARCHITECTURES:
-        raise UserError(f"model.name='{name}' is unknown; {use_one_of(name, DENSE_ARCHITECTURES)}")
+    _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    encoder, decoder = contract.modules(name, DENSE_ARCHITECTURES[name](outputs, compute, output_stride))
+    encoder, decoder = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
     return encoder_decoder(encoder, decoder, image_shape, recompute, outputs, name)
+
+
+def _check_name(name: str, models: Mapping[str, Any]) -> None:
+    if name not in models:
+        known = 'for dense tasks' if name in DENSE_ARCHITECTURES else 'for classification'
+        why = f'{known} only' if name in EVERY_ARCHITECTURE else 'unknown'
+        raise UserError(f"model.name='{name}' is {why}; {use_one_of(name, models)}")
 
 
 def _lowering(convolution: str) -> str:

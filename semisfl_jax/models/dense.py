@@ -17,10 +17,10 @@ import jax.numpy as jnp
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import found as words
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
-from semisfl_jax.models import contract
 from semisfl_jax.models.layers import NoPixels, resize
-from semisfl_jax.models.split import filled, run
+from semisfl_jax.models.split import batch, check_output, filled, run, shapes
 
 
 def encoder_decoder(
@@ -34,9 +34,8 @@ def encoder_decoder(
     """Encoder and decoder as bottom and top of a split model.
 
     Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
-    the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`.
-    `num_outputs`: C, which the decoder must have; None: any number. `name`: of the model, for
-    messages.
+    the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`; `num_outputs`:
+    C, which the decoder must have, None: any; `name`: of the model, for messages.
 
     Raises:
       UserError: images so small that the encoder leaves nothing of them, or modules that do not return maps.
@@ -44,11 +43,17 @@ def encoder_decoder(
     height, width, _ = image_shape
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
-        found = contract.shapes(encoder, contract.images(image_shape))
+        found = shapes(encoder, batch(image_shape))
     except NoPixels as error:
-        raise UserError(_too_small(image_shape)) from error
-    contract.check_maps(found, name)
-    contract.check_outputs(contract.shapes(decoder, found), num_outputs, name)
+        raise UserError(
+            f'images of {height}x{width} are too small for this model: its encoder leaves nothing of them; use larger '
+            'images (data.image_size, data.pad_to)'
+        ) from error
+    if not isinstance(found, tuple) or not found:
+        raise UserError(f"the encoder of model.name='{name}' returns {words(found)}; return a tuple of maps")
+    for feature_map in found:
+        check_output(f"the encoder of model.name='{name}'", feature_map, (None,) * 4)
+    check_output(f"the decoder of model.name='{name}'", shapes(decoder, found), (None, None, None, num_outputs))
     map_shapes = tuple(feature_map.shape[1:] for feature_map in found)
     maps = tuple(jax.ShapeDtypeStruct((1, *shape), jnp.float32) for shape in map_shapes)
 
@@ -88,17 +93,6 @@ def _missing(what: str) -> Callable[..., Any]:
     """What only classification models have."""
 
     def fail(*_: object) -> NoReturn:
-        raise UserError(
-            f'models for dense tasks have no {what}: use a method that trains encoder and decoder at the clients, or a '
-            'model for classification'
-        )
+        raise UserError(f'models for dense tasks have no {what}: use another method, or a model for classification')
 
     return fail
-
-
-def _too_small(image_shape: tuple[int, int, int]) -> str:
-    height, width, _ = image_shape
-    return (
-        f'images of {height}x{width} are too small for this model: its encoder leaves nothing of them; use larger '
-        'images (data.image_size, data.pad_to)'
-    )

@@ -15,30 +15,13 @@ import jax.numpy as jnp
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array
-from semisfl_jax.models.layers import FLOAT32, KAIMING_FAN_OUT, Compute, ConvLayer, resize
+from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, resize, unbiased_conv
 from semisfl_jax.models.pooling import max_pool
 from semisfl_jax.models.resnet import OUTPUT_STRIDES, resnet
 
 RATES = {8: (12, 24, 36), 16: (6, 12, 18), 32: (6, 12, 18)}  # output stride of the encoder -> dilations
 WIDTH = 256
 LOW_WIDTH = 48  # channels to which V3+ reduces the low-level map
-
-
-def _layer(
-    features: int, kernel: int, compute: Compute, name: str, dilation: int = 1, dropout: float = 0.0
-) -> ConvLayer:
-    """Convolution without bias, BatchNorm, ReLU, dropout; the map keeps its size."""
-    return ConvLayer(
-        features,
-        kernel=kernel,
-        padding=dilation * (kernel // 2),
-        dilation=dilation,
-        bias=False,
-        norm=True,
-        dropout=dropout,
-        compute=compute,
-        name=name,
-    )
 
 
 class ASPP(nn.Module):
@@ -52,7 +35,7 @@ class ASPP(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, h, w, c] -> [B, h, w, width]."""
-        layer = partial(_layer, self.width, compute=self.compute)
+        layer = partial(unbiased_conv, self.width, kernel_init=None, compute=self.compute)
         parts = [layer(1, name='conv0')(x, train)]
         for index, rate in enumerate(self.rates, start=1):
             parts.append(layer(3, name=f'conv{index}', dilation=rate)(x, train))
@@ -74,7 +57,7 @@ class DeepLabV3(nn.Module):
     def __call__(self, maps: tuple[Array, ...], train: bool) -> Array:
         """Maps [B, h, w, c], of which the last one is used -> [B, h, w, outputs]."""
         x = ASPP(self.rates, self.width, self.compute, name='aspp')(maps[-1], train)
-        x = _layer(self.width, 3, self.compute, 'conv')(x, train)
+        x = unbiased_conv(self.width, 3, kernel_init=None, compute=self.compute, name='conv')(x, train)
         return to_outputs(self.outputs, self.compute)(x, train)
 
 
@@ -93,10 +76,11 @@ class DeepLabV3Plus(nn.Module):
         """(low-level map [B, h, w, c], last map) -> [B, h, w, outputs]."""
         low, last = maps
         x = ASPP(self.rates, self.width, self.compute, name='aspp')(last, train)
-        low = _layer(self.low_width, 1, self.compute, 'low_level')(low, train)
+        conv = partial(unbiased_conv, kernel_init=None, compute=self.compute)
+        low = conv(self.low_width, 1, name='low_level')(low, train)
         x = jnp.concatenate([low, resize(x, *low.shape[1:3])], axis=-1)
         for name in ('conv1', 'conv2'):
-            x = _layer(self.width, 3, self.compute, name)(x, train)
+            x = conv(self.width, 3, name=name)(x, train)
         return to_outputs(self.outputs, self.compute)(x, train)
 
 
@@ -113,21 +97,6 @@ def to_outputs(outputs: int, compute: Compute) -> ConvLayer:
 STRIDE = 8  # of the encoder's last map
 
 
-def _scene_layer(features: int, compute: Compute, name: str, kernel: int = 3, pool: str = '') -> ConvLayer:
-    """Convolution without bias, BatchNorm, optional 2 x 2 max-pool, ReLU."""
-    return ConvLayer(
-        features,
-        kernel=kernel,
-        padding=kernel // 2,
-        bias=False,
-        norm=True,
-        pool=pool,
-        kernel_init=KAIMING_FAN_OUT,
-        compute=compute,
-        name=name,
-    )
-
-
 class SceneEncoder(nn.Module):
     """Images -> maps at strides 2, 4 and 8. 83,824 parameters for 3 channels."""
 
@@ -138,7 +107,7 @@ class SceneEncoder(nn.Module):
     @nn.compact
     def __call__(self, images: Array, train: bool) -> tuple[Array, Array, Array]:
         """[B, H, W, C] -> [B, H // 2, W // 2, 32], [B, H // 4, W // 4, 48], [B, H // 8, W // 8, 64]."""
-        layer = partial(_scene_layer, compute=self.compute)
+        layer = partial(unbiased_conv, kernel=3, compute=self.compute)
         first, second, third = self.widths
         x = layer(self.stem, name='stem', pool='floor')(images, train)
         fine = layer(first, name='level1')(x, train)
@@ -157,12 +126,12 @@ class SceneDecoder(nn.Module):
     @nn.compact
     def __call__(self, maps: tuple[Array, ...], train: bool) -> Array:
         """Maps [B, h, w, c] -> [B, h of the first, w of the first, outputs]."""
-        layer = partial(_scene_layer, self.width, self.compute)
+        layer = partial(unbiased_conv, self.width, compute=self.compute)
         *finer, coarsest = maps
-        x = layer('lateral0', kernel=1)(coarsest, train)
+        x = layer(1, name='lateral0')(coarsest, train)
         for index, skip in enumerate(reversed(finer), start=1):
-            x = layer(f'lateral{index}', kernel=1)(skip, train) + resize(x, *skip.shape[1:3])
-            x = layer(f'smooth{index}')(x, train)
+            x = layer(1, name=f'lateral{index}')(skip, train) + resize(x, *skip.shape[1:3])
+            x = layer(3, name=f'smooth{index}')(x, train)
         return to_outputs(self.outputs, self.compute)(x, train)
 
 

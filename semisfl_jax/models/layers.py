@@ -8,6 +8,7 @@ Weights and biases are initialized as in PyTorch, uniform in +-1 / sqrt(fan_in),
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -75,8 +76,7 @@ class UnbiasedBatchNorm(nn.BatchNorm):
 def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) -> nn.BatchNorm:
     """BatchNorm that uses batch statistics in training and updates its running ones by 0.1, as in PyTorch.
 
-    The running variance is the biased one, Flax's convention, or the unbiased one, PyTorch's
-    (`compute.batch_norm_variance`). `axes`: mapped axes that hold more rows of the batch.
+    The running variance is of the kind `compute.batch_norm_variance`. `axes`: mapped axes that hold more rows.
     """
     kind = UnbiasedBatchNorm if compute.batch_norm_variance == 'unbiased' else nn.BatchNorm
     names: Any = axes or None  # Flax declares one name, and takes several, as `jax.lax.pmean` does
@@ -255,7 +255,8 @@ class PreactivationBlock(nn.Module):
             return nn.relu(batch_norm(train, self.compute, self.axes, name)(x))
 
         def convolved(x: Array, stride: int, kernel: int, name: str) -> Array:
-            return bare_convolution(self.features, kernel, stride, self.compute, name)(x, train)
+            conv = partial(unbiased_conv, norm=False, activation=False, compute=self.compute)
+            return conv(self.features, kernel, stride, name=name)(x, train)
 
         y = normalized(x, 'norm_0')
         if x.shape[-1] != self.features:
@@ -265,18 +266,31 @@ class PreactivationBlock(nn.Module):
         return mean_of_pixels(normalized(y, 'norm_2')) if self.last else y
 
 
-def bare_convolution(features: int, kernel: int, stride: int, compute: Compute, name: str) -> ConvLayer:
-    """A convolution without bias, normalization or activation, as in wide ResNets."""
+def unbiased_conv(
+    features: int,
+    kernel: int,
+    stride: int = 1,
+    dilation: int = 1,
+    *,
+    compute: Compute,
+    name: str,
+    norm: bool = True,
+    kernel_init: Callable | None = KAIMING_FAN_OUT,
+    **options: Any,
+) -> ConvLayer:
+    """A convolution without bias: its map keeps the size at stride 1. Other options as in ConvLayer."""
     return ConvLayer(
         features,
         kernel=kernel,
-        padding=kernel // 2,
+        padding=dilation * (kernel // 2),
         stride=stride,
+        dilation=dilation,
         bias=False,
-        activation=False,
-        kernel_init=KAIMING_FAN_OUT,
+        norm=norm,
+        kernel_init=kernel_init,
         compute=compute,
         name=name,
+        **options,
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import flax.linen as nn
 
 from semisfl_jax.core.types import Array
-from semisfl_jax.models.layers import FLOAT32, KAIMING_FAN_OUT, Compute, ConvLayer
+from semisfl_jax.models.layers import FLOAT32, Compute, unbiased_conv
 
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # blocks of the four stages
 EXPANSION = 4  # channels of a bottleneck block's output for each one inside
@@ -33,7 +33,7 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, H, W, C] -> [B, H', W', features or 4 * features], H' = (H - 1) // stride + 1."""
-        conv = partial(convolution, compute=self.compute)
+        conv = partial(unbiased_conv, compute=self.compute)
         outputs = self.features * (EXPANSION if self.bottleneck else 1)
         if self.bottleneck:
             y = conv(self.features, 1, name='conv1')(x, train)
@@ -66,7 +66,7 @@ class ResNet(nn.Module):
     @nn.compact
     def __call__(self, images: Array, train: bool) -> tuple[Array, ...]:
         """[B, H, W, C] -> [B, h, w, c] of each map; h is H divided by its stride, rounded up."""
-        x = convolution(self.stem, 7, 2, compute=self.compute, name='conv1')(images, train)
+        x = unbiased_conv(self.stem, 7, 2, compute=self.compute, name='conv1')(images, train)
         x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         total, dilation, low = 4, 1, x
         for stage, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True), start=1):
@@ -93,29 +93,3 @@ class ResNet(nn.Module):
 def resnet(depth: int, output_stride: int, low_level: bool, compute: Compute) -> ResNet:
     """ResNet-18, -50 or -101: 11,176,512, 23,508,032 or 42,500,160 parameters for 3 channels."""
     return ResNet(DEPTHS[depth], depth >= 50, output_stride, low_level, compute=compute)
-
-
-def convolution(
-    features: int,
-    kernel: int,
-    stride: int = 1,
-    dilation: int = 1,
-    activation: bool = True,
-    *,
-    compute: Compute,
-    name: str,
-) -> ConvLayer:
-    """Convolution, BatchNorm and, with `activation`, ReLU. The map keeps its size at stride 1."""
-    return ConvLayer(
-        features,
-        kernel=kernel,
-        padding=dilation * (kernel // 2),
-        stride=stride,
-        dilation=dilation,
-        bias=False,
-        norm=True,
-        activation=activation,
-        kernel_init=KAIMING_FAN_OUT,
-        compute=compute,
-        name=name,
-    )

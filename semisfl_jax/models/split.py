@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
-from semisfl_jax.models import contract
 from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, NoPixels
 from semisfl_jax.models.zoo import Architecture, Maker
 
@@ -25,6 +24,7 @@ _KEPT = jax.checkpoint_policies.save_from_both_policies(
     jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.save_only_these_names(CONVOLVED)
 )
 _CLIENT = 'client'  # the axis over which `tops` is mapped
+_BATCH = 2  # images for which shapes are computed: with one, a layer that mixes up images may look right
 _SMALLEST, _SMALLEST_SIDE = 'small_cnn', 4  # the model for small images, and the pixels that it needs
 
 
@@ -86,18 +86,14 @@ def cut(
       name: of the model, for messages.
 
     Raises:
-      UserError: a cut that leaves one side without a layer, images too small for the model's pooling, or a model
-        that does not return logits.
+      UserError: a cut out of range, images too small for the pooling, or a model that does not return logits.
     """
     layers = architecture.layers
     index = architecture.paper_split if split_index is None else split_index
-    if len(layers) < 2:
-        raise UserError(f'each side of a cut needs a layer, but this model has only {len(layers)}; give it two or more')
     if not 1 <= index < len(layers):
-        default = '' if split_index is None else f', the default is {architecture.paper_split}'
+        key = f'paper_split={index}' if split_index is None else f'model.split_index={index}'
         raise UserError(
-            f'{"paper_split" if split_index is None else "model.split_index"}={index} is out of range: this model has '
-            f'{len(layers)} layers and each side needs one; use 1 to {len(layers) - 1}{default}'
+            f'{key}: this model has {len(layers)} layers and each side of the cut needs one; use 1 to {len(layers) - 1}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
     top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
@@ -105,12 +101,12 @@ def cut(
     run_piece = partial(run, recompute=compute.recompute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     try:
-        features = contract.shapes(bottom, contract.images(image_shape))
-        contract.check_features(features, index, name)
-        logits = contract.shapes(top, features)
+        features = shapes(bottom, batch(image_shape))
+        check_output(f"the first {index} layers of model.name='{name}'", features)
+        logits = shapes(top, features)
     except NoPixels as error:
         raise UserError(_too_small(image_shape, name)) from error
-    contract.check_logits(logits, num_classes, name)
+    check_output(f"the last layer of model.name='{name}'", logits, (None, num_classes))
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
 
@@ -223,3 +219,54 @@ def _too_small(image_shape: tuple[int, int, int], name: str) -> str:
         f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use {other}'
         'larger images (data.image_size, data.pad_to)'
     )
+
+
+# --- shapes of pieces, which may be a user's, before anything is computed
+
+
+def batch(image_shape: Sequence[int]) -> jax.ShapeDtypeStruct:
+    """The shape and type of a batch of images (H, W, C), for abstract evaluation."""
+    return jax.ShapeDtypeStruct((_BATCH, *image_shape), jnp.float32)
+
+
+def shapes(module: nn.Module, inputs: Any) -> Any:
+    """Shapes of the outputs of a piece, from those of its inputs, a pytree.
+
+    Raises:
+      NoPixels: images are so small that a map on the way has no pixel left.
+    """
+
+    def outputs(key: Array, x: Any) -> Any:
+        with nn.intercept_methods(_watch):
+            return module.init_with_output(key, x, train=False)[0]
+
+    return jax.eval_shape(outputs, jax.random.key(0), inputs)
+
+
+def _watch(call: Any, arguments: tuple, options: dict[str, Any], context: Any) -> Any:
+    """A Flax interceptor that stops where no pixel is left, before a layer fails on it with an error of its own."""
+    if context.method_name != '__call__':
+        return call(*arguments, **options)
+    for x in jax.tree.leaves(arguments):
+        _check_pixels(x)
+    returned = call(*arguments, **options)
+    for x in jax.tree.leaves(returned):
+        if len(getattr(x, 'shape', ())) == 4:  # [B, H, W, C]
+            _check_pixels(x)
+    return returned
+
+
+def _check_pixels(x: Any) -> None:
+    if any(length <= 0 for length in getattr(x, 'shape', ())):
+        raise NoPixels(f'no pixel is left of a map {x.shape}')
+
+
+def check_output(what: str, output: Any, shape: tuple[int | None, ...] | None = None) -> None:
+    """Raises UserError unless the output of `what` is an array with a row for each image and, if given, of the `shape`
+    [B, ...], in which None is any length; the first is B."""
+    fits = isinstance(output, jax.ShapeDtypeStruct) and output.shape[:1] == (_BATCH,)
+    if fits and shape is not None:
+        fits = output.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, output.shape, strict=True))
+    if not fits:
+        wanted = ', '.join('?' if length is None else str(length) for length in (shape or (None, None))[1:])
+        raise UserError(f'{what} returns {found(output)} for {_BATCH} images; return one array [{_BATCH}, {wanted}]')

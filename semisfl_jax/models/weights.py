@@ -51,13 +51,11 @@ def load_encoder(path: str, variables: Variables) -> Variables:
         is_kernel = len(leaf.shape) == 4 and not own
         wanted = tuple(leaf.shape[axis] for axis in (3, 2, 0, 1)) if is_kernel else tuple(leaf.shape)  # HWIO to OIHW
         array = given[name]
-        if array.shape != wanted:
+        if array.shape != wanted or not np.all(np.isfinite(array)):
+            fault = f'has the shape {array.shape}, not {wanted}' if array.shape != wanted else 'is not finite'
             raise UserError(
-                f"{KEY}: '{name}' in '{path}' has the shape {array.shape}, but this encoder needs {wanted}; use the "
-                'weights of this encoder, or another model.name'
+                f"{KEY}: '{name}' in '{path}' {fault}; use the weights of this encoder, or another model.name"
             )
-        if not np.all(np.isfinite(array)):
-            raise UserError(f"{KEY}: '{name}' in '{path}' holds values that are not finite numbers; use another file")
         loaded[parts] = jnp.asarray(array.transpose(2, 3, 1, 0) if is_kernel else array)
     return unflatten_dict(loaded)
 
@@ -77,14 +75,11 @@ def torch_name(parts: tuple[str, ...]) -> str:
 
 def _compare_names(path: str, needed: set[str], given: set[str]) -> None:
     """Fails unless both are equal. With names left over, the file belongs to a deeper or another network."""
-    for names, what in ((needed - given, 'lacks'), (given - needed, 'has')):
+    for names, what in ((needed - given, 'lacks'), (given - needed, 'has, beyond those of this encoder,')):
         if names:
-            count = f'{len(names):,} array{"s" * (len(names) > 1)}'
-            which = f"such as '{min(names)}'" if len(names) > 1 else f"'{min(names)}'"
-            rest = f'of the {len(needed):,} of this encoder' if what == 'lacks' else 'that this encoder does not have'
             raise UserError(
-                f"{KEY}: '{path}' {what} {count} {rest}, {which}; use the weights of this encoder (a state dict of "
-                "torchvision's ResNet, or arrays by this package's names), or another model.name"
+                f"{KEY}: '{path}' {what} {len(names):,} arrays, such as '{min(names)}'; use its weights (a "
+                "state dict of torchvision's ResNet, or arrays by this package's names), or another model.name"
             )
 
 
@@ -116,7 +111,7 @@ def _read_safetensors(file: Path) -> Mapping[str, np.ndarray]:
     try:
         from safetensors.numpy import load_file
     except ImportError as error:
-        raise _needs('safetensors', "pip install 'semisfl-jax[weights]'", file) from error
+        raise UserError(f"{KEY}='{file}' needs safetensors: pip install 'semisfl-jax[weights]', or use .npz") from error
     return load_file(file)
 
 
@@ -124,15 +119,9 @@ def _read_torch(file: Path) -> Mapping[str, Any]:
     try:
         import torch
     except ImportError as error:
-        raise _needs('PyTorch', 'install it (pytorch.org)', file) from error
+        raise UserError(f"{KEY}='{file}' needs PyTorch: install it (pytorch.org), or use .npz") from error
     state = torch.load(file, map_location='cpu', weights_only=True)
     return {name: tensor.float().numpy() for name, tensor in state.items()}
-
-
-def _needs(package: str, install: str, file: Path) -> UserError:
-    return UserError(
-        f"{KEY}='{file}' needs {package}, which is not installed: {install}, or save the arrays with numpy.savez (.npz)"
-    )
 
 
 _READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {

@@ -21,7 +21,7 @@ from semisfl_jax.models.layers import (
     DenseLayer,
     PreactivationBlock,
     ResidualBlock,
-    bare_convolution,
+    unbiased_conv,
 )
 
 Maker = Callable[..., nn.Module]  # called as maker(name=…), also with axes=… if it has BatchNorm (field `norm` is true)
@@ -170,7 +170,7 @@ def wresnet28x2(
     before evaluation: `semifl.recompute_statistics`.
     """
     block = partial(PreactivationBlock, compute=compute)
-    layers: list[Maker] = [partial(bare_convolution, channels[0], 3, 1, compute)]
+    layers: list[Maker] = [partial(unbiased_conv, channels[0], 3, norm=False, activation=False, compute=compute)]
     for width, stride in zip(channels[1:], (1, 2, 2), strict=True):
         layers += [partial(block, width, stride), *[partial(block, width)] * (depth - 1)]
     layers[-1] = partial(layers[-1], last=True)

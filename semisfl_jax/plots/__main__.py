@@ -23,7 +23,7 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import plots, runs
-from semisfl_jax.config import commands, sources
+from semisfl_jax.config import command_line, load
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, columns, use_one_of
 from semisfl_jax.plots import style
@@ -45,12 +45,14 @@ def main(argv: list[str]) -> int:
         if values.only == []:
             raise UserError(f'--only is empty; give one or more of {", ".join(FIGURES)}, or leave it out')
         if own := values['import'].value:
-            sources.run(file_io.check_file(own, '--import', LONGEST), 'give a Python file that registers what is yours')
+            load.run_file(
+                file_io.check_file(own, '--import', LONGEST), 'give a Python file that registers what is yours'
+            )
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     names = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()], '<<')
     assert __doc__
-    return commands.main(argv, __doc__.replace('FIGURES', '\n'.join(names)), draw_all, needs_words=True)
+    return command_line.main(argv, __doc__.replace('FIGURES', '\n'.join(names)), draw_all, needs_words=True)
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:

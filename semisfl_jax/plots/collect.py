@@ -83,7 +83,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     Raises:
       UserError: a run has no such values.
     """
-    places, values = _in_common(name, [_table(run, key, x) for run in runs.values()], key)
+    places, values = _values(name, runs, key, x)
     mean, error = np.array([mean_and_error(of_round) for of_round in values.T]).T
     return Curve(style.group_title(name), places.mean(axis=0), mean, error)
 
@@ -96,31 +96,28 @@ def spread(name: str, runs: dict[int, Run]) -> Curve:
     """
     if len(runs) < 2:
         raise UserError(f'{name} has one seed; a spread needs at least two')
-    places, values = _in_common(name, [_table(run, SCORE, 'round') for run in runs.values()], SCORE)
-    return Curve(style.group_title(name), places[0], values.std(axis=0), np.full(len(places[0]), np.nan))
+    rounds, values = _values(name, runs, SCORE, 'round')
+    return Curve(style.group_title(name), rounds[0], values.std(axis=0), np.full(len(rounds[0]), np.nan))
 
 
-def _table(run: Run, key: str, x: str) -> dict[int, tuple[float, float]]:
-    """{round: (place on the axis, value)} of the rounds of a run that have both, or a UserError if there are none."""
+def _values(name: str, runs: dict[int, Run], key: str, x: str) -> tuple[np.ndarray, np.ndarray]:
+    """Places on the axis and values [seeds, rounds] of the rounds at which all runs have both; else a UserError."""
     needed, place = AXES[x]
-    fields = (*needed, run.key if key == SCORE else key)
-    complete = [record for record in run.records if all(record.get(field) is not None for field in fields)]
-    table = {record['round']: (place(*map(record.get, needed)), record[fields[-1]]) for record in complete}
-    if not table:
-        missing = [field for field in fields if all(record.get(field) is None for record in run.records)]
-        raise UserError(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or fields[-1:])}')
-    if x == 'gigabytes' and not any(traffic for traffic, _ in table.values()):
-        raise UserError(f'{run.folder} sends nothing')
-    return table
-
-
-def _in_common(name: str, tables: list[dict[int, tuple[float, float]]], key: str) -> tuple[np.ndarray, np.ndarray]:
-    """Places and values [seeds, rounds] of the rounds that all tables have."""
+    tables = []
+    for run in runs.values():
+        fields = (*needed, run.key if key == SCORE else key)
+        complete = [record for record in run.records if all(record.get(field) is not None for field in fields)]
+        if not complete:
+            missing = [field for field in fields if all(record.get(field) is None for record in run.records)]
+            raise UserError(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or fields[-1:])}')
+        if x == 'gigabytes' and not any(place(*map(record.get, needed)) for record in complete):
+            raise UserError(f'{run.folder} sends nothing')
+        tables.append({record['round']: (place(*map(record.get, needed)), record[fields[-1]]) for record in complete})
     rounds = sorted(set.intersection(*map(set, tables)))
     if not rounds:
         raise UserError(f'the runs of {name} have no round in common at which all have {key}')
-    places, values = np.moveaxis(np.array([[table[number] for number in rounds] for table in tables], float), -1, 0)
-    return places, values
+    table = np.array([[table[number] for number in rounds] for table in tables], float)
+    return table[..., 0], table[..., 1]
 
 
 def curves(groups: Groups, key: str, x: str = 'round') -> list[Curve]:

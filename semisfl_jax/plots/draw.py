@@ -1,10 +1,12 @@
-"""Every figure of runs, by name. `curves` and `inside` register theirs; a figure of yours is registered likewise.
+"""Every figure of runs, by name. `curves` and `inside` register theirs, and one of yours is registered likewise:
 
-@draw.of_run('mine', 'what it shows')
-def mine(run):
-    figure, ax = style.figure()
-    ...
-    return figure
+    @draw.of_run('mine', 'what it shows')
+    def mine(run):
+        figure, ax = style.figure()
+        ...
+        return figure
+
+It is drawn by the command as well, in a file that --import names.
 """
 
 from __future__ import annotations

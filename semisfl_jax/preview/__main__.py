@@ -25,7 +25,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line, commands
+from semisfl_jax.config import command_line
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, columns, shorten, size
 from semisfl_jax.preview import program, requirements, targets
@@ -60,7 +60,7 @@ def request(argv: list[str]) -> Request:
     flags.DEFINE_string('target', '', 'the name of a device', flag_values=values)
     flags.DEFINE_integer('devices', None, 'a number of devices, 1 or more', lower_bound=1, flag_values=values)
     flags.DEFINE_boolean('fit', False, 'given without a value', flag_values=values)
-    command = command_line.parse(commands.own_flags(values, argv))
+    command = command_line.parse(command_line.own_flags(values, argv))
     if command.workdir:
         raise UserError(f"--workdir='{command.workdir}': a preview writes nothing; leave it out")
     if not values.target:
@@ -218,7 +218,7 @@ def _print(text: str) -> None:
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
     jax.config.update('jax_platforms', 'cpu')  # a device of this machine is not needed, nor to be taken from others
-    return commands.main(argv, __doc__, lambda: preview(request(argv)))
+    return command_line.main(argv, __doc__, lambda: preview(request(argv)))
 
 
 if __name__ == '__main__':

@@ -5,10 +5,10 @@ Rates are peaks for dense products, in operations per second (a multiplication a
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -37,8 +37,7 @@ _NO_TPU = {  # nothing asks what TPU this machine has, or takes it, or complains
 _GPUS = 8  # of one machine
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A kind of device."""
 
     name: str
@@ -46,15 +45,13 @@ class Target:
     title: str
     memory: int | None  # bytes; None: unknown
     bandwidth: float | None = None  # bytes per second between memory and cores; None: unknown
-    # config.precision -> operations per second; {}: unknown
-    peak: dict[str, float] = dataclasses.field(default_factory=dict)
+    peak: Mapping[str, float] = MappingProxyType({})  # config.precision -> operations per second; {}: unknown
     source: str = ''  # of the numbers
     cores: str = ''  # GPUs: fields of XLA's GpuTargetConfigProto
 
     @property
     def usable(self) -> int | None:
-        """Bytes that JAX takes of it; None: unknown. Of a GPU three quarters, if $XLA_PYTHON_CLIENT_MEM_FRACTION does
-        not say otherwise."""
+        """Bytes that JAX takes by default, of a GPU three quarters ($XLA_PYTHON_CLIENT_MEM_FRACTION); None: unknown."""
         return self.memory * 3 // 4 if self.memory and self.platform == 'gpu' else self.memory
 
 
@@ -74,8 +71,12 @@ def _gpu(capability: str, cores: int, units: int, shared: int, block: int, threa
     )
 
 
-_HOPPER = _gpu('major: 9 feature_extension: ACCELERATED_FEATURES', 132, 128, 233472, 232448, 2048, 52428800, 1.98)
-_HOPPER_PEAK = {'float32': 67e12, 'tf32': 494.5e12, 'bfloat16': 989.5e12}
+def _hopper(name: str, title: str, memory: int, bandwidth: float) -> Target:
+    cores = _gpu('major: 9 feature_extension: ACCELERATED_FEATURES', 132, 128, 233472, 232448, 2048, 52428800, 1.98)
+    peak = {'float32': 67e12, 'tf32': 494.5e12, 'bfloat16': 989.5e12}
+    return Target(
+        name, 'gpu', title, memory, bandwidth, peak, f'NVIDIA {name.upper()} data sheet, without sparsity', cores
+    )
 
 
 def _tpu_peak(bfloat16: float) -> dict[str, float]:
@@ -86,26 +87,8 @@ def _tpu_peak(bfloat16: float) -> dict[str, float]:
 TARGETS = {
     target.name: target
     for target in (
-        Target(
-            'h200',
-            'gpu',
-            'NVIDIA H200 SXM',
-            memory=151397597184,
-            bandwidth=4.8e12,
-            peak=_HOPPER_PEAK,
-            source='NVIDIA H200 data sheet, without sparsity',
-            cores=_HOPPER,
-        ),
-        Target(
-            'h100',
-            'gpu',
-            'NVIDIA H100 SXM 80GB',
-            memory=84942979072,
-            bandwidth=3.35e12,
-            peak=_HOPPER_PEAK,
-            source='NVIDIA H100 data sheet, without sparsity',
-            cores=_HOPPER,
-        ),
+        _hopper('h200', 'NVIDIA H200 SXM', memory=151397597184, bandwidth=4.8e12),
+        _hopper('h100', 'NVIDIA H100 SXM 80GB', memory=84942979072, bandwidth=3.35e12),
         Target(
             'a100',
             'gpu',
@@ -199,15 +182,8 @@ def _gpus(target: Target, count: int) -> Sequence[Any]:
     if count > _GPUS:
         raise UserError(f'--devices={count} is more than the {_GPUS} GPUs of one machine; use {_GPUS} or fewer')
     jax.devices('cpu')  # on its first use, JAX looks for plugins
-    described = topologies.get_topology_desc(
-        platform='cuda', topology_name='', target_config=_gpu_text(target), topology=f'1x1x{count}'
-    )
-    return described.devices
-
-
-def _gpu_text(target: Target) -> str:
-    """XLA's description of a GPU, a GpuTargetConfigProto; the limits in it are the same for all targets."""
-    return f"""
+    # XLA's description of a GPU, a GpuTargetConfigProto; the limits in it are the same for all targets
+    config = f"""
         gpu_device_info {{
           threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
           block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
@@ -219,6 +195,8 @@ def _gpu_text(target: Target) -> str:
         dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
         device_description_str: "{target.title}"
     """
+    topology = f'1x1x{count}'
+    return topologies.get_topology_desc('', 'cuda', target_config=config, topology=topology).devices
 
 
 def _installed(module: str) -> bool:

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import semisfl_jax
 from semisfl_jax import runs
-from semisfl_jax.config import command_line
+from semisfl_jax.config import load
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, shorten
 from semisfl_jax.studies import collect, plan, report, spec, statistics, sweeps, tuned
@@ -240,7 +240,7 @@ class Session:
     def _execute(self, job: Job, folder: Path, log: Path, board: Board, enough: Callable[[], bool]) -> tuple[int, bool]:
         """The exit status of the process of a run, and whether it was asked to stop because of `enough`."""
         program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
-        config = job.base if plan.is_path(job.base) else command_line.CONFIGS / f'{job.base}.py'
+        config = job.base if plan.is_path(job.base) else load.CONFIGS / f'{job.base}.py'
         command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *job.options()]
         paths = [str(Path(semisfl_jax.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}

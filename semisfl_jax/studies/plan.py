@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import keys, presets
+from semisfl_jax.config import keys
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study
 
@@ -96,7 +96,7 @@ def _changed(cell: Cell, given: Mapping[str, Any]) -> Cell:
     config = cell.config.copy_and_resolve_references().unlock()
     old = keys.flat(config)
     config.update_from_flattened_dict(dict(given))
-    presets.apply(config, given=given.keys())
+    config_lib.apply_setting(config, given=given.keys())
     new = keys.flat(config)
     changes = {
         key: value

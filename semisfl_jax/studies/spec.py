@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.config import keys
 from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
 from semisfl_jax.studies.measures import KINDS
-from semisfl_jax.training.evaluation import TRIVIAL_NAMES
+from semisfl_jax.training import evaluation
 
 # Keys of a study's configuration, beside those of its runs
 OWN_KEYS = ('study_rows', 'study_columns', 'study_tuned', 'study_untuned')
@@ -52,7 +52,7 @@ class Measure(NamedTuple):
     kind: str = 'accuracy'
     target: float = 0.0  # accuracy to reach, a share in [0, 1], for kinds that measure the cost until then
     reference: str = ''  # row of the same column whose run of the same seed it is a gain over, for 'delta_m'
-    trivial: str = ''  # one of `TRIVIAL_NAMES`: of that prediction in dense tasks, in place of the models
+    trivial: str = ''  # one of `evaluation.TRIVIAL_NAMES`: of that prediction in dense tasks, in place of the models
 
 
 ACCURACY = Measure()
@@ -248,8 +248,9 @@ def _fault(table: Table) -> str:
             return f'{place} measures {kind!r}, which is unknown; {use_one_of(kind, KINDS)}'
         if row and table.at(row, cell.column) is None:
             return f'{place} is a gain over {row!r}, which has no cell in that column; add it'
-        if named and named not in TRIVIAL_NAMES:
-            return f'{place} is of {named!r}, which is no trivial prediction; {use_one_of(named, TRIVIAL_NAMES)}'
+        if named and named not in evaluation.TRIVIAL_NAMES:
+            known = use_one_of(named, evaluation.TRIVIAL_NAMES)
+            return f'{place} is of {named!r}, which is no trivial prediction; {known}'
         if named and not cell.config.data.tasks:
             return f'{place} is of a trivial prediction, but its runs have no dense tasks (data.tasks)'
     return ''

@@ -74,65 +74,15 @@ def _classes(name: str, title: str) -> Callable[[int], Task]:
     return build
 
 
-def _saliency(outputs: int) -> Task:
-    return Task(
-        name='saliency',
-        title='Saliency',
-        outputs=outputs,
-        dense=True,
-        loss=dense_losses.balanced_bce,
-        score=IOU,
-        scorer=scores.saliency(),
-        show=_probability,
-        pseudo_label=_likely_side,
-        largest=1,
-        constant=_undecided(outputs),
-    )
+def _dense(name: str, constant: Callable[[Any], Any] | None = None, **fields: Any) -> Callable[[int], Task]:
+    """A dense task that is not of classes; `constant` None: probabilities of 1/2, with which a score at the best
+    threshold takes all pixels or none, whichever is better."""
 
+    def build(outputs: int) -> Task:
+        undecided = constant or (lambda counts: np.zeros(outputs, np.float32))
+        return Task(name=name, title=name.capitalize(), outputs=outputs, dense=True, constant=undecided, **fields)
 
-def _edges(outputs: int) -> Task:
-    return Task(
-        name='edges',
-        title='Edges',
-        outputs=outputs,
-        dense=True,
-        loss=dense_losses.weighted_bce,
-        score=ODSF,
-        scorer=edges.scorer(),
-        show=_probability,
-        pseudo_label=_likely_side,
-        largest=1,
-        constant=_undecided(outputs),
-    )
-
-
-def _depth(outputs: int) -> Task:
-    return Task(
-        name='depth',
-        title='Depth',
-        outputs=outputs,
-        dense=True,
-        loss=dense_losses.l1,
-        score=RMSE,
-        scorer=scores.depth(),
-        show=lambda depth: np.clip(depth[..., 0], 0, 1) * dense_losses.DEPTH_STEPS,
-        constant=_mean_depth,
-    )
-
-
-def _keypoints(outputs: int) -> Task:
-    return Task(
-        name='keypoints',
-        title='Keypoints',
-        outputs=outputs,
-        dense=True,
-        loss=dense_losses.keypoints,
-        score=AP,
-        scorer=scores.keypoints(),
-        show=_points,
-        largest=outputs,
-        constant=_undecided(outputs),
-    )
+    return build
 
 
 def _likely_class(logits: Array, threshold: float) -> Array:
@@ -148,9 +98,13 @@ def _likely_side(logits: Array, threshold: float) -> Array:
     return jnp.where(confident, logit > 0, IGNORED).astype(jnp.uint8)
 
 
-def _undecided(outputs: int) -> Callable[[Any], Any]:
-    """Probabilities of 1/2: a score at the best threshold takes all pixels or none, whichever is better."""
-    return lambda counts: np.zeros(outputs, np.float32)
+def _keypoints(outputs: int) -> Task:
+    fields: dict[str, Any] = {'loss': dense_losses.keypoints, 'score': AP, 'scorer': scores.keypoints()}
+    return _dense('keypoints', largest=outputs, show=_points, **fields)(outputs)
+
+
+def _shown_depth(depth: Any) -> Any:
+    return np.clip(depth[..., 0], 0, 1) * dense_losses.DEPTH_STEPS
 
 
 def _mean_depth(counts: Any) -> Any:
@@ -177,9 +131,37 @@ _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'semseg': (_classes('semseg', 'Semantic segmentation'), 2, IGNORED),
     'parts': (_classes('parts', 'Part segmentation'), 2, IGNORED),
     'stuff': (_classes('stuff', 'Stuff segmentation'), 2, IGNORED),
-    'saliency': (_saliency, 1, 1),
-    'edges': (_edges, 1, 1),
-    'depth': (_depth, 1, 1),
+    'saliency': (
+        _dense(
+            'saliency',
+            loss=dense_losses.balanced_bce,
+            score=IOU,
+            scorer=scores.saliency(),
+            show=_probability,
+            pseudo_label=_likely_side,
+            largest=1,
+        ),
+        1,
+        1,
+    ),
+    'edges': (
+        _dense(
+            'edges',
+            loss=dense_losses.weighted_bce,
+            score=ODSF,
+            scorer=edges.scorer(),
+            show=_probability,
+            pseudo_label=_likely_side,
+            largest=1,
+        ),
+        1,
+        1,
+    ),
+    'depth': (
+        _dense('depth', _mean_depth, loss=dense_losses.l1, score=RMSE, scorer=scores.depth(), show=_shown_depth),
+        1,
+        1,
+    ),
     'keypoints': (_keypoints, 1, IGNORED - 1),
 }
 NAMES = tuple(_TASKS)

@@ -76,36 +76,24 @@ def score_key(output: str, score: str) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """One task.
-
-    Attributes:
-      name: as in `data.tasks`.
-      title: in figures and tables.
-      outputs: number of output channels, per image or, in a dense task, per pixel; K with K classes.
-      dense: whether targets are maps: outputs are [B, H, W, outputs] then and targets [B, H, W] uint8, with IGNORED
-        where there is no truth. Otherwise they are [B, outputs] and [B] int32.
-      loss: outputs, targets -> mean loss [] over the images or pixels that have a truth, 0 if there are none.
-      score: the number that counts.
-      scorer: computes it, and others beside it.
-      show: outputs [B, H, W, outputs] (NumPy) -> the map [B, H, W] that figures show beside the target, in the
-        target's units.
-      pseudo_label: outputs, threshold -> targets that the outputs themselves suggest, where their probability reaches
-        the threshold; elsewhere IGNORED, or -1 if the task is not dense. None: the task has no such thing.
-      largest: the largest number that a dense target may have beside IGNORED. None: any.
-      constant: of a dense task, how many pixels of training maps have each number [IGNORED] (NumPy) -> the outputs of a
-        pixel [outputs] that score best among those that are the same on all pixels of all images.
+    """One task. Outputs are [B, H, W, outputs] and targets [B, H, W] uint8 if it is dense, with IGNORED where there is
+    no truth; otherwise [B, outputs] and [B] int32.
     """
 
-    name: str
-    title: str
-    outputs: int
-    dense: bool
-    loss: Callable[[Array, Array], Array]
-    score: Score
-    scorer: Scorer
-    show: Callable[[Any], Any] | None = None
+    name: str  # as in `data.tasks`
+    title: str  # in figures and tables
+    outputs: int  # channels, per image or per pixel; K with K classes
+    dense: bool  # whether targets are maps
+    loss: Callable[[Array, Array], Array]  # outputs, targets -> mean loss [] where there is a truth, 0 if nowhere
+    score: Score  # the number that counts
+    scorer: Scorer  # computes it, and others beside it
+    show: Callable[[Any], Any] | None = None  # outputs (NumPy) -> the map [B, H, W] of figures, in the target's units
+    # outputs, threshold -> targets that the outputs suggest, where their probability reaches the threshold; elsewhere
+    # IGNORED, or -1 if the task is not dense. None: the task has no such thing
     pseudo_label: Callable[[Array, float], Array] | None = None
-    largest: int | None = None
+    largest: int | None = None  # number that a dense target may have beside IGNORED; None: any
+    # How many pixels of training maps have each number [IGNORED] (NumPy) -> the outputs of a pixel [outputs] that score
+    # best among those that are the same on all pixels of all images
     constant: Callable[[Any], Any] | None = None
 
 
@@ -131,12 +119,8 @@ def split_key(key: str) -> Headline | None:
 def delta_m(scores: Mapping[str, float], reference: Mapping[str, float], higher: Mapping[str, bool]) -> float:
     """The mean over tasks of the relative gain over the reference, in percent; positive: better.
 
-    Defined by Maninis et al. (Attentive Single-Tasking of Multiple Tasks, CVPR 2019); M-Fed's Table 2 reports it.
-
-    Args:
-      scores: by task.
-      reference: by task, not 0.
-      higher: by task, whether a higher score is the better one.
+    Defined by Maninis et al. (Attentive Single-Tasking of Multiple Tasks, CVPR 2019); M-Fed's Table 2 reports it. All
+    three are by task; `higher`: whether a higher score is the better one.
 
     Raises:
       ValueError: the three do not have the same tasks.

@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data
-from semisfl_jax.core import State, file_io, machine, queue, rng, sampling
+from semisfl_jax.core import State, file_io, machine, queue, rng, sampling, teacher
 from semisfl_jax.core import cross_entity as cross_entity_phase
 from semisfl_jax.core import supervised as supervised_phase
 from semisfl_jax.core.errors import UserError
@@ -51,7 +51,7 @@ from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.queue import Queue, Ring
 from semisfl_jax.core.state import trainable
-from semisfl_jax.core.teacher import assign_pseudo_labels, hard_labels
+from semisfl_jax.core.teacher import assign_pseudo_labels
 from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, Views
 from semisfl_jax.models import SplitModel
 from semisfl_jax.training import experiment as experiment_lib
@@ -205,7 +205,7 @@ def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Expe
 
     def guess(state: Any, key: Array, images: Array) -> dict[str, tuple[Array, Array]]:
         logits = predict(state, views.weak(key, images))
-        return {model: hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()}
+        return {model: teacher.hard_labels(model_logits, hparams.threshold) for model, model_logits in logits.items()}
 
     def classify(state: Any, images: Array) -> dict[str, Array]:
         return {model: jnp.argmax(model_logits, axis=-1) for model, model_logits in predict(state, images).items()}

@@ -16,7 +16,8 @@ from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.algorithms.task_model import TaskModel
-from semisfl_jax.config import devices, failures
+from semisfl_jax.config import failures
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import frequency, machine, rng
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
@@ -93,7 +94,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
       UserError: as `build`.
     """
     config = configs[0]
-    mesh = core.make_mesh(devices.count(config))
+    mesh = core.make_mesh(count_devices(config))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
@@ -168,7 +169,7 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
         options = net.convolution, dtype, net.batch_norm_variance, net.output_stride, net.recompute
         model = models.build_dense(net.name, outputs, outline.image, *options)
         of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
-    if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
+    if net.weights:  # of the encoder; all tasks begin with that of the first model (`core.init_models`)
         init = of_tasks[0].model.init
         encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom)
         model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))

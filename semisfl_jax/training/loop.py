@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs, data
-from semisfl_jax.config import devices
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
@@ -48,7 +48,6 @@ from semisfl_jax.training.metrics import RunTotals
 from semisfl_jax.training.outputs import RunFolder
 
 
-@memory.explained
 def train(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
@@ -57,7 +56,7 @@ def train(
 ) -> Result:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
-    Nothing is printed. `training.events.console` has the listener with which the command prints.
+    Nothing is printed. `training.console` has the listener with which the command prints.
 
     Args:
       config: a configuration with the keys of configs/default.py.
@@ -73,6 +72,17 @@ def train(
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
     config_lib.check(config)
+    return train_resolved(config_lib.resolve(config), folder, on_event, interrupts)
+
+
+@memory.explained
+def train_resolved(
+    config: ConfigDict,
+    folder: str | os.PathLike | None = None,
+    on_event: events.Listener | None = None,
+    interrupts: Callable[[], AbstractContextManager[Request]] = interrupt.ignore,
+) -> Result:
+    """As `train`, for a configuration that is checked and resolved."""
     folder = outputs.folder_of(folder)
     if config.diagnostics_every and folder is None and on_event is None:
         raise UserError(
@@ -80,7 +90,6 @@ def train(
             'give a folder, or leave it at 0'
         )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
-    config = config_lib.resolve(config)
     listeners = [on_event] if on_event else []
     if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
         _emit(listeners, events.Finished(finished, folder, earlier=True))
@@ -88,7 +97,7 @@ def train(
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
     trials = load.build_trials(config, folder)
-    of_trials = devices.count(config) if config.seeds else 1
+    of_trials = count_devices(config) if config.seeds else 1
     _emit(listeners, events.Described(describe(trials, of_trials), folder))
     driver = Driver(trials, config.parallel.trials, of_trials)
     run = Run(driver, config, RunFolder(folder, config, trials) if folder else None, listeners)

@@ -13,7 +13,8 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms
-from semisfl_jax.config import devices, keys
+from semisfl_jax.config import keys
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, first_line, shorten, size
 
@@ -57,7 +58,7 @@ def check(program: str, compiled: Any, config: ConfigDict) -> None:
     place, limit, sharing = 'the device', machine.device_memory(), 1
     if machine.platform() == 'cpu':  # its devices share the memory of the machine
         place, limit = 'this machine', machine.host_memory()
-        sharing = 1 if config.parallel.coordinator else devices.count(config)
+        sharing = 1 if config.parallel.coordinator else count_devices(config)
     parts = {name: sharing * count for name, count in of_program(compiled)._asdict().items() if name != 'code'}
     need, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
     if limit and need > limit:

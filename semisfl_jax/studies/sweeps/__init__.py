@@ -19,7 +19,7 @@ from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import ranges as ranges_lib
 from semisfl_jax.algorithms.ranges import Range
-from semisfl_jax.config import compatibility, keys
+from semisfl_jax.config import checks, ignored_keys, keys
 from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.studies import plan, spec
@@ -212,10 +212,11 @@ def _check_entry(sweep: Sweep, entry: Entry) -> None:
     config = trial_config(sweep, entry, {})
     config_lib.check(config)
     flat = keys.flat(config)
-    unread, defaults = compatibility.unused(compatibility.algorithms.get(method)), shared_defaults()
+    unread = checks.unused(algorithms.get(method)).keys() | ignored_keys.find(config).keys()
+    defaults = shared_defaults()
     for key, range_ in entry.ranges.items():
         if key not in flat or key in unread:
-            raise UserError(f'it searches config.{key}, which {method} does not read; remove the range')
+            raise UserError(f'it searches config.{key}, which {method} does not read here; remove the range')
         if fault := ranges_lib.fault(key, range_, {}, {k: v for k, v in flat.items() if k not in defaults}):
             raise UserError(f'it searches config.{key}: {fault}')
         if flat[key] not in range_:

@@ -1,0 +1,271 @@
+"""Configurations from a file of the package or of a user, by name or path, and the 'official' setting.
+
+Whatever is wrong with a file becomes a one-line error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import resources
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict, FrozenConfigDict
+
+from semisfl_jax import algorithms
+from semisfl_jax.config import keys
+from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import UserError, first_line, nearest, shorten, warn, with_article
+
+CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
+_EXPECTED = 'a configuration is a Python file with get_config()'
+_RUN = 'config.json'
+_INSTALLED = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ('stdlib', 'platstdlib')))
+
+
+def get_config(
+    name: str | os.PathLike[str], changes: Mapping[str, Any] | ConfigDict | None = None, **others: Any
+) -> ConfigDict:
+    """The configuration `name` with changes, as `--config=NAME --config.KEY=VALUE` gives it.
+
+    Args:
+      name: of one that comes with the package, 'digits' or 'digits:code', or the path of a file.
+      changes: values by key, dots between the parts of a key: {'federation.alpha': 0.5}.
+      others: the same for keys without a dot, or with two underscores in its place: rounds=50, federation__alpha=0.5.
+
+    Returns:
+      The configuration, not locked. With `setting='official'`, the values of the method's papers are in it.
+
+    Raises:
+      UserError: there is no such configuration or key, or a value has the wrong type.
+    """
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(f"{shorten(repr(name))} is not the name of a configuration; write get_config('digits')")
+    if not isinstance(changes, Mapping | ConfigDict | None):
+        raise UserError(
+            f"{shorten(repr(changes))} in place of a dictionary of changes; write get_config('digits', "
+            "algorithm='fedavg') or get_config('digits', {'algorithm': 'fedavg'})"
+        )
+    file, colon, settings = os.fspath(name).partition(':')
+    config = load_file(find(file), settings if colon else None)
+    given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
+    types, optional = keys.types(config), keys.optional()
+    for key, value in given.items():
+        if key not in types:
+            raise UserError(keys.unknown(key, types, ' of this configuration'))
+        value = _plain(value)
+        keys.check_type(key, value, types[key], may_be_none=key in optional)
+        config.update_from_flattened_dict({key: value})
+    apply_setting(config, given=given.keys())
+    return config
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy and ranges, as loops over settings give them, in the types of a configuration."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return tuple(value) if isinstance(value, range) else value
+
+
+# --- files
+
+
+def find(given: str) -> Path:
+    """The file of a configuration, given by path or by the name of one shipped with the package.
+
+    Raises:
+      UserError: no such file exists.
+    """
+    path = file_io.expand_home(given, '--config')
+    if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
+        return path
+    if os.path.exists(path) and (kind := file_io.other_kind(os.stat(path).st_mode)):
+        raise UserError(f'--config={given} is {kind}; give a file with a configuration (see --help)')
+    packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
+    if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
+        return packaged
+    raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
+
+
+def _meant(path: Path) -> str:
+    """A hint for a configuration file that does not exist."""
+    files: dict[str, Path] = {}
+    ours = [folder / name for folder in (Path('configs'), CONFIGS) for name in ('', 'studies', 'sweeps')]
+    for folder in (path.parent, *ours):
+        for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
+            if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
+                files.setdefault(
+                    file.stem, file.relative_to(CONFIGS).with_suffix('') if file.is_relative_to(CONFIGS) else file
+                )
+    name = nearest(path.stem, files)
+    return f'did you mean {files[name]}?' if name else 'see configs/ for those available'
+
+
+def load_file(path: Path, settings: str | None) -> ConfigDict:
+    """What get_config() of the file `path` returns, given what follows the colon, None if there is none.
+
+    Raises:
+      UserError: it is not a Python file, has no get_config(), or fails; with the line of the file.
+    """
+    module = run_file(path)
+    function = getattr(module, 'get_config', None)
+    if not callable(function):
+        raise UserError(_data(path) or f'{path} has no get_config(); {_EXPECTED}')
+    arguments = () if settings is None else (settings,)
+    _check_arguments(path, function, arguments)
+    try:
+        config = function(*arguments)
+    except UserError:
+        raise
+    except Exception as error:  # of the user's code
+        raise UserError(_failed(path, error)) from error
+    if not isinstance(config, ConfigDict) or isinstance(config, FrozenConfigDict):
+        what = 'None' if config is None else with_article(type(config).__name__)
+        raise UserError(f'{path}: get_config() returned {what}; it must end with `return config`, a ConfigDict')
+    return config
+
+
+def run_file(path: Path, expected: str = _EXPECTED) -> ModuleType:
+    """Runs the Python file `path`, which may import what lies beside it; `expected` says what it should be.
+
+    Raises:
+      UserError: it is no Python, or fails; with its line.
+    """
+    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    if (beside := str(path.parent.absolute())) not in sys.path:  # what the file imports may lie beside it
+        sys.path.append(beside)
+    module = sys.modules[loader.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
+    try:
+        loader.exec_module(module)
+    except UserError:
+        raise
+    except SyntaxError as error:
+        where = f'{error.filename or path}' + (f', line {error.lineno}' if error.lineno else '')
+        raise UserError(_data(path, expected) or f'{where}: {error.msg}; {expected}') from error
+    except Exception as error:  # of the user's code
+        raise UserError(_data(path, expected) or _failed(path, error)) from error
+    return module
+
+
+def _check_arguments(path: Path, function: Callable[..., object], arguments: tuple[str, ...]) -> None:
+    """Raises UserError if `get_config` cannot be called with these arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        wrong = (
+            f"takes no settings; leave out ':{arguments[0]}'" if arguments else 'needs settings; write FILE:SETTINGS'
+        )
+        raise UserError(f'{path}: get_config() {wrong}') from error
+
+
+def _failed(path: Path, error: Exception) -> str:
+    """Where the user's code failed, in the file `path` or in one that it imports: 'FILE, line 3: TypeError: …'."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == str(path) or not _installed(frame.filename)]
+    where = f'{own[-1].filename}, line {own[-1].lineno}' if own else str(path)
+    return f'{where}: {type(error).__name__}: {first_line(error)}; correct the file'
+
+
+def _installed(file: str) -> bool:
+    """Whether a file is of this package, of Python or of another library, rather than the user's."""
+    library = {'site-packages', 'dist-packages'} & set(Path(file).parts)
+    return file.startswith('<') or bool(library) or any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
+
+
+def _data(path: Path, expected: str = _EXPECTED) -> str:
+    """What a file of JSON is, and what to do instead; '' for any other."""
+    if path.name == _RUN:
+        return (
+            f'{path} was written by a run, and is not a Python file: to go on, repeat the command of that run with '
+            f'--workdir={path.parent}, or in Python train(ml_collections.ConfigDict(json.load(open(FILE))), FOLDER)'
+        )
+    return f'{path} holds data; {expected}' if path.suffix in ('.json', '.jsonl') else ''
+
+
+# --- the 'official' setting
+
+_RULE = 'federation.partition'
+_OF_RULE = (  # keys whose values belong to a rule by which clients' images are split
+    'federation.alpha',
+    'federation.labeled_partition',
+    'federation.classes_per_client',
+    'federation.min_images',
+    'federation.max_images',
+)
+
+
+def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
+    """Applies `config.setting` to a configuration, locked or not.
+
+    'harmonized' changes nothing: every method runs with the values of the configuration. 'official' replaces the values
+    of the keys listed in the method's record (`algorithms.Method.official`); command-line values take precedence. Data
+    set, model, and number of labels stay those of the configuration. The resulting configuration holds every value that
+    the run uses, and in `official_keys` the names of those that came from the papers.
+
+    Args:
+      config: changed in place.
+      given: dotted keys to leave unchanged.
+
+    Raises:
+      UserError: the method has no 'official' setting, or `given` has what this fills in.
+    """
+    if config.get('setting') != 'official':  # which a user's file may lack; `check` says so
+        return
+    if 'official_keys' in given and config.official_keys:
+        raise UserError(_filled_in(config.official_keys))
+    flat = keys.flat(config)
+    official = _official(flat)
+    values = {key: value for key, value in official.items() if key not in given}
+    if _RULE in given and (theirs := official.get(_RULE, flat[_RULE])) != flat[_RULE]:
+        left = [key for key in _OF_RULE if key in values]
+        values = {key: value for key, value in values.items() if key not in left}
+        if left:
+            warn(
+                f'config.{_RULE}={flat[_RULE]!r} is not the rule of the papers of {flat["algorithm"]}, so '
+                f"setting='official' leaves {', '.join(left)} as they are; with {theirs!r} it sets them"
+            )
+    with config.unlocked():
+        config.update_from_flattened_dict(values)
+        config.official_keys = tuple(sorted(values))
+
+
+def check_setting(flat: Mapping[str, Any]) -> None:
+    """Raises UserError if `setting` is 'official' but was never applied, as when a program sets only that key, or if
+    another setting has `official_keys`."""
+    if flat['setting'] != 'official':
+        if flat['official_keys']:
+            raise UserError(_filled_in(flat['official_keys']))
+        return
+    _official(flat)
+    if not flat['official_keys']:
+        raise UserError(
+            "config.setting='official' is set, but the configuration has none of its values; call "
+            'semisfl_jax.config.apply_setting(config)'
+        )
+
+
+def _filled_in(named: Sequence[str]) -> str:
+    return (
+        f"config.official_keys holds {named[0]!r}: setting='official' fills it in, with keys that were set from the "
+        'papers; leave it out'
+    )
+
+
+def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:
+    method = algorithms.get(flat['algorithm'])
+    if isinstance(method.official, str):
+        raise UserError(
+            f"config.setting='official': {method.name} has no such setting, because {method.official}; use 'harmonized'"
+        )
+    return method.official(flat)

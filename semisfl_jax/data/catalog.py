@@ -1,0 +1,52 @@
+"""The data sets whose shapes are known in advance. A set that a reader of this package can read is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+Normalization = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation per channel, in units of [0, 1]
+
+
+class Known(NamedTuple):
+    train: int  # labeled training images
+    unlabeled: int
+    test: int
+    image: tuple[int, int, int]  # H, W, C
+    classes: int
+    # As in the authors' code for the first data sets of the paper, as published with CINIC-10, and measured on the
+    # training images of MNIST and Fashion-MNIST. None: measured when it is loaded
+    normalization: Normalization | None = None
+    outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks, in the order of their maps
+    original: tuple[int, int] | None = None  # height and width of the largest test map, if they have sizes of their own
+
+
+# Photographs of dense tasks have it too, as in code of multi-task learning (Vandenhende et al., 2022)
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_MNIST, _FASHION = ((0.1307,), (0.3081,)), ((0.2860,), (0.3530,))
+_CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+_CINIC10 = ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835))
+_SVHN = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_STL10 = ((0.4408, 0.4279, 0.3867), (0.2683, 0.2610, 0.2687))
+_SCENES = {'semseg': 11, 'parts': 5, 'saliency': 1, 'edges': 1, 'depth': 1, 'stuff': 6, 'keypoints': 2}
+_CONTEXT = {'semseg': 21, 'parts': 7, 'saliency': 1, 'edges': 1}
+_PANOPTIC = {'semseg': 133, 'stuff': 54, 'edges': 1}  # COCO: 80 things, then 53 kinds of stuff; 0 stuff: a thing
+
+KNOWN = {
+    'digits': Known(1_437, 0, 360, (8, 8, 1), 10),
+    'mnist': Known(60_000, 0, 10_000, (28, 28, 1), 10, _MNIST),
+    'fashion_mnist': Known(60_000, 0, 10_000, (28, 28, 1), 10, _FASHION),
+    'cifar10': Known(50_000, 0, 10_000, (32, 32, 3), 10, _CIFAR10),
+    'cifar100': Known(50_000, 0, 10_000, (32, 32, 3), 100),
+    'cinic10': Known(90_000, 0, 90_000, (32, 32, 3), 10, _CINIC10),
+    'svhn_cropped': Known(73_257, 0, 26_032, (32, 32, 3), 10, _SVHN),
+    'stl10': Known(5_000, 100_000, 8_000, (96, 96, 3), 10, _STL10),
+    # ImageNet has at most 1,300 training and exactly 50 validation images per class.
+    'image100': Known(130_000, 0, 5_000, (144, 144, 3), 100, IMAGENET),
+    'digit_scenes': Known(2_000, 0, 400, (48, 48, 3), 10, None, _SCENES),
+    'mnist_scenes': Known(10_000, 0, 2_000, (48, 48, 3), 10, None, _SCENES | {'stuff': 10}),
+    'pascal_context': Known(4_998, 0, 5_105, (512, 512, 3), 21, IMAGENET, _CONTEXT, (500, 500)),
+    'oxford_iiit_pet': Known(3_680, 0, 3_669, (128, 128, 3), 37, IMAGENET, {'semseg': 3, 'saliency': 1}),
+    'coco/2017_panoptic': Known(118_287, 0, 5_000, (256, 256, 3), 133, IMAGENET, _PANOPTIC, (640, 640)),
+}
