@@ -56,7 +56,7 @@ def train(
 ) -> Result:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
-    Nothing is printed. `training.events.console` has the listener with which the command prints.
+    Nothing is printed. `training.console` has the listener with which the command prints.
 
     Args:
       config: a configuration with the keys of configs/default.py.
