@@ -6,8 +6,6 @@ tests/test_docs.py compares.
 
 import re
 
-from semisfl_jax.configs import default
-
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import METHODS, option_groups
 from semisfl_jax.config import keys
@@ -17,22 +15,19 @@ START, END = '<!-- made by tests/pages.py -->', '<!-- end -->'
 
 
 def options():
-    """docs/options.md: every key, those of each method's options last."""
-    sections = {'': ('The run and its rounds', '')}
-    sections |= {group: (f'`config.{group}`', section.__doc__) for group, section in default.GROUPS.items()}
+    """docs/options.md: the options of each method, `config.GROUP.NAME`."""
+    parts = []
     for group in sorted(option_groups()):
         methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
         names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
-        sections[group] = f'`config.{group}`: {names}', ''
-    parts = []
-    for group, (title, text) in sections.items():
-        rows = [
+        title = f'## `config.{group}`: {names}'
+        rows = [title, '| key | default | meaning | values |\n|---|---|---|---|']
+        lines = [
             f'| `{key}` | `{field.default!r}` | {_cell(keys.meaning(key, field))} | {_cell(keys.values(field))} |'
             for key, field in keys.fields().items()
             if key.rpartition('.')[0] == group
         ]
-        head = '| key | default | meaning | values |\n|---|---|---|---|\n'
-        parts.append('\n\n'.join(filter(None, (f'## {title}', text, head + '\n'.join(rows)))))
+        parts.append('\n\n'.join(rows) + '\n' + '\n'.join(lines))
     return '\n\n'.join(parts)
 
 
