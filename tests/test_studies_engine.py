@@ -284,8 +284,8 @@ def test_a_file_of_a_run_that_is_none_is_named_in_the_report_and_left(tmp_path, 
 def test_a_number_that_was_modified_is_marked_in_the_report(tmp_path):
     root, folder = make(tmp_path)
     clean = (folder / 'report.md').read_text()
-    path = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name / 'seed_1' / 'metrics.jsonl'
-    path.write_text(path.read_text().replace('0.92', '0.99'))
+    path = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name / 'seed_1' / 'summary.json'
+    path.write_text(path.read_text().replace('"toy"', '"another"'))
     make(tmp_path)
     text = (folder / 'report.md').read_text()
     assert 'modified' not in clean
