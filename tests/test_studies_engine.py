@@ -204,19 +204,9 @@ def test_a_file_of_a_run_that_is_none_is_named_in_the_report_and_left(tmp_path, 
 
 def test_a_number_that_was_modified_is_marked_in_the_report(tmp_path):
     root, folder = make(tmp_path)
-<<<<<<< .merge_file_s3WaKs
     assert 'modified' not in (folder / 'report.md').read_text()
-    path = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name / 'seed_1' / 'metrics.jsonl'
-    path.write_text(path.read_text().replace('0.92', '0.99'))
-||||||| .merge_file_GHP0i4
-    clean = (folder / 'report.md').read_text()
-    path = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name / 'seed_1' / 'metrics.jsonl'
-    path.write_text(path.read_text().replace('0.92', '0.99'))
-=======
-    clean = (folder / 'report.md').read_text()
     path = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name / 'seed_1' / 'summary.json'
     path.write_text(path.read_text().replace('"toy"', '"another"'))
->>>>>>> .merge_file_7H4voW
     make(tmp_path)
     text = (folder / 'report.md').read_text()
     # the cell of the table, those that read other figures off the same run, and the line of how it was made
