@@ -9,8 +9,8 @@ VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').rea
 # The configurations are the folder configs/ of a checkout, and a part of the package where it is installed.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
-# Locks and reports of studies and sweeps
-STUDIES = ['filelock>=4.3,<5', 'jinja2>=3.1,<4', 'pandas>=3,<4', 'statsmodels>=0.14,<0.16']
+# Reports of studies and sweeps
+STUDIES = ['jinja2>=3.1,<4', 'pandas>=3,<4', 'statsmodels>=0.14,<0.16']
 
 setup(
     name='semisfl-jax',
@@ -30,7 +30,7 @@ setup(
         'array_record>=0.8,<0.9',
         'chex>=0.1.90,<0.2',
         'etils>=1.12,<2',
-        'filelock>=3.16,<5',
+        'filelock>=4.3,<5',
         'flax>=0.12,<0.13',
         'importlib_resources>=6',  # tensorflow-datasets 4.9 uses it without saying so
         'jax>=0.10,<0.12',
