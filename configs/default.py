@@ -367,7 +367,7 @@ GROUPS = {
     'failures': Failures,
     'augment': Augment,
 }
-KEYS = {
+KEYS: dict[str, dataclasses.Field] = {
     **{field.name: field for keys in (Run, Round) for field in dataclasses.fields(keys)},
     **{f'{group}.{field.name}': field for group, keys in GROUPS.items() for field in dataclasses.fields(keys)},
 }

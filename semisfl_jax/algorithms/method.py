@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from semisfl_jax.algorithms.ranges import LR, Range
-from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.hparams import HParams, default
+from semisfl_jax.core.keys import rules
 from semisfl_jax.core.types import Algorithm, ClientAxis, Views
 from semisfl_jax.costs import ClientCost, CostContext
 from semisfl_jax.models import SplitModel
@@ -15,32 +16,11 @@ from semisfl_jax.models import SplitModel
 Flat = Mapping[str, Any]  # a flat configuration: {'data.name': 'digits', ...}
 
 # Configuration keys that only some methods read, by feature name (`Method.uses`).
-FEATURES: dict[str, tuple[str, ...]] = {
-    'pseudo-labels': ('pseudo_labels',),
-    'cut': ('model.split_index',),
-    'clustering': (
-        'clustering_weight',
-        'contrastive_weight',
-        'temperature',
-        'supervised_references',
-        'queue',
-        'queue_empty_slots',
-        'server_teacher_bn',
-    ),
-    'client teacher': ('client_teacher_ema', 'client_teacher_bn'),
-    'teacher': ('ema_decay', 'ema_warmup'),
-    'consistency': ('consistency_weight',),
-    'pre-rounds': ('pre_rounds',),
-    'sampling': ('sampling',),
-    'local': ('local.epochs', 'local.weighting'),
-    'steps': ('local.steps',),
-    'kept optimizers': ('local.optimizer_state',),
-    'objective': ('local.objective', 'local.ramp_rounds'),
-    'prox': ('local.prox',),
-    'uda': ('uda.temperature', 'uda.tsa'),
-    'mean teacher': ('local.teacher_decay', 'local.input_noise'),
-    'tasks': ('data.tasks', 'data.task_images', 'model.output_stride', 'model.weights'),
-}
+FEATURES: dict[str, tuple[str, ...]] = {}
+for _key, _field in default.KEYS.items():
+    if _feature := rules(_field)['feature']:
+        FEATURES[_feature] = (*FEATURES.get(_feature, ()), _key)
+
 # (model, views, hparams, axis) -> the method; the model is a SplitModel, or a tuple of `TaskModel` for dense tasks, and
 # `axis` the clients of a round as the method sees them
 Build = Callable[[Any, Views, HParams, ClientAxis], Algorithm]
