@@ -146,8 +146,7 @@ def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
         if every and (missing := diagnostics.missing(home, config.rounds, every)):
             warn(
                 f'{home} is finished without diagnostics of round {", ".join(map(str, missing))}, for which '
-                f'config.diagnostics_every={every} asks; they are made while a run trains, so train it anew in another '
-                '--workdir'
+                f'config.diagnostics_every={every} asks; train it anew in another --workdir'
             )
     return summary
 
@@ -168,9 +167,7 @@ def _check_not_beyond(folder: Path, completed: int, rounds: int) -> None:
 class RunFolder:
     """The folder of a run of R trials that is about to train.
 
-    Attributes:
-      path: of it.
-      homes: [R], the folder of each trial.
+    `path` is its path, `homes` [R] are the folders of each trial.
     """
 
     def __init__(self, path: Path, config: ConfigDict, trials: Sequence[Experiment]):
@@ -180,10 +177,7 @@ class RunFolder:
         self._found: Any = None  # what was there when the run was restored
 
     def restore(self, template: Any) -> checkpoint.Restored | None:
-        """The last checkpoints of the trials; None if there are none.
-
-        Args:
-          template: the state of one trial, see `checkpoint.restore`.
+        """The last checkpoints of the trials; None if there are none. `template` as in `checkpoint.restore`.
 
         Raises:
           UserError: the checkpoints, of any trial, are beyond `config.rounds` or unusable, or metrics.jsonl or
