@@ -142,8 +142,8 @@ def count_labels(
 
 
 def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, classes: int) -> tuple[np.ndarray, int]:
-    """The composition of one level of the queue: labels [Q], -1 in an empty slot; confident [Q] bool; true classes
-    [Q], -1 if unknown.
+    """The composition of one level of the queue, from labels [Q], -1 in an empty slot, confident [Q] bool, and true
+    classes [Q], -1 if unknown.
 
     Returns:
       [2, K + 1, K] int32: not confident or confident, true class (K for unknown), label; and the number of empty slots.

@@ -152,16 +152,8 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
       except the images and labels of a federation that trials share.
     """
 
-    def one(
-        shared: dict[str, Any],
-        number: Array,
-        key: Array,
-        state: Any,
-        tables: Federation,
-        cohort: Cohort,
-        k_s: Array,
-    ) -> tuple[Any, Metrics]:
-        return round_(key, state.replace(round=number), tables.replace(**shared), cohort, k_s)
+    def one(shared: dict[str, Any], number: Array, key: Array, state: Any, tables: Federation, *rest: Any) -> Any:
+        return round_(key, state.replace(round=number), tables.replace(**shared), *rest)
 
     mapped = trial_map(one, in_axes=(None, None, 0, 0, 0, 0, 0))
 

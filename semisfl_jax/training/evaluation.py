@@ -37,12 +37,8 @@ def compile_evaluate(
     task_of: Callable[[str], Task],
     jit: Callable = machine.jit,
 ) -> Callable[[Any, Any], Scores]:
-    """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes.
-
-    Returns:
-      (batches, state) -> {output: {score: value}}, computed from exact counts. Of several models, the mean and the
-      best.
-    """
+    """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes:
+    (batches, state) -> {output: {score: value}}, from exact counts; of several models, the mean and the best."""
     compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
 
     def evaluate(inputs: Any, state: Any) -> Scores:
@@ -122,10 +118,7 @@ def _shared(trials: Sequence[Experiment], of_trials: Sequence[Any], make: Callab
 
 
 def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
-    """Compiles the evaluation of R trials once, on images from `evaluated`.
-
-    Returns:
-      [R] functions: state of the trial -> {output: {score: value}}.
+    """Compiles the evaluation of R trials once, on images from `evaluated`; [R] functions of the state of each.
 
     Raises:
       UserError: the method returns no outputs of their tasks.
@@ -252,11 +245,8 @@ def global_loss_weights(
 
 
 def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], float]]:
-    """Compiles the objective of R trials once. Images go to the device in batches, wherever those of the rounds are.
-
-    Returns:
-      [R] functions: state of the trial -> F; [] if the method does not say what its clients minimize.
-    """
+    """Compiles the objective of R trials once: [R] functions, state of the trial -> F; [] if the method does not say
+    what its clients minimize. Images go to the device in batches, wherever those of the rounds are."""
     first = trials[0]
     losses, config = first.algorithm.client_losses, first.config
     if losses is None:

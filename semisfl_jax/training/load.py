@@ -101,12 +101,8 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
 
 
 class Trained:
-    """The models of one trial after a round.
-
-    Attributes:
-      experiment: of the trial: configuration, data, split, model and method.
-      state: of the method, `core.State` in those of the package.
-    """
+    """The models of one trial after a round: its `experiment` (configuration, data, split, model, method) and the
+    `state` of the method, `core.State` in those of the package."""
 
     def __init__(self, experiment: Experiment, state: Any):
         self.experiment, self.state = experiment, state
@@ -170,11 +166,8 @@ def load_trained(folder: str | os.PathLike[str], round_number: int | None = None
 
 
 class Result:
-    """What a run produced. With several seeds, arrays have a leading axis of trials, and the state is a list.
-
-    Attributes:
-      summary: the content of summary.json.
-    """
+    """What a run produced; `summary` is the content of summary.json. With several seeds, arrays have a leading axis of
+    trials, and the state is a list."""
 
     def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
         self.summary = summary

@@ -96,7 +96,7 @@ def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
     for number, text in enumerate(_lines(path)[:rounds], start=1):
         record = file_io.parse_json(text, f'{path}, line {number},')
         if not isinstance(record, dict) or type(record.get('round')) is not int:
-            raise UserError(f'{path}, line {number}, is not a line that a run writes: it has no round')
+            raise UserError(f'{path}, line {number}, has no round; restore the file from a copy')
         records.append(record)
     return records
 
@@ -111,13 +111,11 @@ def check_rounds(path: Path, rounds: int) -> None:
     Raises:
       UserError: it does not, or was not written by a run.
     """
-    advice = 'restore the file, or start again in another --workdir'
-    try:
-        numbers = [record['round'] for record in read(path, rounds)]
-    except UserError as error:
-        raise UserError(f'{path}, rounds 1 to {rounds}: {error}; {advice}') from error
-    if numbers != list(range(1, rounds + 1)):
-        raise UserError(f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; {advice}')
+    if [record['round'] for record in read(path, rounds)] != list(range(1, rounds + 1)):
+        raise UserError(
+            f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; restore the file, or start '
+            'again in another --workdir'
+        )
 
 
 def truncate(path: Path, rounds: int) -> None:

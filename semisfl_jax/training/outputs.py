@@ -165,10 +165,7 @@ def _check_not_beyond(folder: Path, completed: int, rounds: int) -> None:
 
 
 class RunFolder:
-    """The folder of a run of R trials that is about to train.
-
-    `path` is its path, `homes` [R] are the folders of each trial.
-    """
+    """The folder `path` of a run of R trials that is about to train, and the folder of each trial, `homes` [R]."""
 
     def __init__(self, path: Path, config: ConfigDict, trials: Sequence[Experiment]):
         self.path, self.homes = path, trial_folders(path, config)
@@ -206,10 +203,8 @@ class RunFolder:
 
     @contextmanager
     def writer(self, completed: int) -> Iterator[Listener]:
-        """Opens all outputs, and removes what an interrupted run wrote after round `completed`.
-
-        Returns:
-          A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported.
+        """A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported. What an
+        interrupted run wrote after round `completed` is removed first.
 
         Raises:
           UserError: the folder is not writable, or another process is running in it, or has been since it was restored;
